@@ -53,7 +53,7 @@ class Instruction:
     operation: Operation | None = None
     cut: Cut = field(default_factory=dict)
     move: Move | None = None
-    inner_bytes: float = 0.0        # of collectives within the operation
+    inner_bytes: float = 0.0        # of collectives within the operation, of a rank's longest piece
 
     @property
     def num_bytes(self) -> float:
