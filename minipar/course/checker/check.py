@@ -114,10 +114,10 @@ def picture(messages: Sequence[Message], num_ranks: int) -> str:
 
 def write_zip(folder: Path, tasks: Sequence[str]) -> int:
     """Write submission.zip with the tasks' files, and those beside them."""
-    place = folder / "submission.zip"
+    place, found = folder / "submission.zip", modules(folder)
     with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in modules(folder).items():
+        for name, text in found.items():
             archive.writestr(f"{name}.py", text)
-    missing = [task for task in tasks if not (folder / f"{task}.py").exists()]
+    missing = [task for task in tasks if task not in found]
     print(f"{place}" + (f", without {', '.join(missing)}" if missing else ""))
     return 0

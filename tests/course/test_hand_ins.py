@@ -1,0 +1,124 @@
+"""A folder of hand-ins, as an instructor has it: litter, links, other endings."""
+
+import csv
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from minipar.commands.main import main
+from minipar.course.checker.ranks import sandbox
+from minipar.course.packaging.build import build
+
+pytestmark = pytest.mark.skipif(not sandbox.is_supported(),
+                                reason="the sandbox needs Linux on x86-64 or ARM")
+TASK = "block_table"                    # one process: quick
+LITTER = ["__MACOSX", "__pycache__", "venv", ".git", ".ipynb_checkpoints", ".idea", "node_modules"]
+LITTER_FILES = [".DS_Store", "Thumbs.db", "desktop.ini", "._team.py", "~$report.docx", "a.pyc",
+                "submission_metadata.yml"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    out = tmp_path_factory.mktemp("course") / "spring"
+    build([TASK], "a key", out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def solution(built):
+    return built / "instructor/solutions" / f"{TASK}.py"
+
+
+def grade(built, folder: Path, out: Path, status: int = 0) -> dict[str, dict[str, str]]:
+    """The rows of the summary by name; an error of the command is a failure of the test."""
+    assert main(["course", "grade", str(built), str(folder), "--each", "--out", str(out)]) == status
+    with (out / "summary.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = {row["submission"]: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def hand_in(solution: Path, folder: Path, name: str = f"{TASK}.py") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(solution, folder / name)
+
+
+def test_litter_has_no_row(built, solution, tmp_path):
+    for name in ("team1", *LITTER):
+        hand_in(solution, tmp_path / "all" / name)
+    for name in LITTER_FILES:
+        hand_in(solution, tmp_path / "all", name)
+    for _ in range(2):                  # the results lie in the folder, the second time
+        rows = grade(built, tmp_path / "all", tmp_path / "all/results")
+        assert [*rows] == ["team1"] and rows["team1"]["problem"] == ""
+
+
+def test_every_hand_in_has_points_or_a_problem(built, solution, tmp_path):
+    folder = tmp_path / "all"
+    hand_in(solution, tmp_path / "one")
+    for name, form in (("a.TGZ", "gztar"), ("b.tar.xz", "xztar"), ("c.ZIP", "zip"),
+                       ("moodle/submission.zip", "zip")):
+        packed = shutil.make_archive(str(tmp_path / "packed"), form, tmp_path / "one")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(packed, folder / name)
+    hand_in(solution, folder, "smith_12_34_block-table-1.Py")
+    for name in ("d.7z", "e.rar", "f.ipynb", "g.zip", "h", "i.pdf"):
+        (folder / name).write_text("")
+    (folder / "empty").mkdir()
+    (folder / "link").symlink_to(tmp_path / "one")
+    (folder / "nowhere.py").symlink_to("nowhere")
+    rows = grade(built, folder, tmp_path / "out", status=1)
+    assert {*rows} == {path.name for path in folder.iterdir()}
+    full = rows["a.TGZ"]["points"]
+    right = {name for name, row in rows.items() if row["points"] == full}
+    assert right == {"a.TGZ", "b.tar.xz", "c.ZIP", "moodle", "smith_12_34_block-table-1.Py"}
+    assert int(full) > 0 and all(row["problem"] for name, row in rows.items() if name not in right)
+    assert rows["empty"]["problem"] == f"there is no {TASK}.py; other files: none"
+    assert "is a link, which is not followed" in rows["link"]["problem"]
+    assert "block-table-1.Py was graded" in rows["smith_12_34_block-table-1.Py"]["problem"]
+
+
+def test_a_task_that_cannot_run_says_why_in_the_summary(built, solution, tmp_path):
+    for name, text in (("syntax", "def block_table(:"), ("function", "x = 1"),
+                       ("import", "import helpers\ndef block_table(*a): pass")):
+        hand_in(solution, tmp_path / "all" / name)
+        (tmp_path / "all" / name / f"{TASK}.py").write_text(text)
+    rows = grade(built, tmp_path / "all", tmp_path / "out")
+    assert rows["syntax"]["problem"] == f"{TASK}: SyntaxError: invalid syntax ({TASK}.py, line 1)"
+    assert f"LookupError: {TASK}.py has no function {TASK}" in rows["function"]["problem"]
+    assert "there is no module helpers here" in rows["import"]["problem"]
+
+
+def test_names_alike_have_a_row_each_and_no_cell_is_a_formula(built, solution, tmp_path):
+    names = [os.fsdecode(b"caf\xe9"), os.fsdecode(b"caf\xe8"), "=1+1", "-x"]
+    for name in names:
+        hand_in(solution, tmp_path / "all" / name)
+    assert main(["course", "grade", str(built), str(tmp_path / "all"), "--each", "--out",
+                 str(tmp_path / "out")]) == 0
+    with (tmp_path / "out/summary.csv").open(newline="") as file:
+        assert [row[0] for row in csv.reader(file)][1:] == ["'-x", "'=1+1", "caf?", "caf?"]
+
+
+def test_problems_are_printed(built, solution, tmp_path, capsys):
+    hand_in(solution, tmp_path / "one", "mine\x1b[2J.py")
+    (tmp_path / "one/latin.py").write_bytes(b"# \xe9")
+    for form in ("gradescope", "autolab"):
+        assert main(["course", "grade", str(built), str(tmp_path / "one"), "--format", form]) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert said[:2] == ["latin.py is not text in UTF-8: save it as UTF-8", f"there is no {TASK}"
+                            f".py: mine[2J.py was graded, which defines {TASK}"]
+
+
+def test_the_folder_itself_takes_no_results(built, solution, tmp_path, capsys):
+    hand_in(solution, tmp_path / "team")
+    words = ["course", "grade", str(built), str(tmp_path), "--each", "--out", str(tmp_path)]
+    assert main(words) == 2
+    assert "is the folder of the submissions: give another one" in capsys.readouterr().err
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.write(solution, f"team/{TASK}.py")
+    assert main([*words[:3], str(tmp_path / "all.zip"), *words[4:]]) == 2
+    assert "unpack an archive of all of them first" in capsys.readouterr().err
