@@ -1,15 +1,19 @@
 """A folder of hand-ins, as an instructor has it: litter, links, other endings."""
 
 import csv
+import io
 import os
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from minipar.commands.main import main
+from minipar.course.checker.check import main as check
 from minipar.course.checker.ranks import sandbox
+from minipar.course.grading.__main__ import main as grade_alone
 from minipar.course.packaging.build import build
 
 pytestmark = pytest.mark.skipif(not sandbox.is_supported(),
@@ -103,6 +107,16 @@ def test_names_alike_have_a_row_each_and_no_cell_is_a_formula(built, solution, t
         assert [row[0] for row in csv.reader(file)][1:] == ["'-x", "'=1+1", "caf?", "caf?"]
 
 
+def test_results_of_an_earlier_run_do_not_stay(built, solution, tmp_path):
+    hand_in(solution, tmp_path / "all/team.zip")        # a folder, first
+    grade(built, tmp_path / "all", tmp_path / "out")
+    assert (tmp_path / "out/team.zip.json").exists()
+    shutil.rmtree(tmp_path / "all/team.zip")
+    (tmp_path / "all/team.zip").write_bytes(b"")
+    grade(built, tmp_path / "all", tmp_path / "out", status=1)
+    assert not (tmp_path / "out/team.zip.json").exists()
+
+
 def test_problems_are_printed(built, solution, tmp_path, capsys):
     hand_in(solution, tmp_path / "one", "mine\x1b[2J.py")
     (tmp_path / "one/latin.py").write_bytes(b"# \xe9")
@@ -122,3 +136,20 @@ def test_the_folder_itself_takes_no_results(built, solution, tmp_path, capsys):
         archive.write(solution, f"team/{TASK}.py")
     assert main([*words[:3], str(tmp_path / "all.zip"), *words[4:]]) == 2
     assert "unpack an archive of all of them first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", ["minipar", "course.grading", "check.py"])
+def test_a_terminal_without_utf_8_shows_the_points(built, solution, tmp_path, monkeypatch, program):
+    hand_in(solution, tmp_path / "日本")
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    words = [str(built), str(tmp_path), "--each", "--out", f"{tmp_path}/out"]
+    monkeypatch.setattr(sys, "argv", ["grading", *words])
+    status = {"minipar": lambda: main(["course", "grade", *words]), "course.grading": grade_alone,
+              "check.py": lambda: check(built / "student", [])}[program]()
+    terminal.flush()
+    said = terminal.buffer.getvalue().decode()
+    if program == "check.py":
+        assert status == 1 and f"? {TASK}: " in said and "0 of 7 points" in said
+    else:
+        assert status == 0 and said == "??: 20 of 20 points\n"

@@ -9,6 +9,7 @@ Grading adds hidden cases: other numbers of ranks, other sizes.
 """
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -28,6 +29,8 @@ MOST_RANKS_SHOWN = 8
 
 def main(folder: Path, words: Sequence[str] | None = None) -> int:
     """Check the functions in `folder`; return 0 if all cases pass, 1 if not, 2 for a mistake."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")    # a terminal without UTF-8 shows "?" for "✓"
     tasks = sorted(path.stem for path in (folder / "cases").glob("*.npz"))
     parser = argparse.ArgumentParser("check.py", description="Run the public cases.")
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"some of {', '.join(tasks)}")

@@ -1,6 +1,7 @@
 """Grade from the command line with NumPy alone: python -m course.grading COURSE SUBMISSION …"""
 
 import argparse
+import io
 import sys
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
 
 def main() -> int:
     """Run the program; return its exit status: 2 for a mistake of the user."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")    # a terminal without UTF-8 shows "?" for "✓"
     parser = argparse.ArgumentParser("course.grading", description="Grade submissions.")
     add_arguments(parser)
     try:

@@ -138,11 +138,12 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
 
     def one(place: Path) -> Row:
         name, worker = clean(place.name), workers.get()
+        file = out / f"{place.name}.{'xml' if settings.form == 'junit' else 'json'}"
         try:
+            file.unlink(missing_ok=True)        # results of an earlier run do not stay
             if place.is_symlink():
                 raise CourseError(f"{clean(place)} is a link, which is not followed: put a copy "
                                   "of what it leads to into its place")
-            file = out / f"{place.name}.{'xml' if settings.form == 'junit' else 'json'}"
             submission = read(course, place)
             outcomes = run(course, submission, settings, worker, file)
             return Row(name, outcomes, [*submission.problems, *lost_tasks(outcomes)])

@@ -24,8 +24,8 @@ ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".ta
 PACKERS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "lzma"}      # by the first bytes
 PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 PYTHON = re.compile(r"\.py([^\w/\\]|[\d_]|txt|download|copy)*\Z", re.IGNORECASE)
-LITTER = {"__macosx", "__pycache__", "site-packages", "node_modules", "venv", "env", "lost+found",
-          "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "$recycle.bin", "@eadir",
+LITTER = {"__macosx", "__pycache__", "site-packages", "node_modules", "venv", "env", "virtualenv",
+          "lost+found", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "$recycle.bin", "@eadir",
           "system volume information", "submission_metadata.yml"}
 Readers = dict[str, Callable[[], bytes] | None]
 
@@ -33,7 +33,7 @@ Readers = dict[str, Callable[[], bytes] | None]
 def is_litter(name: str) -> bool:
     """True for files and folders that systems, editors and tools leave behind."""
     return (name.startswith((".", "~$")) and name != ".." or name.casefold() in LITTER
-            or name.endswith((".pyc", "~")))
+            or name.endswith((".pyc", ".egg-info", "~")))
 
 
 def is_archive(path: str) -> bool:
