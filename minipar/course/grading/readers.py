@@ -25,8 +25,8 @@ PACKERS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "lzma"}      # by th
 PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 PYTHON = re.compile(r"\.py([^\w/\\]|[\d_]|txt|download|copy)*\Z", re.IGNORECASE)
 LITTER = {"__macosx", "__pycache__", "site-packages", "node_modules", "venv", "env", "virtualenv",
-          "lost+found", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "$recycle.bin", "@eadir",
-          "system volume information", "submission_metadata.yml"}
+          "lost+found", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "$recycle.bin",
+          "@eadir", "system volume information", "submission_metadata.yml"}
 Readers = dict[str, Callable[[], bytes] | None]
 
 
