@@ -91,7 +91,8 @@ class ByteBPE:
         self.special = [END_OF_TEXT] * (END_OF_TEXT in self.ids) if special is None \
             else list(special)
         if len(self.ids) < len(self.tokens) or self.size < len(self.tokens):
-            raise ValueError(f"{len(self.ids)} different tokens, not {self.size}")
+            raise ValueError(f"{len(self.ids)} different tokens, not {self.size}, which is the "
+                             "number of ids: get the tokenizer of this model")
         lacking = next((token for token in [*BYTES, *self.special] if token not in self.ids), "")
         if lacking or "" in self.special:
             raise ValueError(f"the vocabulary has no token {lacking!r}: get vocab.json again")
@@ -134,7 +135,7 @@ class ByteBPE:
                 raise ValueError("its numbers are not 0, 1, 2, … each once")
         except (ValueError, AttributeError, TypeError) as error:
             raise ValueError(f"{vocabulary}: expected {{token: number}} ({error})") from error
-        special = dict.fromkeys([*[END_OF_TEXT] * (END_OF_TEXT in ids), *(added or {})])
+        special = sorted({*[END_OF_TEXT] * (END_OF_TEXT in ids), *(added or {})}, key=ids.get)
         try:
             lines = Path(merges).read_text(encoding="utf-8").split("\n")
             pairs = [line.rstrip("\r") for line in lines[lines[0].startswith("#version"):]]
@@ -181,8 +182,10 @@ class ByteBPE:
         return b"".join(self._bytes[i] for i in ids.tolist() if i < known).decode(errors="replace")
 
     def description(self) -> dict[str, Any]:
-        """The tables, as a checkpoint keeps them: no token has a line break in it."""
-        described = {"kind": self.kind, "tokens": "\n".join(self.tokens), "size": self.size,
+        """The tables, as a checkpoint keeps them; only a special token may have a line break."""
+        has_breaks = any("\n" in token for token in self.special)
+        described = {"kind": self.kind, "size": self.size,
+                     "tokens": self.tokens if has_breaks else "\n".join(self.tokens),
                      "merges": "\n".join(self.merges), "special": self.special}
         if self.markers != self._default_markers():
             described["markers"] = self.markers.description()
@@ -191,14 +194,15 @@ class ByteBPE:
         return described
 
     @classmethod
-    def from_description(cls, tokens: str, size: int, merges: str, special: list[str],
-                         markers: dict[str, Any] | None = None, prefix: int | None = None,
-                         prefix_space: bool = False) -> Self:
+    def from_description(cls, tokens: str | list[str], size: int, merges: str,
+                         special: list[str], markers: dict[str, Any] | None = None,
+                         prefix: int | None = None, prefix_space: bool = False) -> Self:
         """The tokenizer that was described.  Raises ValueError."""
         if type(size) is not int or type(prefix_space) is not bool:
             raise ValueError(f"a size is a whole number and prefix_space a flag, not {size!r:.20} "
                              f"and {prefix_space!r:.20}")
-        return cls(tokens.split("\n"), merges.split("\n") if merges else [], size, special,
+        tokens = tokens if isinstance(tokens, list) else tokens.split("\n")
+        return cls(tokens, merges.split("\n") if merges else [], size, special,
                    None if markers is None else Markers.from_description(markers, size), prefix,
                    prefix_space)
 

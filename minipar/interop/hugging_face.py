@@ -137,7 +137,8 @@ def save_pretrained(folder: str | Path, model: GPT, vocabulary: Vocabulary | Non
     layout = layout_of(sizes)
     described = layout.write_config(sizes)
     arrays = to_arrays(sizes, model.state_dict() if state is None else state)
-    files, about_tokens = tokenizer_files(vocabulary or Numbers(sizes.vocab_size))
+    files, about_tokens = tokenizer_files(
+        Numbers(sizes.vocab_size) if vocabulary is None else vocabulary)
     number_format = STORED[dtype][1] if dtype else None
     kind = number_format.name if number_format else np.dtype(
         STORED[dtype][0] if dtype else next(iter(arrays.values())).dtype).name

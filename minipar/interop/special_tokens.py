@@ -29,26 +29,32 @@ class SpecialTokens:
     """What tokenizer_config.json and special_tokens_map.json of a folder say of special tokens.
 
     `names` is {"eos_token": "</s>", …}, `tokens` are all special ones, `added` those with a number.
-    Raises NotFollowed and InteropError.
+    `notes` are lines on what was left out.  Raises NotFollowed and InteropError.
     """
 
     def __init__(self, folder: Path):
         self.config = Config.read_if_there(folder, "tokenizer_config.json")
-        older = Config.read_if_there(folder, "special_tokens_map.json")
+        decoder = self.config.inner("added_tokens_decoder")     # newer folders have this
+        older = {} if decoder.values else \
+            Config.read_if_there(folder, "special_tokens_map.json").values
         for key in UNLIKE_GPT2:
             if self.config.get(key, bool):
                 raise NotFollowed(f"tokenizer_config.json: {key} is True, which is not followed "
                                   "here")
+        self.notes: list[str] = []
         self.names: dict[str, str] = {}
         self.tokens: list[str] = []
-        for values in (older.values, self.config.values):
+        for values in (older, self.config.values):
             self.names |= {name: self.text_of(values[name]) for name in NAMES if values.get(name)}
             for key in LISTS:
                 more = values.get(key) or []
                 more = more.values() if isinstance(more, dict) else more
                 self.tokens += map(self.text_of, more)
-        decoder = self.config.inner("added_tokens_decoder")
-        self.added = {self.text_of(token): int(i) for i, token in decoder.values.items()}
+        self.added: dict[str, int] = {}
+        for i, token in decoder.values.items():
+            if not i.isdecimal():
+                decoder.refuse(i, "{number: token} was expected")
+            self.added[self.text_of(token)] = int(i)
         self.tokens += [*self.names.values(), *self.added]
 
     def text_of(self, token: Any) -> str:
@@ -60,6 +66,16 @@ class SpecialTokens:
             if isinstance(token, dict) and token.get(flag):
                 raise NotFollowed(f"{flag} of the special token {text!r} is not followed here")
         return text
+
+    def fitting(self, added: dict[str, int], size: int) -> dict[str, int]:
+        """Those of the added tokens that a model of `size` tokens has; a line on each other one."""
+        for token, i in added.items():
+            if type(i) is not int:
+                raise InteropError(f"{self.config.path.parent}: the added token {token!r} has "
+                                   f"number {i!r:.40}: a whole number was expected")
+        self.notes += [f"the added token {token!r} has number {i}, but the model {size} tokens: "
+                       "left out" for token, i in added.items() if i >= size]
+        return {token: i for token, i in added.items() if i < size}
 
     def among(self, ids: dict[str, int]) -> dict[str, int]:
         """Those of all special tokens that have a number."""

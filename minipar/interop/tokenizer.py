@@ -40,6 +40,9 @@ def read_tokenizer(folder: Path, size: int) -> tuple[Vocabulary, str]:
         raise
     except ValueError as error:
         raise InteropError(str(error)) from error
+    except (TypeError, AttributeError, KeyError) as error:
+        raise InteropError(f"{folder}: the tokenizer's files do not fit together ({error!r:.80}): "
+                           "get them again") from error
     found.markers, more = read_markers(folder, size, names, ids, found.markers)
     return found, "\n".join([*notes, *more])
 
@@ -58,7 +61,7 @@ def read_known(folder: Path, size: int,
     if isinstance(found, CharacterVocabulary):
         return found, [f"tokenizer: {size} characters"]
     notes = [f"tokenizer: {len(found.tokens):,} tokens of "
-             f"{path.name if has_json else 'vocab.json'}"]
+             f"{path.name if has_json else 'vocab.json'}", *special.notes]
     notes += [f"{name} of the tokenizer, {token!r}, is none of its tokens: left out"
               for name, token in special.names.items() if token not in found.ids]
     for key, followed in (("add_prefix_space", found.prefix_space), ("add_eos_token", False),
@@ -78,7 +81,7 @@ def read_two_files(folder: Path, size: int, special: SpecialTokens) -> ByteBPE:
     if config.get("add_eos_token", bool):
         raise NotFollowed("tokenizer_config.json: add_eos_token is True, which is not followed "
                           "here")
-    added = (read_json(more) if more.exists() else {}) | special.added
+    added = special.fitting((read_json(more) if more.exists() else {}) | special.added, size)
     added |= special.among(vocab)
     prefix = None
     if config.get("add_bos_token", bool):

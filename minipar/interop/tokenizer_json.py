@@ -30,12 +30,11 @@ def read_tokenizer_json(path: Path, size: int,
     found = read_json(path)
     try:
         return _read(found, size, named)
-    except NotFollowed:
+    except (NotFollowed, InteropError):
         raise
-    except InteropError as error:
-        raise InteropError(f"{path}: {error}") from error
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise InteropError(f"{path}: it does not fit together ({error}): get it again") from error
+        raise InteropError(f"{path}: its parts do not fit together ({error}): get it again") \
+            from error
 
 
 def _read(found: dict[str, Any], size: int,
@@ -58,9 +57,10 @@ def _read(found: dict[str, Any], size: int,
         if part.get("type") != "ByteLevel":
             refuse("decoder", part)
     added = {named.text_of(token): token["id"] for token in found.get("added_tokens") or []}
+    added = named.fitting(added, size)
     ids = model["vocab"] | added
     if sorted(ids.values()) != [*range(len(ids))]:
-        raise InteropError("its numbers are not 0, 1, 2, … each once")
+        raise ValueError("its numbers are not 0, 1, 2, … each once")
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
     return ByteBPE(sorted(ids, key=ids.__getitem__), merges, size, added | named.among(ids),
                    prefix=_prefix(found), prefix_space=bool(cuts[0].get("add_prefix_space")))
@@ -76,7 +76,7 @@ def _read_characters(found: dict[str, Any], model: dict[str, Any],
         if found.get(key):
             refuse(key, found[key])
     if sorted(vocab) != sorted(vocab, key=vocab.get) or len(vocab) != size:
-        raise InteropError("its characters are not in order, each once")
+        raise ValueError("its characters are not in order, each once")
     return CharacterVocabulary("".join(sorted(vocab)))
 
 

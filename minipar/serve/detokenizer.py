@@ -17,7 +17,7 @@ INCOMPLETE = "\ufffd"       # stands for bytes that are no character yet
 
 
 class Detokenizer:
-    """The text of one answer, without the stop string of `stops` or token of `ends` that ends it."""
+    """The text of one answer, without what ends it: a string of `stops` or a token of `ends`."""
 
     def __init__(self, tokenizer: Vocabulary, stops: Sequence[str] = (), ends: Sequence[int] = ()):
         self.tokenizer, self.stops, self.ends = tokenizer, tuple(stops), tuple(ends)
