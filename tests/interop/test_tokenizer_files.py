@@ -91,17 +91,20 @@ def test_tokenizer_json_counts(tmp_path, found, text, ids, beside):
 
 DIGITS = {"type": "Split", "pattern": {"Regex": r"\p{N}"}, "behavior": "Isolated"}
 NOT_FOLLOWED = {
-    "pre_tokenizer is {'type': 'Split'": {"pre_tokenizer": sequence("pretokenizers", DIGITS, LEVEL)},
+    "pre_tokenizer is {'type': 'Split'": {
+        "pre_tokenizer": sequence("pretokenizers", DIGITS, LEVEL)},
     "pre_tokenizer is {'type': 'Digits'": {"pre_tokenizer": {"type": "Digits"}},
     "pre_tokenizer is {'type': 'ByteLevel'": {"pre_tokenizer": LEVEL | {"use_regex": False}},
     "normalizer is {'type': 'NFC'}": {"normalizer": {"type": "NFC"}},
-    "normalizer is {'type': 'Prepend'": {"normalizer": sequence("normalizers", {"type": "Prepend"})},
+    "normalizer is {'type': 'Prepend'": {
+        "normalizer": sequence("normalizers", {"type": "Prepend"})},
     "post_processor.single is": {"post_processor": AROUND},
     "post_processor is {'type': 'RobertaProcessing'": {"post_processor": {
         "type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]}},
     "post_processor is {'type': 'BertProcessing'": {"post_processor": {
         "type": "BertProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]}},
-    "post_processor is {'type': 'TemplateP": {"post_processor": sequence("processors", BEGIN, BEGIN)},
+    "post_processor is {'type': 'TemplateP": {
+        "post_processor": sequence("processors", BEGIN, BEGIN)},
     "decoder is {'type': 'WordPiece'}": {"decoder": {"type": "WordPiece"}},
     "model.ignore_merges is True": {"model": {"ignore_merges": True}},
     "model.byte_fallback is True": {"model": {"byte_fallback": True}},
@@ -153,7 +156,7 @@ def test_the_map_of_older_folders(tmp_path):
     ({"split_special_tokens": True}, "split_special_tokens is True"),
     ({"tokenizer_class": "RobertaTokenizer"}, "tokenizer_class is 'RobertaTokenizer'"),
     ({"add_bos_token": True}, "add_bos_token is True, but bos_token, '<|endoftext|>', is no tok"),
-    ({"mask_token": {"content": "<fill>", "lstrip": True}}, "lstrip of the special token '<fill>'")])
+    ({"mask_token": {"content": "<fill>", "lstrip": True}}, "lstrip of the special token '<fi")])
 def test_configs_that_are_not_followed_are_named(tmp_path, config, said):
     vocabulary, note = read(tmp_path, two_files(**config))
     assert isinstance(vocabulary, Numbers) and said in note and "as numbers" in note
