@@ -142,8 +142,8 @@ def test_our_tokenizers_files_are_read_by_transformers(tmp_path):
 def test_begin_and_end_tokens_are_read_by_transformers(tmp_path):
     tokens = ["<s>", "</s>", "<pad>", *TOKENIZER.tokens]
     markers = Markers(0, (1, 40), (50,), 2)
-    ours = ByteBPE(tokens, TOKENIZER.merges, 400, ["<s>", "</s>", "<pad>"], markers, 0, True)
-    save_pretrained(tmp_path, GPT(GPTConfig(400, 8, 1, 1, 8)).initialize(), ours)
+    ours = ByteBPE(tokens, TOKENIZER.merges, 410, ["<s>", "</s>", "<pad>"], markers, 0, True)
+    save_pretrained(tmp_path, GPT(GPTConfig(410, 8, 1, 1, 8)).initialize(), ours)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert (theirs.bos_token, theirs.eos_token, theirs.pad_token) == ("<s>", "</s>", "<pad>")
     for text in [*random_texts(60), "<s>a</s> b<pad>"]:
