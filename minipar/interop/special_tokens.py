@@ -29,7 +29,7 @@ class SpecialTokens:
     """What tokenizer_config.json and special_tokens_map.json of a folder say of special tokens.
 
     `names` is {"eos_token": "</s>", …}, `tokens` are all special ones, `added` those with a number.
-    `notes` are lines on what was left out.  Raises NotFollowed and InteropError.
+    `not_followed` says what minipar does not do, `notes` what was left out.  Raises InteropError.
     """
 
     def __init__(self, folder: Path):
@@ -37,10 +37,8 @@ class SpecialTokens:
         decoder = self.config.inner("added_tokens_decoder")     # newer folders have this
         older = {} if decoder.values else \
             Config.read_if_there(folder, "special_tokens_map.json").values
-        for key in UNLIKE_GPT2:
-            if self.config.get(key, bool):
-                raise NotFollowed(f"tokenizer_config.json: {key} is True, which is not followed "
-                                  "here")
+        self.not_followed = [f"tokenizer_config.json: {key} is True, which is not followed here"
+                             for key in UNLIKE_GPT2 if self.config.get(key, bool)]
         self.notes: list[str] = []
         self.names: dict[str, str] = {}
         self.tokens: list[str] = []
@@ -58,13 +56,12 @@ class SpecialTokens:
         self.tokens += [*self.names.values(), *self.added]
 
     def text_of(self, token: Any) -> str:
-        """The text of a token, which files give alone or with flags.  Raises NotFollowed."""
+        """The text of a token, which files give alone or with flags.  Raises InteropError."""
         text = token.get("content") if isinstance(token, dict) else token
         if not isinstance(text, str):
             raise InteropError(f"{self.config.path.parent}: {token!r:.60} is no special token")
-        for flag in FLAGS:
-            if isinstance(token, dict) and token.get(flag):
-                raise NotFollowed(f"{flag} of the special token {text!r} is not followed here")
+        self.not_followed += [f"{flag} of the special token {text!r} is not followed here"
+                              for flag in FLAGS if isinstance(token, dict) and token.get(flag)]
         return text
 
     def fitting(self, added: dict[str, int], size: int) -> dict[str, int]:
@@ -103,7 +100,7 @@ def read_markers(folder: Path, size: int, names: dict[str, str], ids: dict[str, 
         return [i for i in found if 0 <= i < size]          # -1 stands for none in older files
 
     def named(key: str) -> list[int]:
-        return [ids[names[key]]] if names.get(key) in ids else []
+        return [i for i in [ids.get(names.get(key, ""), size)] if i < size]
 
     def first(key: str) -> int | None:
         found = [*read(config, f"{key}_id"), *read(generation, f"{key}_id"), *named(key)]

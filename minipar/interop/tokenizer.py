@@ -25,17 +25,15 @@ GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast", "CodeGenTokenizer", "CodeG
 
 def read_tokenizer(folder: Path, size: int) -> tuple[Vocabulary, str]:
     """The tokenizer of a folder for `size` ids, and lines on it.  Raises InteropError."""
-    names: dict[str, str] = {}
-    ids: dict[str, int] = {}
+    found: Vocabulary
     try:
+        special = SpecialTokens(folder)
         try:
-            special = SpecialTokens(folder)
-            names, ids = special.names, special.added
             found, notes = read_known(folder, size, special)
-            ids = found.ids if isinstance(found, ByteBPE) else ids
+            ids = found.ids if isinstance(found, ByteBPE) else {}
         except NotFollowed as error:
-            found, notes = Numbers(size), [f"{error}, so this model reads and writes tokens as "
-                                           "numbers: \"17 4 25\""]
+            found, ids = Numbers(size), special.added | added_numbers(folder)
+            notes = [f"{error}, so this model reads and writes tokens as numbers: \"17 4 25\""]
     except InteropError:
         raise
     except ValueError as error:
@@ -43,7 +41,7 @@ def read_tokenizer(folder: Path, size: int) -> tuple[Vocabulary, str]:
     except (TypeError, AttributeError, KeyError) as error:
         raise InteropError(f"{folder}: the tokenizer's files do not fit together ({error!r:.80}): "
                            "get them again") from error
-    found.markers, more = read_markers(folder, size, names, ids, found.markers)
+    found.markers, more = read_markers(folder, size, special.names, ids, found.markers)
     return found, "\n".join([*notes, *more])
 
 
@@ -58,6 +56,8 @@ def read_known(folder: Path, size: int,
         found = read_two_files(folder, size, special)
     else:
         raise NotFollowed("no tokenizer.json, or vocab.json and merges.txt")
+    if special.not_followed:
+        raise NotFollowed(special.not_followed[0])
     if isinstance(found, CharacterVocabulary):
         return found, [f"tokenizer: {size} characters"]
     notes = [f"tokenizer: {len(found.tokens):,} tokens of "
@@ -70,6 +70,13 @@ def read_known(folder: Path, size: int,
             notes.append(f"tokenizer_config.json: {key} is {not followed}, but tokenizer.json "
                          "counts, which says otherwise")
     return found, notes
+
+
+def added_numbers(folder: Path) -> dict[str, int]:
+    """The numbers of the special tokens of a tokenizer that is not followed, by their texts."""
+    path = folder / "tokenizer.json"
+    added = read_json(path).get("added_tokens") or [] if path.exists() else []
+    return {token["content"]: token["id"] for token in added if type(token["id"]) is int}
 
 
 def read_two_files(folder: Path, size: int, special: SpecialTokens) -> ByteBPE:

@@ -8,7 +8,14 @@ from minipar.data import ByteBPE, CharacterVocabulary, Markers, Numbers, vocabul
 from minipar.interop import save_pretrained
 from minipar.interop.tokenizer import read_tokenizer
 from minipar.nn import GPT, GPTConfig
-from tests.interop.test_tokenizer_files import MERGES, SIZE, TOKENS, read, two_files
+from tests.interop.test_tokenizer_files import (
+    MERGES,
+    SIZE,
+    TOKENS,
+    read,
+    tokenizer_json,
+    two_files,
+)
 
 MARKERS = {
     "none": ({}, {}, {}, Markers()),
@@ -35,6 +42,16 @@ def test_markers_there_and_back(tmp_path, config, generation, names, markers):
     back = json.loads((tmp_path / "back" / "config.json").read_text())
     assert back["eos_token_id"] == config.get("eos_token_id")
     assert (tmp_path / "back" / "generation_config.json").exists() == bool(markers.more_ends)
+
+
+@pytest.mark.parametrize("files", [
+    {"tokenizer.json": tokenizer_json(["</s>"], normalizer={"type": "NFC"})},
+    {"tokenizer.json": tokenizer_json(["</s>"], more={"lstrip": True})},
+    {"tokenizer_config.json": {"eos_token": "</s>", "tokenizer_class": "RobertaTokenizer",
+                               "added_tokens_decoder": {"1": {"content": "</s>"}}}}])
+def test_the_end_is_known_though_the_tokenizer_is_not_followed(tmp_path, files):
+    found, said = read(tmp_path, two_files(eos_token="</s>") | files)
+    assert isinstance(found, Numbers) and found.markers.ends == (1,) and "as numbers" in said
 
 
 def test_a_number_that_is_no_token_is_told(tmp_path):
