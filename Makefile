@@ -24,7 +24,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 # Tests and lessons start Python hundreds of times: it may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-all test-mpi test-mpis test-with test-oldest test-peers exercises \
+.PHONY: help setup demo test test-all test-mpi test-mpis test-with test-oldest test-peers test-gpu exercises \
   lessons lint bench docs test-site notebooks test-notebooks clean
 .DEFAULT_GOAL := help
 
@@ -57,7 +57,7 @@ test: $(READY)  ## all tests: simulated ranks on all cores, and real MPI ranks
 	$(PY) -m pytest $(XDIST)
 
 test-all: $(READY)  ## the long sweeps too
-	$(PY) -m pytest $(XDIST) -m "not site"
+	$(PY) -m pytest $(XDIST) -m "not site and not gpu"
 
 test-mpi: $(READY)  ## only the tests on real MPI ranks
 	$(PY) -m pytest -m mpi
@@ -93,6 +93,10 @@ test-peers: $(READY)  ## against peers, installed now: PyTorch (a CPU build), tr
 	$(PY) -m pip install --quiet 'torch==2.13.0' 'openai==3.54.0' 'transformers==5.23.0' \
 	  'tokenizers==0.23.3' 'tiktoken==0.14.0' 'safetensors==0.8.0'
 	$(PY) -m pytest tests/against_pytorch
+
+test-gpu: $(READY)  ## the tests that need CuPy and a CUDA GPU
+	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),cuda]'
+	$(PY) -m pytest $(XDIST) -m gpu tests/gpu
 
 exercises: $(READY)  ## prove that the tests of every exercise tell right from wrong
 	$(PY) -m minipar exercise prove

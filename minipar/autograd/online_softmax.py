@@ -29,8 +29,8 @@ class Partial(NamedTuple):
 def no_keys(q: Array) -> Partial:
     """The attention of q (…, n) over no keys: what others are merged into."""
     rows = (*q.shape[:-1], 1)
-    return Partial(np.zeros_like(q), np.full_like(q, MASKED, shape=rows),
-                   np.zeros_like(q, shape=rows))
+    return Partial(np.zeros_like(q), np.full_like(np.empty(rows, q.dtype, like=q), MASKED),
+                   np.zeros(rows, q.dtype, like=q))
 
 
 def merge(a: Partial, b: Partial) -> Partial:

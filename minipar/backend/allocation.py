@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array
+from .arrays import Array, is_gpu, is_host
 
 Allocators = Mapping[str, Callable[[Array, Any], Array]]
 
@@ -55,8 +55,8 @@ def allocate_zeros(kind: str, like: Array, shape: Any = None) -> Array:
     shape = like.shape if shape is None else shape
     # np.zeros, unlike np.zeros_like, takes no page of memory before it is written to; but it
     # refuses sizes that the machine cannot address, which an array without numbers may have.
-    return record_allocation(kind, np.zeros(shape, like.dtype) if isinstance(like, np.ndarray)
-                             else np.zeros_like(like, shape=shape))
+    return record_allocation(kind, np.zeros(shape, like.dtype, like=like)
+                             if is_host(like) or is_gpu(like) else np.zeros_like(like, shape=shape))
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def l2_blocks(first: Array, *rest: Array) -> Iterator[tuple[Array, ...]]:
 
 def scatter_add(rows: Array, ids: Array, shape: tuple[int, ...]) -> Array:
     """Zeros of `shape` (V, d) with rows[i] (n, d) added at row ids[i] (n,)."""
-    total = np.zeros_like(rows, shape=shape)
+    total = np.zeros(shape, rows.dtype, like=rows)
     if is_host(rows):                       # a loop: np.add.at takes 2.5 times as long
         for i, row in zip(ids.tolist(), rows):
             total[i] += row

@@ -86,7 +86,7 @@ class ShapeArray(NDArrayOperatorsMixin):
 
     def _refuse(self, *args, **kwargs):
         raise TypeError(f"{self!r} has no numbers: keep values out of control flow, and make arrays"
-                        " with np.empty_like(x, shape=...) so that x decides where they live")
+                        " with np.empty(shape, x.dtype, like=x) so that x decides where they live")
 
     __array__ = __bool__ = __int__ = __float__ = __complex__ = __index__ = tolist = item = _refuse
 

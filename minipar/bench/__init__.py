@@ -3,6 +3,7 @@
     runner                                          every measurement by name, each in a new process
     timing                                          rows, interleaved steps, medians
     gpt, gpt2_small, mlp, small_models, memory      a training step in one process
+    gpu                                             the same on a GPU
     serve                                           many requests in one engine
     decode                                          tokens, one by one and many together
     simulators                                      the simulated cluster, schedules of pipelines

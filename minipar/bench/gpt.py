@@ -43,15 +43,16 @@ def make_step(model: GPT, ids: np.ndarray, targets: np.ndarray) -> Callable[[], 
 
 
 def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray, targets: np.ndarray,
-                config: GPTConfig = CONFIG) -> dict[str, Callable[[], float]]:
+                config: GPTConfig = CONFIG, device: str = "cpu"
+                ) -> dict[str, Callable[[], float]]:
     """PyTorch's training step with its fused AdamW; empty if PyTorch is not installed."""
     torch = import_torch()
     if torch is None:
         return {}
     from .baselines.torch_models import TorchGPT, copy_state
-    model = copy_state(state, TorchGPT(config))
+    model = copy_state(state, TorchGPT(config)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    ids, targets = torch.tensor(ids), torch.tensor(targets)
+    ids, targets = torch.tensor(ids, device=device), torch.tensor(targets, device=device)
     return {"PyTorch": training_step(optimizer, lambda: model.loss(ids, targets))}
 
 

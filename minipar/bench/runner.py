@@ -32,6 +32,7 @@ MEASUREMENTS = {
     "gpt": Measurement("gpt"),
     "gpt-stock-malloc": Measurement("gpt", options={"malloc": "stock"}),
     "gpt2-small": Measurement("gpt2_small"),
+    "gpu": Measurement("gpu"),
     "mlp": Measurement("mlp"),
     "small-models": Measurement("small_models"),
     "decode": Measurement("decode"),

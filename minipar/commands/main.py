@@ -3,6 +3,7 @@
 Or `python -m minipar …`.
 """
 
+import io
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -87,6 +88,8 @@ def module_of(command: Command) -> ModuleType:
 def main(argv: list[str] | None = None) -> int:
     """Run the command of `argv` (sys.argv[1:]); return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")    # a terminal without UTF-8 shows "?" for "→"
     if argv[:1] == ["exercise"]:        # first: it must work while a learner's file does not parse
         from .course import exercise
         return exercise.main(argv[1:])

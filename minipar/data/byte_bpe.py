@@ -20,6 +20,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from .markers import Markers, check_ids
+
 END_OF_TEXT = "<|endoftext|>"
 MOST_WORDS, LONGEST = 1 << 16, 64       # words whose tokens are remembered, and their characters
 SPACES = {*range(9, 14), 32, 133, 160, 5760, *range(8192, 8203), 8232, 8233, 8239, 8287, 12288}
@@ -71,23 +73,32 @@ class ByteBPE:
 
     `special` tokens are no bytes: a text is cut at them first.  Without any, <|endoftext|> is one
     if it is a token.  `size` is the number of ids, if the model has more than there are tokens; the
-    rest are no text.  Raises ValueError for tables that do not fit together.
+    rest are no text.  `markers` are by default <|endoftext|>, if it is special: it begins and ends.
+
+    Every text gets the token `prefix` before it, if given.  With `prefix_space`, a text and what
+    follows a special token begin with a space.  Raises ValueError for tables that do not fit
+    together.
     """
 
     kind = "byte_bpe"
 
     def __init__(self, tokens: Iterable[str], merges: Iterable[str], size: int | None = None,
-                 special: Iterable[str] | None = None):
+                 special: Iterable[str] | None = None, markers: Markers | None = None,
+                 prefix: int | None = None, prefix_space: bool = False):
         self.tokens, self.merges = list(tokens), list(merges)
         self.size = len(self.tokens) if size is None else size
-        self._id_of = {token: i for i, token in enumerate(self.tokens)}
-        self.special = [END_OF_TEXT] * (END_OF_TEXT in self._id_of) if special is None \
+        self.ids = {token: i for i, token in enumerate(self.tokens)}
+        self.special = [END_OF_TEXT] * (END_OF_TEXT in self.ids) if special is None \
             else list(special)
-        if len(self._id_of) < len(self.tokens) or self.size < len(self.tokens):
-            raise ValueError(f"{len(self._id_of)} different tokens, not {self.size}")
-        lacking = next((token for token in [*BYTES, *self.special] if token not in self._id_of), "")
+        if len(self.ids) < len(self.tokens) or self.size < len(self.tokens):
+            raise ValueError(f"{len(self.ids)} different tokens, not {self.size}, which is the "
+                             "number of ids: get the tokenizer of this model")
+        lacking = next((token for token in [*BYTES, *self.special] if token not in self.ids), "")
         if lacking or "" in self.special:
             raise ValueError(f"the vocabulary has no token {lacking!r}: get vocab.json again")
+        check_ids([] if prefix is None else [prefix], self.size)
+        self.prefix, self.prefix_space = prefix, prefix_space
+        self.markers = self._default_markers() if markers is None else markers
         self._bytes = [token.encode() if token in self.special else bytes_of(token)
                        for token in self.tokens]
         self._joined = dict(self._joins())
@@ -96,21 +107,27 @@ class ByteBPE:
         self._cut = re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
         self._remembered = lru_cache(MOST_WORDS)(self._encode_word)
 
+    def _default_markers(self) -> Markers:
+        if END_OF_TEXT not in self.special:
+            return Markers()
+        return Markers(self.ids[END_OF_TEXT], (self.ids[END_OF_TEXT],))
+
     def _joins(self) -> Iterable[tuple[tuple[int, int], tuple[int, int]]]:
         """((left, right), (rank, joined)) of each merge, all but the rank as ids."""
         for rank, merge in enumerate(self.merges):
             left, _, right = merge.partition(" ")
-            ids = [self._id_of.get(part) for part in (left, right, left + right)]
+            ids = [self.ids.get(part) for part in (left, right, left + right)]
             if not left or not right or None in ids:
                 raise ValueError(f"merge {rank} is {merge!r}: expected two tokens, joined one more")
             yield (ids[0], ids[1]), (rank, ids[2])
 
     @classmethod
     def from_files(cls, vocabulary: str | Path, merges: str | Path, size: int | None = None,
-                   added: Mapping[str, int] | None = None) -> Self:
+                   added: Mapping[str, int] | None = None, **options: Any) -> Self:
         """The tokenizer of vocab.json and merges.txt.  Raises ValueError, which names the file.
 
-        `added` are special tokens with their ids, beside <|endoftext|>.
+        `added` are special tokens with their ids, beside <|endoftext|>; `options` are those of the
+        class.
         """
         try:
             ids = json.loads(Path(vocabulary).read_text(encoding="utf-8")) | (added or {})
@@ -118,11 +135,11 @@ class ByteBPE:
                 raise ValueError("its numbers are not 0, 1, 2, … each once")
         except (ValueError, AttributeError, TypeError) as error:
             raise ValueError(f"{vocabulary}: expected {{token: number}} ({error})") from error
-        special = dict.fromkeys([*[END_OF_TEXT] * (END_OF_TEXT in ids), *(added or {})])
+        special = sorted({*[END_OF_TEXT] * (END_OF_TEXT in ids), *(added or {})}, key=ids.get)
         try:
             lines = Path(merges).read_text(encoding="utf-8").split("\n")
             pairs = [line.rstrip("\r") for line in lines[lines[0].startswith("#version"):]]
-            return cls(sorted(ids, key=ids.get), filter(None, pairs), size, special)
+            return cls(sorted(ids, key=ids.get), filter(None, pairs), size, special, **options)
         except ValueError as error:
             raise ValueError(f"{merges}: {error}") from error
 
@@ -134,11 +151,13 @@ class ByteBPE:
 
         Raises ValueError for half a character (a lone surrogate), which has no bytes.
         """
-        ids: list[int] = []
+        ids = [] if self.prefix is None else [self.prefix]
         for i, part in enumerate(self._cut.split(text) if self._cut else [text]):
             if i % 2:                   # between the parts of the text
-                ids.append(self._id_of[part])
+                ids.append(self.ids[part])
                 continue
+            if self.prefix_space and part and not part.startswith(" "):
+                part = " " + part
             for word in split_words(part):
                 ids += self._remembered(word) if len(word) <= LONGEST else self._encode_word(word)
         return np.array(ids, np.int64)
@@ -146,7 +165,7 @@ class ByteBPE:
     def _encode_word(self, word: str) -> list[int]:
         """The tokens of one word: its bytes, merged pair by pair."""
         try:
-            return merge([self._id_of[BYTES[byte]] for byte in word.encode()], self._joined)
+            return merge([self.ids[BYTES[byte]] for byte in word.encode()], self._joined)
         except UnicodeEncodeError as error:
             raise ValueError(f"{word[error.start]!r} is half a character: leave it out") from error
 
@@ -163,16 +182,29 @@ class ByteBPE:
         return b"".join(self._bytes[i] for i in ids.tolist() if i < known).decode(errors="replace")
 
     def description(self) -> dict[str, Any]:
-        """The tables, as a checkpoint keeps them: no token has a line break in it."""
-        return {"kind": self.kind, "tokens": "\n".join(self.tokens), "size": self.size,
-                "merges": "\n".join(self.merges), "special": self.special}
+        """The tables, as a checkpoint keeps them; only a special token may have a line break."""
+        has_breaks = any("\n" in token for token in self.special)
+        described = {"kind": self.kind, "size": self.size,
+                     "tokens": self.tokens if has_breaks else "\n".join(self.tokens),
+                     "merges": "\n".join(self.merges), "special": self.special}
+        if self.markers != self._default_markers():
+            described["markers"] = self.markers.description()
+        if self.prefix is not None or self.prefix_space:
+            described |= {"prefix": self.prefix, "prefix_space": self.prefix_space}
+        return described
 
     @classmethod
-    def from_description(cls, tokens: str, size: int, merges: str, special: list[str]) -> Self:
+    def from_description(cls, tokens: str | list[str], size: int, merges: str,
+                         special: list[str], markers: dict[str, Any] | None = None,
+                         prefix: int | None = None, prefix_space: bool = False) -> Self:
         """The tokenizer that was described.  Raises ValueError."""
-        if type(size) is not int:
-            raise ValueError(f"a size is a whole number, not {size!r:.20}")
-        return cls(tokens.split("\n"), merges.split("\n") if merges else [], size, special)
+        if type(size) is not int or type(prefix_space) is not bool:
+            raise ValueError(f"a size is a whole number and prefix_space a flag, not {size!r:.20} "
+                             f"and {prefix_space!r:.20}")
+        tokens = tokens if isinstance(tokens, list) else tokens.split("\n")
+        return cls(tokens, merges.split("\n") if merges else [], size, special,
+                   None if markers is None else Markers.from_description(markers, size), prefix,
+                   prefix_space)
 
 
 def bytes_of(token: str) -> bytes:

@@ -8,11 +8,12 @@ A token is a character.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from .batches import Batch, TextBatches
+from .markers import Markers
 
 
 def documentation_text() -> str:
@@ -60,11 +61,11 @@ class CharacterVocabulary:
     characters agree.  Raises ValueError if they are not, or if there are none.
     """
 
-    def __init__(self, characters: str):
+    def __init__(self, characters: str, markers: Markers | None = None):
         if not characters or characters != "".join(sorted(set(characters))):
             raise ValueError("a vocabulary is one or more characters, sorted, each once, not "
                              f"{characters[:20]!r}: make it with CharacterVocabulary.from_text")
-        self.characters = characters
+        self.characters, self.markers = characters, markers or Markers()
         self._codes = _code_points(characters)
 
     @classmethod
@@ -75,9 +76,17 @@ class CharacterVocabulary:
     def __len__(self) -> int:
         return len(self.characters)
 
-    def description(self) -> str:
-        """The vocabulary, as a checkpoint keeps it."""
-        return self.characters
+    def description(self) -> str | dict[str, Any]:
+        """The vocabulary, as a checkpoint keeps it: the characters alone if none is a marker."""
+        if self.markers == Markers():
+            return self.characters
+        return {"kind": "characters", "characters": self.characters,
+                "markers": self.markers.description()}
+
+    @classmethod
+    def from_description(cls, characters: str, markers: dict[str, Any]) -> Self:
+        """The vocabulary that was described.  Raises ValueError."""
+        return cls(characters, Markers.from_description(markers, len(characters)))
 
     def encode(self, text: str) -> np.ndarray:
         """The ids of a text: (len(text),) int64.  Raises ValueError for an unknown character."""

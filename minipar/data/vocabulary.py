@@ -3,18 +3,23 @@
     "abc\n"                              a vocabulary of characters, in a checkpoint
     {"kind": "byte_bpe", …}              GPT-2's tokenizer
     {"kind": "numbers", "size": 32000}   a model whose tokenizer is not known: "17 4 25"
+
+All may name markers: where a text begins and ends (`markers.py`).
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from .byte_bpe import ByteBPE
+from .markers import Markers
 from .text import CharacterVocabulary
 
 
 class Vocabulary(Protocol):
     """Text as tokens and back."""
+
+    markers: Markers
 
     def __len__(self) -> int: ...
 
@@ -33,8 +38,8 @@ class Numbers:
 
     kind = "numbers"
 
-    def __init__(self, size: int):
-        self.size = size
+    def __init__(self, size: int, markers: Markers | None = None):
+        self.size, self.markers = size, markers or Markers()
 
     def __len__(self):
         return self.size
@@ -55,7 +60,14 @@ class Numbers:
 
     def description(self) -> dict[str, Any]:
         """The vocabulary, as a checkpoint keeps it."""
-        return {"kind": self.kind, "size": self.size}
+        described = {"kind": self.kind, "size": self.size}
+        return described if self.markers == Markers() else \
+            described | {"markers": self.markers.description()}
+
+    @classmethod
+    def from_description(cls, size: int, markers: dict[str, Any] | None = None) -> Self:
+        """The numbers that were described.  Raises ValueError."""
+        return cls(size, Markers.from_description(markers, size))
 
 
 def vocabulary_of(description: Any) -> Vocabulary:
@@ -63,7 +75,8 @@ def vocabulary_of(description: Any) -> Vocabulary:
     if isinstance(description, str):
         return CharacterVocabulary(description)
     try:
-        known = {"byte_bpe": ByteBPE.from_description, "numbers": Numbers}
+        known = {"byte_bpe": ByteBPE.from_description, "numbers": Numbers.from_description,
+                 "characters": CharacterVocabulary.from_description}
         values = dict(description)
         return known[values.pop("kind")](**values)
     except (KeyError, TypeError, AttributeError) as error:

@@ -103,8 +103,7 @@ class ShardedFunction:
 
         `array` decides where they live, as in Module.initialize.
         """
-        self.make_slabs(np.empty_like(np.empty(0) if array is None else array, shape=0,
-                                      dtype=dtype))
+        self.make_slabs(np.empty(0, dtype, like=array))
         for name, parameter in self.parameters.items():
             self._fill(name, parameter.initializer(generator(seed, name), parameter.global_shape))
         return self

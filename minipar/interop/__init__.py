@@ -6,6 +6,8 @@
     layout.py               a parameter of minipar, and the arrays of a file that make it up
     gpt2.py, llama.py       the two layouts: sizes, and the table of all parameters
     tokenizer.py            the tokenizer's files
+    tokenizer_json.py       tokenizer.json, and what of it is not followed
+    special_tokens.py       begin, end and padding tokens; others that are special
     hugging_face.py         a folder of either layout as a GPT, and a GPT as such a folder
 
 A layout is one table; loading reads it in one direction, saving in the other.  `minipar convert`

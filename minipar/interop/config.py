@@ -20,6 +20,11 @@ class Config:
         """The config.json of a folder."""
         return cls(folder / "config.json", read_json(folder / "config.json"))
 
+    @classmethod
+    def read_if_there(cls, folder: Path, name: str) -> "Config":
+        """The values of another such file, none if it is not there."""
+        return cls(folder / name, read_json(folder / name) if (folder / name).exists() else {})
+
     def get(self, key: str, kind: type, default: Any = None) -> Any:
         """A value of this kind, or the default."""
         value = self.values.get(key)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from ..atomic_files import replace_files
-from ..data import Vocabulary
+from ..data import Numbers, Vocabulary
 from ..nn import GPT, GPTConfig
 from . import gpt2, llama
 from .config import Config
@@ -137,12 +137,13 @@ def save_pretrained(folder: str | Path, model: GPT, vocabulary: Vocabulary | Non
     layout = layout_of(sizes)
     described = layout.write_config(sizes)
     arrays = to_arrays(sizes, model.state_dict() if state is None else state)
-    files, about_tokens = ({}, {}) if vocabulary is None else tokenizer_files(vocabulary)
+    files, about_tokens = tokenizer_files(
+        Numbers(sizes.vocab_size) if vocabulary is None else vocabulary)
     number_format = STORED[dtype][1] if dtype else None
     kind = number_format.name if number_format else np.dtype(
         STORED[dtype][0] if dtype else next(iter(arrays.values())).dtype).name
     described |= {"architectures": [layout.ARCHITECTURE], "tie_word_embeddings": sizes.tied,
-                  "torch_dtype": kind, "bos_token_id": None, "eos_token_id": None, **about_tokens}
+                  "torch_dtype": kind, **about_tokens}
     files = {"config.json": (json.dumps(described, indent=2) + "\n").encode(), **files}
     writes: dict[str, Callable[[BinaryIO], Any]] = {
         name: lambda file, content=content: file.write(content) for name, content in files.items()}

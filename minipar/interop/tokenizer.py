@@ -1,8 +1,8 @@
-"""The tokenizer of a folder: GPT-2's two files, or a tokenizer.json that describes the same.
+"""The tokenizer of a folder: tokenizer.json, or GPT-2's two files, and the special tokens.
 
-    vocab.json, merges.txt, added_tokens.json       all that GPT-2's tokenizer needs
-    tokenizer.json                                  one file for this or any other tokenizer
-    tokenizer_config.json                           written for transformers: which class reads it
+    tokenizer.json                                  counts if it is there (`tokenizer_json.py`)
+    vocab.json, merges.txt, added_tokens.json       GPT-2's tokenizer
+    tokenizer_config.json, …                        special tokens (`special_tokens.py`)
 
 Without a tokenizer that minipar knows, a model reads and writes tokens as numbers.
 """
@@ -12,82 +12,133 @@ from pathlib import Path
 from typing import Any
 
 from ..data import ByteBPE, CharacterVocabulary, Numbers, Vocabulary
+from ..data.byte_bpe import END_OF_TEXT
 from .safetensors import InteropError, read_json
+from .special_tokens import NotFollowed, SpecialTokens, marker_entries, read_markers
+from .tokenizer_json import read_tokenizer_json
 
 TWO = "vocab.json", "merges.txt"
-TOKENIZER_FILES = *TWO, "added_tokens.json", "tokenizer.json", "tokenizer_config.json"
-BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+TOKENIZER_FILES = (*TWO, "added_tokens.json", "tokenizer.json", "tokenizer_config.json",
+                   "special_tokens_map.json", "generation_config.json")
+GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast", "CodeGenTokenizer", "CodeGenTokenizerFast")
 
 
 def read_tokenizer(folder: Path, size: int) -> tuple[Vocabulary, str]:
-    """The tokenizer of a folder for `size` ids, and a line on it.  Raises InteropError."""
+    """The tokenizer of a folder for `size` ids, and lines on it.  Raises InteropError."""
+    found: Vocabulary
     try:
-        if all((folder / name).exists() for name in TWO):
-            added = folder / "added_tokens.json"
-            found = ByteBPE.from_files(*(folder / name for name in TWO), size,
-                                       read_json(added) if added.exists() else None)
-            return found, f"tokenizer: {len(found.tokens):,} tokens of vocab.json"
-        if (folder / "tokenizer.json").exists():
-            return read_tokenizer_json(folder / "tokenizer.json", size)
+        special = SpecialTokens(folder)
+        try:
+            found, notes = read_known(folder, size, special)
+            ids = found.ids if isinstance(found, ByteBPE) else {}
+        except NotFollowed as error:
+            found, ids = Numbers(size), special.added | added_numbers(folder)
+            notes = [f"{error}, so this model reads and writes tokens as numbers: \"17 4 25\""]
     except InteropError:
         raise
     except ValueError as error:
         raise InteropError(str(error)) from error
-    return Numbers(size), ("no vocab.json and merges.txt, so this model reads and writes tokens as "
-                           "numbers: \"17 4 25\"")
+    except (TypeError, AttributeError, KeyError) as error:
+        raise InteropError(f"{folder}: the tokenizer's files do not fit together ({error!r:.80}): "
+                           "get them again") from error
+    found.markers, more = read_markers(folder, size, special.names, ids, found.markers)
+    return found, "\n".join([*notes, *more])
 
 
-def read_tokenizer_json(path: Path, size: int) -> tuple[Vocabulary, str]:
-    """The tokenizer of tokenizer.json, if it is GPT-2's kind, or of characters; else numbers."""
-    found = read_json(path)
-    model, cut = found.get("model") or {}, found.get("pre_tokenizer")
-    normalizer = found.get("normalizer")
-    is_bpe = model.get("type") == "BPE" and not normalizer and not any(
-        model.get(key) for key in ("dropout", "unk_token", "continuing_subword_prefix",
-                                   "end_of_word_suffix", "byte_fallback", "ignore_merges"))
-    vocab, merges = model.get("vocab"), model.get("merges")
-    if is_bpe and isinstance(vocab, dict) and isinstance(merges, list):
-        if cut is None and not merges and sorted(vocab) == [*vocab] and len(vocab) == size:
-            return CharacterVocabulary("".join(vocab)), f"tokenizer: {size} characters"
-        if isinstance(cut, dict) and {**BYTE_LEVEL, **cut, "trim_offsets": 0} == \
-                {**BYTE_LEVEL, "trim_offsets": 0}:
-            added = {token["content"]: token["id"] for token in found.get("added_tokens") or []}
-            ids = vocab | added
-            if sorted(ids.values()) != [*range(len(ids))]:
-                raise InteropError(f"{path}: its numbers are not 0, 1, 2, … each once")
-            pairs = [pair if isinstance(pair, str) else " ".join(pair) for pair in merges]
-            try:
-                return ByteBPE(sorted(ids, key=ids.__getitem__), pairs, size, added), \
-                    f"tokenizer: {len(ids):,} tokens of {path.name}"
-            except ValueError as error:
-                raise InteropError(f"{path}: {error}") from error
-    return Numbers(size), (f"{path.name} is not GPT-2's kind of tokenizer, so this model reads and "
-                           "writes tokens as numbers: \"17 4 25\"")
+def read_known(folder: Path, size: int,
+               special: SpecialTokens) -> tuple[ByteBPE | CharacterVocabulary, list[str]]:
+    """The tokenizer, and lines on it.  Raises NotFollowed, ValueError and InteropError."""
+    config, path = special.config, folder / "tokenizer.json"
+    has_json = path.exists()
+    if has_json:
+        found = read_tokenizer_json(path, size, special)
+    elif all((folder / name).exists() for name in TWO):
+        found = read_two_files(folder, size, special)
+    else:
+        raise NotFollowed("no tokenizer.json, or vocab.json and merges.txt")
+    if special.not_followed:
+        raise NotFollowed(special.not_followed[0])
+    if isinstance(found, CharacterVocabulary):
+        return found, [f"tokenizer: {size} characters"]
+    notes = [f"tokenizer: {len(found.tokens):,} tokens of "
+             f"{path.name if has_json else 'vocab.json'}", *special.notes]
+    notes += [f"{name} of the tokenizer, {token!r}, is none of its tokens: left out"
+              for name, token in special.names.items() if token not in found.ids]
+    for key, followed in (("add_prefix_space", found.prefix_space), ("add_eos_token", False),
+                          ("add_bos_token", found.prefix is not None)):
+        if config.get(key, bool, followed) != followed:
+            notes.append(f"tokenizer_config.json: {key} is {not followed}, but tokenizer.json "
+                         "counts, which says otherwise")
+    return found, notes
+
+
+def added_numbers(folder: Path) -> dict[str, int]:
+    """The numbers of the special tokens of a tokenizer that is not followed, by their texts."""
+    path = folder / "tokenizer.json"
+    added = read_json(path).get("added_tokens") or [] if path.exists() else []
+    return {token["content"]: token["id"] for token in added if type(token["id"]) is int}
+
+
+def read_two_files(folder: Path, size: int, special: SpecialTokens) -> ByteBPE:
+    """The tokenizer of vocab.json and merges.txt.  Raises NotFollowed and ValueError."""
+    config, vocab, more = special.config, read_json(folder / TWO[0]), folder / "added_tokens.json"
+    kind = config.get("tokenizer_class", str, GPT2_CLASSES[0])
+    if kind not in GPT2_CLASSES:
+        raise NotFollowed(f"tokenizer_config.json: tokenizer_class is {kind!r}, not GPT-2's")
+    if config.get("add_eos_token", bool):
+        raise NotFollowed("tokenizer_config.json: add_eos_token is True, which is not followed "
+                          "here")
+    added = special.fitting((read_json(more) if more.exists() else {}) | special.added, size)
+    added |= special.among(vocab)
+    prefix = None
+    if config.get("add_bos_token", bool):
+        begin = special.names.get("bos_token", END_OF_TEXT)
+        prefix = (vocab | added).get(begin)
+        if prefix is None:
+            raise NotFollowed("tokenizer_config.json: add_bos_token is True, but bos_token, "
+                              f"{begin!r}, is no token")
+    return ByteBPE.from_files(*(folder / name for name in TWO), size, added, prefix=prefix,
+                              prefix_space=config.get("add_prefix_space", bool, False))
 
 
 def tokenizer_files(vocabulary: Vocabulary) -> tuple[dict[str, bytes], dict[str, Any]]:
     """The files of a tokenizer, by name, and what config.json says of its tokens."""
+    entries, generation = marker_entries(vocabulary.markers)
+    files = {"generation_config.json": as_json(generation)} if generation else {}
     if isinstance(vocabulary, ByteBPE):
-        ids = {token: i for i, token in enumerate(vocabulary.tokens)}
-        last = vocabulary.special[0] if vocabulary.special else None
-        about = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False,
-                 "model_max_length": 10**9, **dict.fromkeys(
-                     ("bos_token", "eos_token", "unk_token"), last)}
-        files = {"vocab.json": as_json(ids), "tokenizer_config.json": as_json(about),
-                 "merges.txt": "\n".join(["#version: 0.2", *vocabulary.merges, ""]).encode()}
-        more = {token: ids[token] for token in vocabulary.special[1:]}
+        about = named_tokens(vocabulary)
+        files |= {"vocab.json": as_json(vocabulary.ids), "tokenizer_config.json": as_json(about),
+                  "merges.txt": "\n".join(["#version: 0.2", *vocabulary.merges, ""]).encode()}
+        more = {token: vocabulary.ids[token] for token in vocabulary.special
+                if token not in about.values()}
         if more:
             files["added_tokens.json"] = as_json(more)
-        end = None if last is None else ids[last]
-        return files, {"bos_token_id": end, "eos_token_id": end}
     if isinstance(vocabulary, CharacterVocabulary):
         vocab = {character: i for i, character in enumerate(vocabulary.characters)}
         found = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None,
                  "post_processor": None, "decoder": {"type": "Fuse"},
                  "model": {"type": "BPE", "vocab": vocab, "merges": []}}
-        about = {"tokenizer_class": "PreTrainedTokenizerFast"}
-        return {"tokenizer.json": as_json(found), "tokenizer_config.json": as_json(about)}, {}
-    return {}, {}
+        files |= {"tokenizer.json": as_json(found), "tokenizer_config.json": as_json(
+            {"tokenizer_class": "PreTrainedTokenizerFast"})}
+    return files, entries
+
+
+def named_tokens(vocabulary: ByteBPE) -> dict[str, Any]:
+    """The tokenizer_config.json of a tokenizer: its class and its special tokens by name."""
+    def special(*ids: int | None) -> str | None:
+        texts = [vocabulary.tokens[i] for i in ids
+                 if i is not None and i < len(vocabulary.tokens)]
+        return next((text for text in texts if text in vocabulary.special), None)
+
+    markers, prefix = vocabulary.markers, vocabulary.prefix
+    begin, end = special(prefix, markers.begin), special(*markers.ends)
+    about: dict[str, Any] = {"tokenizer_class": "GPT2Tokenizer",
+                             "add_prefix_space": vocabulary.prefix_space,
+                             "model_max_length": 10**9, "bos_token": begin, "eos_token": end,
+                             "unk_token": end or begin}
+    if pad := special(markers.pad):
+        about["pad_token"] = pad
+    return about if prefix is None else about | {"add_bos_token": True}
 
 
 def as_json(values: dict[str, Any]) -> bytes:

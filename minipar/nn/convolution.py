@@ -41,7 +41,7 @@ class Im2col(Function):
         if min(h, w) < kernel:
             raise ValueError(f"no window of {kernel} × {kernel} fits")
         rows, columns = num_windows(h, kernel, stride), num_windows(w, kernel, stride)
-        out = np.empty_like(x, shape=(b, rows, columns, kernel, kernel, c))
+        out = np.empty((b, rows, columns, kernel, kernel, c), x.dtype, like=x)
         for i, j in np.ndindex(kernel, kernel):         # one pixel of all windows at a time
             out[:, :, :, i, j] = x[:, i:i + rows * stride:stride, j:j + columns * stride:stride]
         ctx.shape, ctx.kernel, ctx.stride = x.shape, kernel, stride
@@ -58,7 +58,7 @@ def col2im(rows: np.ndarray, shape: tuple[int, ...], kernel: int, stride: int) -
     """Images of `shape` (b, h, w, c) with each row (…, k·k·c) added to its window."""
     b, high, wide, _ = rows.shape
     pixels = rows.reshape(b, high, wide, kernel, kernel, shape[-1])
-    image = np.zeros_like(rows, shape=shape)
+    image = np.zeros(shape, rows.dtype, like=rows)
     for i, j in np.ndindex(kernel, kernel):
         image[:, i:i + high * stride:stride, j:j + wide * stride:stride] += pixels[:, :, :, i, j]
     return image

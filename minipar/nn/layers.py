@@ -97,7 +97,7 @@ class Dropout(Module):
                              "call initialize() on the model that it is part of")
         if not (is_host(x) or is_gpu(x)):       # an array without numbers: nothing to draw
             part = [len(range(n)[cut]) for n, cut in zip(shape, cuts)]
-            return np.empty_like(x, shape=(x.shape[0], *part, *shape[len(part):]), dtype=bool)
+            return np.empty((x.shape[0], *part, *shape[len(part):]), bool, like=x)
         keep = dropout_mask(step.seed, step.step, self.full_name, step.samples, shape, self.rate,
                             cuts)
         return asarray_like(keep, x)

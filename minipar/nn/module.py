@@ -129,7 +129,7 @@ class Module(ModuleState):
         if np.dtype(dtype).kind != "f":
             raise ValueError(f"parameters are floating-point numbers, not {np.dtype(dtype)}: "
                              "give dtype=np.float32 or np.float64")
-        self.make_slabs(np.empty_like(array, shape=0, dtype=dtype))
+        self.make_slabs(np.empty(0, dtype, like=array))
         return self
 
     def make_slabs(self, like: Array) -> None:

@@ -29,7 +29,7 @@ def in_groups(rows: Array, size: int) -> Array:
     length = rows.shape[-1]
     num_groups = -(-length // size)
     if num_groups * size != length:
-        padded = np.zeros_like(rows, shape=(*rows.shape[:-1], num_groups * size))
+        padded = np.zeros((*rows.shape[:-1], num_groups * size), rows.dtype, like=rows)
         padded[..., :length] = rows
         rows = padded
     return rows.reshape(*rows.shape[:-1], num_groups, size)

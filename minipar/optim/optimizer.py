@@ -51,8 +51,8 @@ class Optimizer(OptimizerState):
             for slab in slabs]
         largest = max((block.shape[0] for slab in slabs for (block,) in l2_blocks(slab.data)),
                       default=0)
-        self._scratch = np.empty_like(next(iter(self.states[0].values()), slabs[0].data),
-                                      shape=(2, largest))
+        like = next(iter(self.states[0].values()), slabs[0].data)
+        self._scratch = np.empty((2, largest), like.dtype, like=like)
         self._spans: Iterable[Iterable[Sequence[Span]]] = (     # of each slab, of each block
             spans_of_blocks(slabs, groups, weight_decay) if weight_decay or groups
             else repeat(repeat(())))                            # no spans for any block

@@ -94,10 +94,10 @@ class Server:
         """Answer a request for completions."""
         try:
             asked = read_completion(await read_json(request), self.text)
-            detokenizer = Detokenizer(self.text.tokenizer, asked.stops)
+            detokenizer = Detokenizer(self.text.tokenizer, asked.stops, asked.ends)
             generations = await self.service.submit(
                 asked.prompts, asked.max_tokens, asked.params, asked.n,
-                detokenizer.is_stop if asked.stops else None, asked.logprobs)
+                detokenizer.is_stop, asked.logprobs)
         except BadRequest as error:
             return refusal(error)
         except Draining as error:

@@ -4,7 +4,7 @@
     shown    "Hi"       │ "é!"           is shown after 169
     stop     "\\n\\n": a line break is held back until the next token shows whether it is the stop
 
-Text that was shown is never taken back.
+Text that was shown is never taken back.  The token that ends an answer is not shown.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,16 @@ INCOMPLETE = "\ufffd"       # stands for bytes that are no character yet
 
 
 class Detokenizer:
-    """The text of one answer, without the stop string of `stops` that ends it."""
+    """The text of one answer, without what ends it: a string of `stops` or a token of `ends`."""
 
-    def __init__(self, tokenizer: Vocabulary, stops: Sequence[str] = ()):
-        self.tokenizer, self.stops = tokenizer, tuple(stops)
+    def __init__(self, tokenizer: Vocabulary, stops: Sequence[str] = (), ends: Sequence[int] = ()):
+        self.tokenizer, self.stops, self.ends = tokenizer, tuple(stops), tuple(ends)
         self.shown = ""
 
     def is_stop(self, tokens: Sequence[int]) -> bool:
-        """True if the text of `tokens` holds a stop string."""
-        return bool(self.stops) and self._before_stop(self._decode(tokens)) is not None
+        """True if the last of `tokens` is an end token, or their text holds a stop string."""
+        return self._has_ended(tokens) or (
+            bool(self.stops) and self._before_stop(self._decode(tokens)) is not None)
 
     def update(self, tokens: Sequence[int], is_last: bool) -> str:
         """The new text to show, given all tokens so far."""
@@ -41,7 +42,11 @@ class Detokenizer:
         return new
 
     def _decode(self, tokens: Sequence[int]) -> str:
-        return self.tokenizer.decode(np.array(tokens, np.int64))
+        shown = tokens[:-1] if self._has_ended(tokens) else tokens
+        return self.tokenizer.decode(np.array(shown, np.int64))
+
+    def _has_ended(self, tokens: Sequence[int]) -> bool:
+        return bool(tokens) and tokens[-1] in self.ends
 
     def _before_stop(self, text: str) -> str | None:
         """The text before the first stop string, or None if it has none."""

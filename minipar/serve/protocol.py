@@ -3,7 +3,8 @@
     POST /v1/completions   {"model": "gpt", "prompt": "def ", "max_tokens": 20, "stream": true}
 
 `prompt` is a text, a list of texts, a list of tokens, or a list of lists of tokens.  Every field of
-SamplingParams is an option under its own name, even if OpenAI has none of this name, as in vLLM.
+SamplingParams is an option under its own name, even if OpenAI has none of this name, as in vLLM; so
+is `ignore_eos`, to go on after the model's end token.
 Source: platform.openai.com/docs/api-reference/completions.
 """
 
@@ -21,7 +22,7 @@ from .text_model import TextModel, text_of
 
 SAMPLING = {field.name: field.type for field in fields(SamplingParams)}
 OTHERS = {"model", "prompt", "max_tokens", "n", "stop", "stream", "stream_options", "logprobs",
-          "echo", "user"}
+          "echo", "user", "ignore_eos"}
 MOST_ANSWERS, MOST_STOPS, MOST_LOGPROBS = 128, 4, 20
 
 
@@ -52,6 +53,7 @@ class CompletionRequest:
     include_usage: bool
     logprobs: int | None
     echo: bool
+    ends: tuple[int, ...]               # tokens that end an answer
 
 
 def read_completion(body: Any, text: TextModel) -> CompletionRequest:
@@ -80,7 +82,8 @@ def read_completion(body: Any, text: TextModel) -> CompletionRequest:
     return CompletionRequest(
         prompts, options.integer("max_tokens", 16, 1), _read_sampling(options), n,
         _read_stops(given.get("stop", [])), options.flag("stream"),
-        bool(stream_options.get("include_usage")), logprobs, options.flag("echo"))
+        bool(stream_options.get("include_usage")), logprobs, options.flag("echo"),
+        () if options.flag("ignore_eos") else text.tokenizer.markers.ends)
 
 
 class Options(NamedTuple):

@@ -53,7 +53,8 @@ class AnswerTexts:
     def __init__(self, text: TextModel, asked: CompletionRequest,
                  generations: Sequence[Generation]):
         self.answers = [answer for generation in generations for answer in generation.answers]
-        self._detokenizers = [Detokenizer(text.tokenizer, asked.stops) for _ in self.answers]
+        self._detokenizers = [Detokenizer(text.tokenizer, asked.stops, asked.ends)
+                              for _ in self.answers]
         self._seen = [0] * len(self.answers)
         self._heads = ["" if not asked.echo else text_of(text.tokenizer, prompt)
                        for prompt in asked.prompts for _ in range(asked.n)]

@@ -2,6 +2,7 @@
 
 import math
 from functools import cached_property
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -170,9 +171,10 @@ class LanguageTask(Task):
         return ids
 
     def sample(self, model: GPT) -> str:
-        """Generated text, after the prompt."""
-        run = self.config.run
-        tokens = generate(model, self._prompt(), run.sample, run.temperature, run.seed)
+        """Generated text, after the prompt and up to an end token."""
+        run, ends = self.config.run, self.vocabulary.markers.ends
+        tokens = takewhile(lambda token: token not in ends, generate(
+            model, self._prompt(), run.sample, run.temperature, run.seed))
         return self.vocabulary.decode(np.array(list(tokens), np.int64))
 
 

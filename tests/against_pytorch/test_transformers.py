@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from minipar.data import ByteBPE, CharacterVocabulary
+from minipar.data import ByteBPE, CharacterVocabulary, Markers
 from minipar.data.byte_bpe import BYTE_OF, END_OF_TEXT
 from minipar.interop import load_pretrained, open_safetensors, save_pretrained, write_safetensors
 from minipar.nn import GPT, GPTConfig, RopeConfig
@@ -137,6 +137,21 @@ def test_our_tokenizers_files_are_read_by_transformers(tmp_path):
     text = "thé 漢\n ring"
     assert theirs(text)["input_ids"] == characters.encode(text).tolist()
     assert theirs.decode(characters.encode(text)) == text
+
+
+def test_begin_and_end_tokens_are_read_by_transformers(tmp_path):
+    tokens = ["<s>", "</s>", "<pad>", *TOKENIZER.tokens]
+    markers = Markers(0, (1, 40), (50,), 2)
+    ours = ByteBPE(tokens, TOKENIZER.merges, 410, ["<s>", "</s>", "<pad>"], markers, 0, True)
+    save_pretrained(tmp_path, GPT(GPTConfig(410, 8, 1, 1, 8)).initialize(), ours)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert (theirs.bos_token, theirs.eos_token, theirs.pad_token) == ("<s>", "</s>", "<pad>")
+    for text in [*random_texts(60), "<s>a</s> b<pad>"]:
+        assert theirs(text)["input_ids"] == ours.encode(text).tolist(), text
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (0, [1, 40], 2)
+    generation = transformers.GenerationConfig.from_pretrained(tmp_path)
+    assert generation.eos_token_id == [1, 40, 50]
 
 
 def test_what_transformers_writes_of_a_tokenizer_is_read(tmp_path):

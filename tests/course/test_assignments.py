@@ -6,6 +6,7 @@ import re
 import pytest
 
 from minipar.course.checker.broker import Message
+from minipar.course.checker.measure import Measure
 from minipar.course.checker.service import Run
 from minipar.course.grading.assignment import load_assignment, names_in
 from minipar.course.grading.proof import prove, try_version
@@ -124,3 +125,11 @@ def test_a_schedule_that_breaks_a_rule_is_told(rows, sentence):
     task = load_assignment(ASSIGNMENTS, ["best_schedule"], "a key").tasks[0]
     failure, _ = task.measure(task.cases[0]).apply(Run([{"return": rows}]))
     assert failure.error == "Invalid" and sentence in failure.message, failure.message
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_measure_that_is_not_finite_is_a_failure(value):
+    """JSON has neither: Gradescope would refuse all results of the submission."""
+    failure, numbers = Measure("return {'time': results[0]['return']}", {}, {}).apply(
+        Run([{"return": float(value)}]))
+    assert failure.error == "Invalid" and "which is not finite" in failure.message and not numbers

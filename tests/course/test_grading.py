@@ -144,10 +144,10 @@ def test_a_folder_of_submissions_and_its_report(built, solution, tmp_path, capsy
 
 
 def test_a_fault_of_grading_costs_one_submission(built, solution, tmp_path, capsys, monkeypatch):
-    def read(place):
+    def read(place, wanted):
         if place.name == "bad":
             raise ZeroDivisionError("a fault")
-        return read_submission(place)
+        return read_submission(place, wanted)
     monkeypatch.setattr(program, "read_submission", read)
     for name in ("bad", "good"):
         hand_in(tmp_path / "all" / name, solution)

@@ -6,6 +6,7 @@ Training runs, each with one process to compare with:
     expert_runs.py         GPTs with experts
     low_precision_runs.py  few bits;  quantized_runs.py: quantized messages
     tensor_models.py       tensor parallelism
+    scripted_model.py      a GPT that says what a test wants
     picky.py               a model whose parameters are not all used
     planned.py             models and chains to plan rematerialization for
     measured_step.py       a step under a trace and a ledger;  step_peaks.py: its peak in two ways

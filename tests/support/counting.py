@@ -32,7 +32,7 @@ class CountingArray(np.ndarray):
             letters = operands[0].size
             CountingArray.total += letters * (2 if len(operands) == 2 else 1)
             return result.view(CountingArray)
-        if function in (np.where, np.arange):           # NumPy forgets the subclass here
+        if function in (np.where, np.arange, np.empty, np.zeros, np.full):   # forget the subclass
             return function(*map(_plain, args), **kwargs).view(CountingArray)
         return super().__array_function__(function, types, args, kwargs)
 

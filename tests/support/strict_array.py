@@ -143,6 +143,12 @@ class StrictArray(NDArrayOperatorsMixin):
     def __array_function__(self, func, types_, args, kwargs):
         if func.__name__ not in FUNCTIONS.split() or func.__module__ != "numpy":
             raise TypeError(f"np.{func.__name__} is not known to dispatch to CuPy")
+        if "device" in kwargs:          # np.full(…, like=x) has one in any case
+            raise TypeError(f"{func.__name__}() got an unexpected keyword argument 'device'")
+        if "shape" in kwargs and func.__name__.endswith("_like"):
+            # CuPy 14 takes the shapes 0 and () for that of the array, and gives the result no
+            # more memory than the array has, if that is neither C- nor Fortran-contiguous.
+            raise TypeError(f"np.{func.__name__}(x, shape=…): write np.empty(shape, dtype, like=x)")
         out = kwargs.get("out")
         result = func(*unwrap(args), **unwrap(kwargs))
         if out is not None:

@@ -43,8 +43,8 @@ def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal
     """
     shrink = 1 / math.sqrt(q.shape[-1])
     query_blocks = _query_blocks(q.shape[-2], k.shape[-2], causal)
-    future = np.triu(np.full_like(q, MASKED, shape=(QUERIES, QUERIES)), 1)
-    probabilities = [np.empty_like(q, shape=(*q.shape[:-2], rows.stop - rows.start, cols.stop))
+    future = np.triu(np.full_like(np.empty((QUERIES, QUERIES), q.dtype, like=q), MASKED), 1)
+    probabilities = [np.empty((*q.shape[:-2], rows.stop - rows.start, cols.stop), q.dtype, like=q)
                      for rows, cols in query_blocks]
     for *pieces, q_, k_, v_, out_, keep_ in l2_blocks(
             *probabilities, q, k, v, out, q if keep is None else keep):
@@ -208,7 +208,7 @@ class FusedAttention(Function):
         batch, time, d = qkv.shape[0], qkv.shape[1], q.shape[-1]
         ctx.num_heads, ctx.num_kv_heads = num_heads, num_kv_heads
         ctx.causal, ctx.scale = causal, 1 / (1 - rate)
-        out = np.empty_like(qkv, shape=(batch, time, num_heads * d))
+        out = np.empty((batch, time, num_heads * d), qkv.dtype, like=qkv)
         keep = None if keep is None else keep.reshape(*q.shape[:-1], time)
         ctx.save(qkv, keep, *_attend(q, k, v, FusedAttention.heads(out, num_kv_heads, d), keep,
                                      causal, ctx.scale))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from ...backend import add_at
+from ...backend import add_at, is_host
 from ..function import Function
 from ..tensor import Tensor
 from .elementwise import Broadcast, unbroadcast
@@ -99,7 +99,7 @@ class GetItem(_Move):
         shape, index, saved = ctx.shape, ctx.index, ctx.saved
 
         def dx():
-            d = np.zeros_like(g, shape=shape)
+            d = np.zeros(shape, g.dtype, like=None if is_host(g) else g)   # g may be a number
             if saved:
                 add_at(d, tuple([part() for part in saved]), g)
             else:                               # every element is taken at most once

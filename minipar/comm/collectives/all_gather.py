@@ -54,8 +54,8 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     check_out(out, array, with_length(array.shape, dim, total))
     there = None if out is None else np.moveaxis(out, dim, 0)
     in_place = there is not None and there.flags.c_contiguous
-    whole: Array = there if in_place else np.empty_like(
-        piece, shape=(total, *piece.shape[1:]), order="C")
+    whole: Array = there if in_place else np.empty((total, *piece.shape[1:]), piece.dtype,
+                                                   like=piece)
     whole[start:stop] = piece
     gather = find_algorithm(comm, "all_gather", ALGORITHMS, algorithm, whole.nbytes)
     with comm.collective("all_gather", array, uneven, dim=dim % array.ndim, counts=counts,
@@ -78,7 +78,7 @@ def recursive_doubling(comm: Communicator, chunks: list[Array]) -> None:
     """
     core, partner = power_of_two(comm)
     bounds = piece_bounds(sum(c.size for c in chunks), comm.size, [c.size for c in chunks])
-    flat = np.empty_like(chunks[0], shape=(bounds[-1][1],))
+    flat = np.empty((bounds[-1][1],), chunks[0].dtype, like=chunks[0])
     mine = chunks[comm.rank]
     if core is None:
         comm.send(mine, partner)
@@ -115,7 +115,7 @@ def bruck(comm: Communicator, chunks: list[Array]) -> None:
     p, r = comm.size, comm.rank
     order = [chunks[(r + i) % p] for i in range(p)]         # as they come in: r, r+1, …
     bounds = piece_bounds(sum(c.size for c in order), p, [c.size for c in order])
-    flat = np.empty_like(order[0], shape=(bounds[-1][1],))
+    flat = np.empty((bounds[-1][1],), order[0].dtype, like=order[0])
     flat[slice(*bounds[0])] = order[0].reshape(order[0].size)
     have = 1
     while have < p:

@@ -49,7 +49,7 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     cuts = piece_bounds(length, p, None if counts is None else counts[r])
     outgoing = [lines[start:stop] for start, stop in cuts]
     lengths = [length // p] * p if counts is None else [row[r] for row in counts]
-    incoming = [np.empty_like(lines, shape=(n, *lines.shape[1:]), order="C") for n in lengths]
+    incoming = [np.empty((n, *lines.shape[1:]), lines.dtype, like=lines) for n in lengths]
     joined = [np.moveaxis(piece, 0, split_dim) for piece in incoming]
     check_out(out, array, with_length(joined[0].shape, concat_dim,
                                       sum(piece.shape[concat_dim] for piece in joined)))
@@ -94,7 +94,7 @@ def bruck(comm: Communicator, outgoing: list[Array], incoming: list[Array],
         moving = [j for j in range(p) if j & jump]
         # A piece of distance j that arrives now has already made the jumps of j's lower bits.
         sizes = [size(r - jump - j % jump, j) for j in moving]
-        arrived = np.empty_like(pieces[0], shape=(sum(sizes),))
+        arrived = np.empty((sum(sizes),), pieces[0].dtype, like=pieces[0])
         comm.sendrecv(np.concatenate([pieces[j] for j in moving]), (r + jump) % p,
                       arrived, (r - jump) % p)
         for j, bounds in zip(moving, piece_bounds(sum(sizes), len(sizes), sizes)):

@@ -74,7 +74,7 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
                          f"its piece by counts is {lengths[me]}")
     if comm.rank == root:
         check_out(out, array, with_length(array.shape, dim, sum(lengths)))
-    line = np.empty_like(piece, shape=(sum(lengths), *piece.shape[1:]))
+    line = np.empty((sum(lengths), *piece.shape[1:]), piece.dtype, like=piece)
     line[slice(*bounds[me])] = piece
     collect = find_algorithm(comm, "gather", ALGORITHMS, algorithm, line.nbytes)
     with comm.collective("gather", array, None if counts is None else dim, root=root,

@@ -90,8 +90,8 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
         line = np.concatenate([whole[pieces[root][0]:], whole[:pieces[root][0]]]) if root else whole
     else:
         others = [n for i, n in enumerate(array.shape) if i != dim % array.ndim]
-        line = np.empty_like(array if out is None else out,      # on the device of `out`
-                             shape=(array.shape[dim], *others), order="C")
+        line = np.empty((array.shape[dim], *others), array.dtype,
+                        like=array if out is None else out)      # on the device of `out`
     deal = find_algorithm(comm, "scatter", ALGORITHMS, algorithm, line.nbytes)
     with comm.collective("scatter", array, root=root, dim=dim % array.ndim, counts=counts,
                          algorithm=algorithm):

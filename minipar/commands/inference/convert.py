@@ -4,8 +4,8 @@
     minipar convert out/gpt2 ~/mine          a checkpoint: the same files, for transformers
     minipar convert out/gpt2 ~/mine --dtype bfloat16
 
-GPT-2 and Llama.  SOURCE says which way; --to only makes sure.  A model without GPT-2's tokenizer
-reads and writes tokens as numbers.
+GPT-2 and Llama.  SOURCE says which way; --to only makes sure.  A model without GPT-2's kind of
+tokenizer reads and writes tokens as numbers, and a line says why.
 """
 
 import argparse

@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="answers to each prompt (1)")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT",
                         help="end an answer before this text; may be given several times")
+    parser.add_argument("--ignore-eos", action="store_true",
+                        help="go on after the model's end token")
     parser.add_argument("--draft", type=Path, metavar="CHECKPOINT",
                         help="a small model that guesses tokens, which the large one checks: "
                              "speculative decoding, of one prompt after the other")
@@ -115,14 +117,14 @@ def run(comm: Communicator, options: argparse.Namespace, output: Output,
     params, begin = sampling_of(options), time.perf_counter()
     printer = Printer(output.console if comm.rank == 0 else Console(quiet=True))
     for prompt in options.prompt or ["\n"]:
-        stop = Detokenizer(text.tokenizer, options.stop)
+        stop = detokenizer_of(options, text)
         try:
             tokens = text.encode(prompt)
             generation = engine.submit(tokens, max_tokens_of(options, text, tokens), params,
                                        num_answers=options.samples, is_stop=stop.is_stop)
         except ValueError as error:
             raise UsageError(f"--prompt {prompt[:20]!r}: {error}") from error
-        printer.shown += [Shown(prompt, answer, Detokenizer(text.tokenizer, options.stop))
+        printer.shown += [Shown(prompt, answer, detokenizer_of(options, text))
                           for answer in generation.answers]
     while engine.has_requests:
         engine.step()
@@ -134,6 +136,7 @@ def run(comm: Communicator, options: argparse.Namespace, output: Output,
 def speculate(options: argparse.Namespace, output: Output, text: TextModel) -> None:
     """Generate one answer after the other by speculative decoding, and print them."""
     draft, params = open_text_model(options.draft), sampling_of(options)
+    draft.tokenizer.markers = text.tokenizer.markers        # a draft may have others, unused here
     if draft.tokenizer.description() != text.tokenizer.description():
         raise UsageError(f"--draft {options.draft}: its tokens are others than those of "
                          f"{options.checkpoint}: both need the same vocabulary")
@@ -143,7 +146,7 @@ def speculate(options: argparse.Namespace, output: Output, text: TextModel) -> N
                                      options.block_size)
         for prompt in options.prompt or ["\n"]:
             tokens = text.encode(prompt)
-            shown = Shown(prompt, Answer(), Detokenizer(text.tokenizer, options.stop))
+            shown = Shown(prompt, Answer(), detokenizer_of(options, text))
             printer.shown.append(shown)
             for token in decoder.generate(tokens, max_tokens_of(options, text, tokens), params):
                 shown.answer.tokens.append(token)
@@ -159,6 +162,12 @@ def speculate(options: argparse.Namespace, output: Output, text: TextModel) -> N
     output.console.print(f"{stats.tokens_per_call:.2f} tokens for each step of the large model; "
                          f"{stats.accepted} of {stats.checked} guesses were right", style="dim")
     output.table(printer.table(time.perf_counter() - begin), show=False)
+
+
+def detokenizer_of(options: argparse.Namespace, text: TextModel) -> Detokenizer:
+    """What turns the tokens of one answer into text, and sees its end."""
+    ends = () if options.ignore_eos else text.tokenizer.markers.ends
+    return Detokenizer(text.tokenizer, options.stop, ends)
 
 
 def max_tokens_of(options: argparse.Namespace, text: TextModel, prompt: list[int]) -> int:

@@ -74,8 +74,9 @@ def attention_scores(qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
                      (0, 2, 3, 1, 4))
     k = ag.transpose(ag.reshape(qkv[:, :, ends[0]:ends[1]], (b, t, kv_heads, 1, d)),
                      (0, 2, 3, 4, 1))
-    scale = np.tril(np.full_like(qkv.data, 1 / math.sqrt(d), shape=(t, t)))     # 0 for the future
-    return ag.reshape(ag.matmul(q, k) * Tensor(scale), (b, heads, t, t))
+    scale = np.full_like(np.empty((t, t), qkv.data.dtype, like=qkv.data), 1 / math.sqrt(d))
+    return ag.reshape(ag.matmul(q, k) * Tensor(np.tril(scale)),   # 0 for the future
+                      (b, heads, t, t))
 
 
 @contextmanager

@@ -146,7 +146,7 @@ class ParallelTeacher:
         first, stop = self.stages[stage]
         if stage:
             shape, dtype = recv_header(own, stage - 1)
-            x = Tensor(np.empty_like(x, shape=shape, dtype=dtype))
+            x = Tensor(np.empty(shape, dtype, like=x))
             with own.labelled(INSIDE):
                 own.recv(x.data, stage - 1)
         here = [[i for i in wanted if first <= i < stop] for wanted in (self.hidden,
@@ -169,7 +169,7 @@ class _PendingOutputs:
 
     def __init__(self, teacher: ParallelTeacher, inputs: Array, messages: Sequence[Message]):
         self.messages, self.whole = messages, None
-        self.buffers = [np.empty_like(inputs, shape=m.shape, dtype=teacher.dtype)
+        self.buffers = [np.empty(m.shape, teacher.dtype, like=inputs)
                         for m in messages]
         with teacher.comm.labelled(LABEL):
             self.requests = [teacher.comm.irecv(buffer, m.source)

@@ -42,7 +42,7 @@ class GatherMatmul(Function):
     @staticmethod
     def forward(ctx, x, values, rows, starts, bias):
         columns = np.ascontiguousarray(x.reshape(x.size // x.shape[-1], x.shape[-1]).T)
-        out = np.empty_like(columns, shape=(starts.size - 1, columns.shape[1]))
+        out = np.empty((starts.size - 1, columns.shape[1]), columns.dtype, like=columns)
         for j, (start, stop) in enumerate(zip(starts, starts[1:])):
             out[j] = values[start:stop] @ columns[rows[start:stop]] + bias[j]
         return np.ascontiguousarray(out.T).reshape(*x.shape[:-1], starts.size - 1)

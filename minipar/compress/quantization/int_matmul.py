@@ -36,7 +36,7 @@ def int_matmul(a: Array, b: Array) -> Array:
     inner = a.shape[1]
     if inner * largest >= 1 << 31:
         raise ValueError(f"a sum of {inner} products of up to {largest} may exceed int32: split it")
-    out = np.zeros_like(a, shape=(a.shape[0], b.shape[1]), dtype=np.int32)
+    out = np.zeros((a.shape[0], b.shape[1]), np.int32, like=a)
     block = EXACT // largest
     for start in range(0, inner, block):
         part = slice(start, start + block)

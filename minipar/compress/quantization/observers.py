@@ -28,7 +28,7 @@ FRACTIONS = np.linspace(1, 0.3, 36)         # of min and max, tried for the leas
 def extremes(units: Array) -> tuple[Array, Array]:
     """The smallest and the largest number of each unit; 0 and 0 for an empty unit."""
     if not units.shape[-1]:
-        return (np.zeros_like(units, shape=(*units.shape[:-1], 1)),) * 2
+        return (np.zeros((*units.shape[:-1], 1), units.dtype, like=units),) * 2
     return units.min(axis=-1, keepdims=True), units.max(axis=-1, keepdims=True)
 
 

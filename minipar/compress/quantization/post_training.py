@@ -130,7 +130,7 @@ def _gptq_by_parts(parts: Sequence[ChainPart], chosen: Container[Module],
 
 def _hessian_of(layer: Linear, part: ChainPart, batches: Sequence) -> Array:
     """The Hessian of the inputs of `layer` in `part`, as a mean over the batches."""
-    total = np.zeros_like(layer.weight.data, shape=(layer.weight.shape[0],) * 2, dtype=np.float64)
+    total = np.zeros((layer.weight.shape[0],) * 2, np.float64, like=layer.weight.data)
 
     def add(_: Module, x: Array) -> None:
         total[...] += hessian(x) / len(batches)

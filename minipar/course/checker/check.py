@@ -9,6 +9,7 @@ Grading adds hidden cases: other numbers of ranks, other sizes.
 """
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -28,6 +29,8 @@ MOST_RANKS_SHOWN = 8
 
 def main(folder: Path, words: Sequence[str] | None = None) -> int:
     """Check the functions in `folder`; return 0 if all cases pass, 1 if not, 2 for a mistake."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")    # a terminal without UTF-8 shows "?" for "✓"
     tasks = sorted(path.stem for path in (folder / "cases").glob("*.npz"))
     parser = argparse.ArgumentParser("check.py", description="Run the public cases.")
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"some of {', '.join(tasks)}")
@@ -114,10 +117,10 @@ def picture(messages: Sequence[Message], num_ranks: int) -> str:
 
 def write_zip(folder: Path, tasks: Sequence[str]) -> int:
     """Write submission.zip with the tasks' files, and those beside them."""
-    place = folder / "submission.zip"
+    place, found = folder / "submission.zip", modules(folder)
     with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in modules(folder).items():
+        for name, text in found.items():
             archive.writestr(f"{name}.py", text)
-    missing = [task for task in tasks if not (folder / f"{task}.py").exists()]
+    missing = [task for task in tasks if task not in found]
     print(f"{place}" + (f", without {', '.join(missing)}" if missing else ""))
     return 0

@@ -5,6 +5,7 @@ better, and raises ValueError with a sentence for a result that breaks a rule.  
 secret: students run it, too.
 """
 
+import math
 import textwrap
 from typing import Any, NamedTuple
 
@@ -25,11 +26,14 @@ class Measure(NamedTuple):
         try:
             numbers = call_body("measure", "results, messages, p", self.code, self.parameters,
                                 self.sizes, run.results, run.messages, len(run.results))
+            numbers = {name: float(value) for name, value in numbers.items()}
+            if not all(map(math.isfinite, numbers.values())):       # JSON has no NaN
+                raise ValueError(f"the result measures {numbers}, which is not finite")
         except Exception as error:      # a result of any form: it came from the submission
             sentence = str(error) if isinstance(error, ValueError) else \
                 f"the result is not of the form that the task asks for ({error!r})"
             return Failure(None, "Invalid", sentence[:1000]), {}
-        return None, {name: float(value) for name, value in numbers.items()}
+        return None, numbers
 
 
 def call_body(name: str, head: str, code: str, parameters: dict[str, Any], sizes: dict[str, Any],

@@ -2,7 +2,8 @@
 
     tasks.py            read tasks; draw the parameters of a course by its key
     assignment.py       an assignment: tasks, handout, rubric, and solutions of those before
-    submission.py       read what a student handed in
+    readers.py          read folders and archives, and follow nothing
+    submission.py       read what a student handed in, and find the tasks in it
     grade.py            run and judge every case
     results.py          the results for Gradescope, Autolab, JUnit, and people
     program.py          one submission, or a folder of them

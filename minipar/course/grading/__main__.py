@@ -1,11 +1,12 @@
 """Grade from the command line with NumPy alone: python -m course.grading COURSE SUBMISSION …"""
 
 import argparse
+import io
 import sys
 from pathlib import Path
 
-from ..checker.outcome import Outcome, as_text, total
-from .program import FORMATS, Settings, grade_each, grade_one, read_course
+from ..checker.outcome import as_text, printable, total
+from .program import FORMATS, Row, Settings, grade_each, grade_one, read_course
 from .results import autolab
 from .tasks import CourseError
 
@@ -38,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
     course = read_course(options.course)
     settings = Settings(options.seconds, options.budget, options.format, not options.no_sandbox)
     if not options.each:
-        found = grade_one(course, options.submission, settings, options.out)
+        found = grade_one(course, options.submission, settings, options.out,
+                          lambda problem: print(printable(problem)))
         if options.format != "autolab":
             print(as_text(found))
         else:                           # Autolab shows students all of it
@@ -47,17 +49,19 @@ def run(options: argparse.Namespace) -> int:
     if options.out is None:
         raise CourseError("--each needs --out DIR: a folder for the results")
 
-    def tell(name: str, results: list[Outcome] | CourseError) -> None:
-        if isinstance(results, CourseError):
-            print(f"{name}: {results}", flush=True)
-        else:
-            points, most = total(results)
-            print(f"{name}: {points} of {most} points", flush=True)
+    def tell(row: Row) -> None:
+        words = "; ".join(row.problems)
+        if row.outcomes is not None:
+            points, most = total(row.outcomes)
+            words = f"{points} of {most} points" + f" ({words})" * bool(words)
+        print(printable(f"{row.name}: {words}"), flush=True)
     return 1 if grade_each(course, options.submission, options.out, settings, tell) else 0
 
 
 def main() -> int:
     """Run the program; return its exit status: 2 for a mistake of the user."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")    # a terminal without UTF-8 shows "?" for "✓"
     parser = argparse.ArgumentParser("course.grading", description="Grade submissions.")
     add_arguments(parser)
     try:

@@ -24,8 +24,9 @@ from ..checker.runner import Worker
 from ..checker.service import Limits
 from .assignment import Assignment, load_assignment
 from .grade import check_sandbox, grade
+from .readers import is_litter
 from .results import autolab, gradescope, write_whole
-from .submission import ARCHIVES, Submission, read_submission
+from .submission import Submission, find_tasks, read_submission
 from .tasks import CourseError
 
 COURSE = "course.json"
@@ -42,6 +43,14 @@ class Course(NamedTuple):
 
     key: str
     assignment: Assignment
+
+
+class Row(NamedTuple):
+    """A submission in the summary: its outcomes, None if it could not be graded; what was wrong."""
+
+    name: str
+    outcomes: list[Outcome] | None
+    problems: Sequence[str]
 
 
 class Settings(NamedTuple):
@@ -68,13 +77,24 @@ def read_course(folder: Path) -> Course:
                       "folder that `course build --out` has written")
 
 
-def grade_one(course: Course, place: Path, settings: Settings, out: Path | None = None
-              ) -> list[Outcome]:
-    """Grade one submission; write the results to `out` after every case, so that none is lost."""
-    submission = read_submission(place)
+def grade_one(course: Course, place: Path, settings: Settings, out: Path | None = None,
+              tell: Callable[[str], Any] = lambda problem: None) -> list[Outcome]:
+    """Grade one submission; write the results to `out` after every case, so that none is lost.
+
+    `tell(problem)` is called for each problem of its files.
+    """
+    submission = read(course, place)
+    for problem in submission.problems:
+        tell(problem)
     with Worker(Limits(settings.seconds), settings.sandbox) as worker:
         check_sandbox(worker, allow_none=not settings.sandbox)
         return run(course, submission, settings, worker, out)
+
+
+def read(course: Course, place: Path) -> Submission:
+    """A submission with a module for each task of the course.  Raises CourseError."""
+    tasks = course.assignment.tasks
+    return find_tasks(read_submission(place, [task.name for task in tasks]), tasks)
 
 
 def run(course: Course, submission: Submission, settings: Settings, worker: Worker,
@@ -93,38 +113,47 @@ def run(course: Course, submission: Submission, settings: Settings, worker: Work
     return found
 
 
-def submissions_in(folder: Path) -> list[Path]:
-    """The submissions of a folder: its sub-folders, archives and Python files."""
+def submissions_in(folder: Path, out: Path) -> list[Path]:
+    """The submissions of a folder: all in it but litter, and the folder of the results."""
     if not folder.is_dir():
-        raise CourseError(f"{folder} is no folder of submissions: with --each give one")
-    found = sorted(path for path in folder.iterdir() if not path.name.startswith(".")
-                   and (path.is_dir() or path.name.endswith((*ARCHIVES, ".py"))))
+        raise CourseError(f"{folder} is no folder of submissions: with --each give one; unpack an "
+                          "archive of all of them first")
+    if os.path.realpath(folder) == os.path.realpath(out):
+        raise CourseError(f"--out {out} is the folder of the submissions: give another one")
+    found = sorted(path for path in folder.iterdir() if not is_litter(path.name)
+                   and os.path.realpath(path) != os.path.realpath(out))
     if not found:
         raise CourseError(f"{folder} has no submissions: folders, archives or .py files")
     return found
 
 
 def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
-               tell: Callable[[str, list[Outcome] | CourseError], Any]) -> int:
+               tell: Callable[[Row], Any]) -> int:
     """Grade every submission of a folder, several at once; return how many could not be read.
 
-    `tell(name, results or error)` is called after each.
+    `tell(row)` is called after each.
     """
-    places, workers = submissions_in(folder), queue.Queue[Worker]()
-    rows: dict[str, list[Outcome] | CourseError] = {}
+    places, workers = submissions_in(folder, out), queue.Queue[Worker]()
+    rows: list[Row] = []
 
-    def one(place: Path) -> tuple[str, list[Outcome] | CourseError]:
-        worker = workers.get()
+    def one(place: Path) -> Row:
+        name, worker = clean(place.name), workers.get()
+        file = out / f"{place.name}.{'xml' if settings.form == 'junit' else 'json'}"
         try:
-            file = out / f"{place.name}.{'xml' if settings.form == 'junit' else 'json'}"
-            return clean(place.name), run(course, read_submission(place), settings, worker, file)
+            file.unlink(missing_ok=True)        # results of an earlier run do not stay
+            if place.is_symlink():
+                raise CourseError(f"{clean(place)} is a link, which is not followed: put a copy "
+                                  "of what it leads to into its place")
+            submission = read(course, place)
+            outcomes = run(course, submission, settings, worker, file)
+            return Row(name, outcomes, [*submission.problems, *lost_tasks(outcomes)])
         except CourseError as error:
-            return clean(place.name), error
+            return Row(name, None, [str(error)])
         except Exception as error:      # a fault of grading must not cost the other submissions
             worker.stop()
             worker.start()
-            return clean(place.name), CourseError(
-                f"grading failed ({type(error).__name__}: {clean(error, 200)}): grade it by hand")
+            return Row(name, None, [f"grading failed ({type(error).__name__}: "
+                                    f"{clean(error, 200)}): grade it by hand"])
         finally:
             workers.put(worker)
 
@@ -136,26 +165,41 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
             check_sandbox(worker, allow_none=not settings.sandbox)
             workers.put(worker)
         with ThreadPoolExecutor(num_workers) as pool:
-            for name, results in pool.map(one, places):
-                rows[name] = results
-                tell(name, results)
+            for row in pool.map(one, places):
+                rows.append(row)
+                tell(row)
     finally:
         for worker in started:
             worker.stop()
     write_whole(out / "summary.csv", summary(course, rows))
-    return sum(isinstance(results, CourseError) for results in rows.values())
+    return sum(row.outcomes is None for row in rows)
 
 
-def summary(course: Course, rows: dict[str, list[Outcome] | CourseError]) -> str:
+def lost_tasks(outcomes: Sequence[Outcome]) -> list[str]:
+    """For each task whose cases all fail in the same way, as for a SyntaxError: how they fail."""
+    failures: dict[str, set[str]] = {}
+    for outcome in outcomes:
+        failure = outcome.failure
+        failures.setdefault(outcome.task, set()).add(
+            f"{failure.error}: {clean(failure.message, 200)}" if failure else "")
+    return [f"{task}: {words}" for task, (words, *others) in failures.items()
+            if words and not others and not words.startswith("Missing: ")]
+
+
+def summary(course: Course, rows: Sequence[Row]) -> str:
     """A table for a gradebook: a row for each submission, a column for each task."""
     file = io.StringIO()
     writer = csv.writer(file)
     tasks = [task.name for task in course.assignment.tasks]
     writer.writerow(["submission", "points", *tasks, "problem"])
-    for name, results in rows.items():
-        if isinstance(results, CourseError):
-            writer.writerow([name, 0, *[0] * len(tasks), str(results)])
-        else:
-            points = {task: earned for task, (earned, _) in by_task(results).items()}
-            writer.writerow([name, sum(points.values()), *(points[task] for task in tasks), ""])
+    for row in rows:
+        points = {task: earned for task, (earned, _) in by_task(row.outcomes or []).items()}
+        writer.writerow([as_cell(row.name), sum(points.values()),
+                         *(points.get(task, 0) for task in tasks),
+                         as_cell("; ".join(row.problems))])
     return file.getvalue()
+
+
+def as_cell(text: str) -> str:
+    """A text such that no spreadsheet takes it for a formula: students choose names of files."""
+    return "'" + text if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -1,26 +1,24 @@
-"""A submission: the Python files that a student handed in, as texts.  Nothing of it is run here."""
+"""A submission: the Python files that a student handed in, as texts.  Nothing of it is run here.
 
-import gzip
+    folder, archive or file ─▶ read_submission ─▶ modules by name, all other files by path
+                                    tasks      ─▶ find_tasks ─▶ a module for each task, or why not
+"""
+
 import hashlib
-import io
 import re
-import stat
-import tarfile
-import zipfile
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ..checker.ranks.frames import clean
-from .tasks import CourseError
+from .readers import MAX_FILE, Readers, is_archive, is_litter, is_python, readers
+from .tasks import CourseError, Task
 
-MAX_FILE, MAX_FILES = 1 << 20, 64           # bytes of a file, number of files
-MAX_TAR = 128 << 20                         # bytes of a tar archive, unpacked
-MOST_PROBLEMS = 10                          # that are told
-ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz")
-NOT_OWN = {"__MACOSX", "site-packages"}     # folders, and those whose names begin with a dot
-Readers = dict[str, Callable[[], bytes] | None]
+MAX_FILES = 64              # that are read
+MOST_PROBLEMS = 10          # that are told
+MOST_NAMES = 6              # of files in a problem
 
 
 class Submission(NamedTuple):
@@ -30,85 +28,144 @@ class Submission(NamedTuple):
     files: dict[str, str]
     digest: str
     problems: tuple[str, ...]       # files that were left out, and why
+    others: dict[str, str]          # all other files by path; "" instead of what is no Python
+
+    @property
+    def has_python(self) -> bool:
+        """True if there are Python files, even if none could be read."""
+        return bool(self.files or self.problems or any(self.others.values()))
 
 
-def read_submission(place: Path) -> Submission:
-    """Read a folder, a .zip or .tar, or one .py file.  Raises CourseError if it is none of these.
+def read_submission(place: Path, wanted: Collection[str] = ()) -> Submission:
+    """Read a folder, an archive, or one Python file.  Raises CourseError if it is none of these.
 
-    Of two files with the same name, in different folders, the one nearest to the top counts.
-    Links are not followed.  A file that is too large, or not text, is left out, and so is every
-    folder of a virtual environment, or with a name that begins with a dot.
+    Of two modules with the same name, in different folders, the one nearest to the top counts; the
+    `wanted` modules are read first.  Links are not followed.  A file that is too large, or not
+    text, is left out, and so is litter: virtual environments, caches, names that begin with a dot.
+    Of a folder without Python files that has one archive, the archive is read.
     """
+    submission = read_place(place, wanted)
+    archives = [path for path in submission.others if is_archive(path)]
+    if place.is_dir() and len(archives) == 1 and not submission.has_python \
+            and not (place / archives[0]).is_symlink():
+        try:
+            return read_place(place / archives[0], wanted)._replace(name=submission.name)
+        except CourseError as error:
+            return submission._replace(problems=(clean(error),))
+    return submission
+
+
+def read_place(place: Path, wanted: Collection[str]) -> Submission:
+    """Read a submission as it lies there."""
     with ExitStack() as stack:
         try:
-            files, problems = read_files(readers(place, stack))
+            files, others, problems = read_files(without_litter(readers(place, stack)), wanted)
         except CourseError:
             raise
         except Exception as error:      # an archive can be broken in every way
             raise CourseError(f"{clean(place)} cannot be read ({clean(error)}): hand it in again"
                               ) from None
-    digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
     if len(problems) > MOST_PROBLEMS:
         problems[MOST_PROBLEMS:] = [f"and {len(problems) - MOST_PROBLEMS} more"]
-    return Submission(clean(place.name), files, digest, tuple(map(clean, problems)))
+    return Submission(clean(place.name), files, digest(files), tuple(map(clean, problems)), others)
 
 
-def read_files(found: Readers) -> tuple[dict[str, str], list[str]]:
-    """(the modules by name, what was left out); a file is read only if it is taken."""
+def parts(path: str) -> tuple[str, ...]:
+    """The folders and the name of a path, which may come from Windows."""
+    return PurePosixPath(path.replace("\\", "/")).parts
+
+
+def without_litter(found: Readers) -> Readers:
+    """The files that a person wrote, those nearest to the top first."""
+    kept = [path for path in found if parts(path) and not any(map(is_litter, parts(path)))]
+    return {path: found[path] for path in sorted(kept, key=lambda path: (len(parts(path)), path))}
+
+
+def module_name(path: str) -> str:
+    """The name by which a file can be imported; "" if there is none."""
+    stem, ending, rest = unicodedata.normalize("NFKC", parts(path)[-1]).rpartition(".py")
+    return stem if ending and not rest and stem.isidentifier() else ""
+
+
+def read_files(found: Readers, wanted: Collection[str]
+               ) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """(the modules by name, other files by path, what was left out).
+
+    A file is read only if it is taken: first those wanted, then other modules, then Python files
+    of other names.
+    """
     files: dict[str, str] = {}
+    others = dict.fromkeys(found, "")
     problems = []
-    parts = {path: PurePosixPath(path.replace("\\", "/")).parts for path in found}
-    for path in sorted(found, key=lambda path: (len(parts[path]), path)):
-        name, read = parts[path][-1].removesuffix(".py"), found[path]
-        if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in files \
-                or any(part.startswith(".") or part in NOT_OWN for part in parts[path]):
-            continue
-        if len(files) == MAX_FILES:
+    python = sorted(filter(is_python, found), key=lambda path: (
+        module_name(path) not in wanted, module_name(path) == ""))
+    for number, path in enumerate(python):
+        name, read = module_name(path), found[path]
+        if number >= MAX_FILES:
             problems.append(f"{path} is beyond the first {MAX_FILES} files")
-        elif read is None:
+            continue
+        del others[path]
+        if read is None:
             problems.append(f"{path} is a link, or has more than {MAX_FILE:,} bytes")
+            continue
+        try:
+            text = read().decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" in text:                # as in UTF-16
+            problems.append(f"{path} is not text in UTF-8: save it as UTF-8")
+        elif name and name not in files:
+            files[name] = text
         else:
-            try:
-                files[name] = read().decode("utf-8-sig")
-            except UnicodeDecodeError:
-                problems.append(f"{path} is not text in UTF-8")
-    return files, problems
+            others[path] = text
+    return files, others, problems
 
 
-def readers(place: Path, stack: ExitStack) -> Readers:
-    """What reads each Python file, by path; None for a file that may not be read."""
-    if place.is_dir():
-        inside = {path: not path.is_symlink() and path.is_file()
-                  and path.resolve().is_relative_to(place.resolve())
-                  for path in place.rglob("*.py")}
-        return {path.relative_to(place).as_posix():
-                path.read_bytes if good and path.stat().st_size <= MAX_FILE else None
-                for path, good in inside.items()}
-    if place.suffix == ".py" and place.is_file():
-        return {place.name: place.read_bytes if place.stat().st_size <= MAX_FILE else None}
-    if place.is_file() and place.name.endswith(ARCHIVES):
-        return zipped(place, stack) if place.suffix == ".zip" else tarred(place, stack)
-    raise CourseError(f"{clean(place)} is no submission: give a folder, a .py file, or one of "
-                      f"{', '.join(ARCHIVES)}")
+def find_tasks(submission: Submission, tasks: Sequence[Task]) -> Submission:
+    """The submission with a module for each task, also for one whose file has another name.
+
+    Systems and people rename files: a copy, other capitals, a dash, one more ending.  So if a task
+    has no file, the one file that defines its function is taken.  The problems tell of each such
+    file, of tasks without a file, and of files with another version of a function.
+    """
+    files, problems, missing = dict(submission.files), [*submission.problems], []
+    texts = {**submission.others, **{f"{name}.py": text for name, text in files.items()}}
+    for task in tasks:
+        file = f"{task.name}.py"
+        found = [path for path, text in texts.items() if defines(text, task.function)]
+        if task.name in files:
+            rest = [path for path in found if texts[path] != texts[file]]
+            if rest and file in found:          # else a helper defines it
+                problems.append(f"{file} was graded, not the other {task.function} in "
+                                f"{listed(rest)}")
+        elif len({texts[path] for path in found}) == 1:
+            files[task.name] = texts[found[0]]
+            problems.append(f"there is no {file}: {found[0]} was graded, which defines "
+                            f"{task.function}")
+        elif found:
+            problems.append(f"there is no {file}, and {task.function} differs between "
+                            f"{listed(found)}: hand in one")
+        else:
+            missing.append(file)
+    if missing:
+        names = {f"{task.name}.py" for task in tasks}
+        rest = sorted(path for path in texts if path not in names)
+        problems.append(f"there is no {', '.join(missing)}; other files: {listed(rest) or 'none'}")
+    return submission._replace(files=files, digest=digest(files),
+                               problems=tuple(map(clean, problems)))
 
 
-def zipped(place: Path, stack: ExitStack) -> Readers:
-    """The same for a zip archive, open as long as `stack`."""
-    archive = stack.enter_context(zipfile.ZipFile(place))
-    return {entry.filename: (lambda entry=entry: archive.read(entry))
-            if entry.file_size <= MAX_FILE and not stat.S_ISLNK(entry.external_attr >> 16) else None
-            for entry in archive.infolist() if entry.filename.endswith(".py")}
+def defines(text: str, function: str) -> bool:
+    """True if a module has a function of this name."""
+    return re.search(rf"(^|[\r\n])def\s+{function}\s*\(", text) is not None
 
 
-def tarred(place: Path, stack: ExitStack) -> Readers:
-    """The same for a tar archive, unpacked in memory: a small file can be a huge one, packed."""
-    opened = Path.open if place.suffix == ".tar" else gzip.open
-    with opened(place, "rb") as file:
-        data = file.read(MAX_TAR + 1)
-    if len(data) > MAX_TAR:
-        raise CourseError(f"{clean(place)} has more than {MAX_TAR:,} bytes, unpacked: hand in the "
-                          ".py files alone")
-    archive = stack.enter_context(tarfile.TarFile(fileobj=io.BytesIO(data)))
-    return {entry.name: (lambda entry=entry: archive.extractfile(entry).read())
-            if entry.isfile() and entry.size <= MAX_FILE else None
-            for entry in archive if entry.name.endswith(".py")}
+def listed(paths: Sequence[str]) -> str:
+    """The first of these paths, and how many more there are."""
+    more = len(paths) - MOST_NAMES
+    return ", ".join(paths[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def digest(files: dict[str, str]) -> str:
+    """A digest of files."""
+    return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()

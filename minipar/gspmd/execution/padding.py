@@ -19,7 +19,7 @@ def along(dim: int, part: slice) -> tuple[slice, ...]:
 
 def padded(x: Array, dim: int, length: int) -> Array:
     """A copy of x with zeros behind, of this length along `dim`."""
-    y = np.zeros_like(x, shape=(*x.shape[:dim], length, *x.shape[dim + 1:]))
+    y = np.zeros((*x.shape[:dim], length, *x.shape[dim + 1:]), x.dtype, like=x)
     y[along(dim, slice(x.shape[dim]))] = x
     return y
 

@@ -27,7 +27,7 @@ class ShiftedSlice(Function):
         ctx.shape = x.shape
         wants = -(-(stop - start) // comm.size)
         wants = max(0, min(wants, stop - start - comm.rank * wants))    # the last ones want fewer
-        y = np.zeros_like(x, shape=(*x.shape[:dim], wants, *x.shape[dim + 1:]))
+        y = np.zeros((*x.shape[:dim], wants, *x.shape[dim + 1:]), x.dtype, like=x)
         move(comm, x, y, dim, ctx.places, back=False)
         return y
 
@@ -36,7 +36,7 @@ class ShiftedSlice(Function):
         comm, dim, places, shape = ctx.comm, ctx.dim, ctx.places, ctx.shape
 
         def dx():
-            d = np.zeros_like(g, shape=shape)
+            d = np.zeros(shape, g.dtype, like=g)
             move(comm, g, d, dim, places, back=True)
             return d
         return [dx]

@@ -54,7 +54,7 @@ class PagedKVCache:
             raise TypeError("a cache of keys and values needs numbers: its bytes without any are "
                             "KVSizes.of(model).bytes_per_token(itemsize) for each token")
         self.sizes, self.block_size = sizes, block_size
-        self._like = np.empty_like(like, shape=0)       # `like` may be a gathered weight: let it go
+        self._like = np.empty(0, like.dtype, like=like)     # a gathered weight may be freed
         self.num_blocks, self._num_host_blocks = num_blocks, num_host_blocks
         self.pools: list[Pool] = []                     # moved block by block
         self.data = self.add_pool((block_size, sizes.num_kv_heads, sizes.head_width), empty,
@@ -64,7 +64,7 @@ class PagedKVCache:
         """A new array (2, layers, blocks, *shape): on the device, and another one on the host."""
         on_device, on_host = ((2, self.sizes.num_layers, num, *shape)
                               for num in (self.num_blocks, self._num_host_blocks))
-        device = np.full_like(self._like, value, shape=on_device, dtype=dtype)
+        device = np.full_like(np.empty(on_device, dtype, like=self._like), value)
         record_allocation("KV cache", device)
         self.pools.append(Pool(device, np.full(on_host, value, dtype)))
         return device
@@ -105,8 +105,8 @@ class Pool:
         """Make room for at least `num_blocks` blocks on the host."""
         missing = num_blocks - self.host.shape[2]
         if missing > 0:
-            more = np.empty_like(self.host, shape=(*self.host.shape[:2], missing,
-                                                   *self.host.shape[3:]))
+            more = np.empty((*self.host.shape[:2], missing, *self.host.shape[3:]), self.host.dtype,
+                            like=self.host)
             self.host = np.concatenate([self.host, more], axis=2)
 
 

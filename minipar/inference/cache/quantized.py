@@ -66,7 +66,7 @@ def write(codes: Array, scales: Array, batch: TokenBatch, new: Array) -> None:
     is_new = touched.begins[:, None]                                # (m, 1)
     old_codes = np.where(is_new[..., None, None], EMPTY, codes[blocks])
     old_scale = np.where(is_new, 0, scales[blocks])                 # (m, kv heads)
-    numbers = np.zeros_like(new, shape=old_codes.shape)             # (m, block size, kv heads, n)
+    numbers = np.zeros(old_codes.shape, new.dtype, like=new)        # (m, block size, kv heads, n)
     numbers[place] = new
     scale = grown_scale(old_scale, np.abs(numbers).max(axis=(1, 3)))
     changed = requantize(old_codes, old_scale / scale)

@@ -93,7 +93,8 @@ class RequestGroup:
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
         x = None
         if not stage.is_first:
-            x = np.empty_like(stage.like, shape=(len(batch.ids), stage.model.config.width))
+            x = np.empty((len(batch.ids), stage.model.config.width), stage.like.dtype,
+                         like=stage.like)
             pp.recv(x, pp.rank - 1, tag=self.number)
         out = stage.run(x, self.cache, batch)
         for message in self.sends:                  # of the step before: received long ago

@@ -43,7 +43,7 @@ class OffloadedStorage:
 
     def __init__(self, number: int, owner: Array, flat: Array, outside: Array):
         self.number, self.owner, self.outside = number, weakref.ref(owner), outside
-        self.like = np.empty_like(flat, shape=0)        # says which device and dtype
+        self.like = np.empty(0, flat.dtype, like=flat)        # says which device and dtype
         self.here: Array | None = None
         self.copy_in: Any = None                         # in flight, until it is waited for
 
@@ -156,7 +156,7 @@ class OffloadActivations:
         if owner is not None:
             moved.here = flat_view(owner)
             return False
-        moved.here = np.empty_like(moved.like, shape=moved.outside.shape)
+        moved.here = np.empty(moved.outside.shape, moved.like.dtype, like=moved.like)
         record_allocation("activations", moved.here)
         moved.copy_in = (self.back.copy(moved.outside, moved.here),)
         self.num_in += 1

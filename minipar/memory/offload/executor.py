@@ -57,7 +57,7 @@ class MovingStorage:
     def __init__(self, flat: Array, hooks: Any):
         self.here: SavedArray | None = SavedArray(flat, hooks)
         self.outside: Array | None = None
-        self.like = np.empty_like(flat, shape=0)
+        self.like = np.empty(0, flat.dtype, like=flat)
 
 
 class Transfer:
@@ -115,7 +115,7 @@ class Transfer:
             self.wait_out()
             self.copies_in = []
             for moved in list(self.storages.values()):
-                flat = np.empty_like(moved.like, shape=moved.outside.shape)
+                flat = np.empty(moved.outside.shape, moved.like.dtype, like=moved.like)
                 moved.here = SavedArray(flat, self.hooks)
                 self.copies_in.append((moved, self.back.copy(moved.outside, flat)))
 

@@ -67,7 +67,7 @@ class Router(Module):
         scores = ag.softmax(logits) if config.scores == "softmax" else sigmoid(logits)
         ids = self.choose(scores.data)
         if ids is None:
-            at = np.empty_like(logits.data, shape=(len(x.data), config.top_k), dtype=np.int64)
+            at = np.empty((len(x.data), config.top_k), np.int64, like=logits.data)
             rows = at
         else:
             at = asarray_like(ids, logits.data)

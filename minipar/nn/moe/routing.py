@@ -96,5 +96,5 @@ def balanced_dispatch(num_tokens: int, top_k: int, num_experts: int, like: Array
     """A dispatch without numbers, for shape-only arrays: every expert gets as many rows."""
     num_rows = num_tokens * top_k
     small, extra = divmod(num_rows, num_experts)
-    numbers = np.empty_like(like, shape=(num_rows,), dtype=np.int64)
+    numbers = np.empty((num_rows,), np.int64, like=like)
     return Dispatch(numbers, numbers, tuple(small + (i < extra) for i in range(num_experts)))

@@ -39,7 +39,7 @@ class GroupedLinear(Function):
         ctx.counts, ctx.shapes = counts, (x.shape, w.shape)
         ctx.save(x if need_w else None, w if need_x else None)
         ctx.stop_if_requested()
-        y = np.empty_like(x, shape=(len(x), w.shape[2]))
+        y = np.empty((len(x), w.shape[2]), x.dtype, like=x)
         for expert, rows in rows_of_experts(counts):
             np.matmul(x[rows], w[expert], out=y[rows])
             if bias is not None:
@@ -52,19 +52,19 @@ class GroupedLinear(Function):
         (x, w), (x_shape, w_shape), counts = ctx.saved, ctx.shapes, ctx.counts
 
         def dx():
-            d, weight = np.empty_like(g, shape=x_shape), w()
+            d, weight = np.empty(x_shape, g.dtype, like=g), w()
             for expert, rows in rows_of_experts(counts):
                 np.matmul(g[rows], weight[expert].T, out=d[rows])
             return d
 
         def dw():
-            d, inputs = np.zeros_like(g, shape=w_shape), x()
+            d, inputs = np.zeros(w_shape, g.dtype, like=g), x()
             for expert, rows in rows_of_experts(counts):
                 np.matmul(inputs[rows].T, g[rows], out=d[expert])
             return d
 
         def dbias():
-            d = np.zeros_like(g, shape=w_shape[::2])
+            d = np.zeros(w_shape[::2], g.dtype, like=g)
             for expert, rows in rows_of_experts(counts):
                 d[expert] = g[rows].sum(axis=0)
             return d

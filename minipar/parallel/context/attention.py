@@ -40,7 +40,7 @@ class ContextAttention(Function):
         q, k, v = FusedAttention.split(qkv, *ctx.heads)
         dropout = _dropout(keep, q, ctx.scale)
         o, lse = attend(comm, q, k, v, positions, mask, dropout, fmt)
-        out = np.empty_like(qkv, shape=(*qkv.shape[:2], num_heads * q.shape[-1]))
+        out = np.empty((*qkv.shape[:2], num_heads * q.shape[-1]), qkv.dtype, like=qkv)
         FusedAttention.heads(out, num_kv_heads, q.shape[-1])[...] = o
         ctx.save(qkv, keep, out, lse)
         ctx.options, ctx.fmt = (positions, mask), fmt

@@ -49,7 +49,7 @@ def rotate(comm: Communicator, block: Array, lengths: Sequence[int],
     p, r, message = comm.size, comm.rank, encode(block, fmt)
     for hop in range(1, p):
         shape = (*block.shape[:-2], lengths[(r - hop) % p], block.shape[-1])
-        arriving = np.empty_like(message, shape=shape)
+        arriving = np.empty(shape, message.dtype, like=message)
         with comm.labelled("ring_attention"):
             receiving = comm.irecv(arriving, (r - 1) % p, KV)
             sending = comm.isend(message, (r + 1) % p, KV)

@@ -58,7 +58,7 @@ def to_tokens(comm: Communicator, x: Array, columns: Columns, positions: Sequenc
     pieces = exchange(comm, outgoing, counts, fmt)
     time = len(positions[comm.rank])
     pieces = pieces.reshape(p, time, *pieces.shape[1:]).transpose(0, 2, 1, 3)     # (p, b, t/p, w)
-    found = np.zeros_like(x, shape=(*pieces.shape[1:3], width))
+    found = np.zeros((*pieces.shape[1:3], width), x.dtype, like=x)
     for own, piece in zip(columns, pieces):
         found[..., asarray_like(own, x)] += piece
     return found

@@ -96,7 +96,8 @@ class DataParallel(Strategy):
     def _scatter_rows(self, label: str, array: Array, counts: list[int]) -> Array:
         """This rank's rows of rank 0's array; elsewhere `array` tells their shape and dtype."""
         if self.comm.rank:
-            array = np.broadcast_to(np.zeros_like(array, shape=()), (sum(counts), *array.shape[1:]))
+            array = np.broadcast_to(np.zeros((), array.dtype, like=array),
+                                    (sum(counts), *array.shape[1:]))
         with self.comm.labelled(label):
             return scatter(self.comm, array, counts=counts, algorithm="linear")
 

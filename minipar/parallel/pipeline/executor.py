@@ -215,4 +215,5 @@ class RankBatch:
 
 def drop_values(y: Tensor) -> None:
     """Free the values of `y`, which becomes a view of one 0; its shape, dtype and graph stay."""
-    y.data = np.broadcast_to(np.zeros_like(y.data, shape=()), y.shape)
+    if y.shape:
+        y.data = np.broadcast_to(np.zeros((), y.data.dtype, like=y.data), y.shape)

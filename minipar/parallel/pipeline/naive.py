@@ -60,6 +60,6 @@ class NaiveModelParallel(Staged):
 
     def _receive(self, source: int) -> Array:
         shape, dtype = recv_header(self.comm, source)
-        array = np.empty_like(self.slabs[0].data, shape=shape, dtype=dtype)
+        array = np.empty(shape, dtype, like=self.slabs[0].data)
         self.comm.recv(array, source)
         return array

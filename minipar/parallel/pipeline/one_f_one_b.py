@@ -135,7 +135,7 @@ class StageBatch:
 
     def post_recv(self, shape: tuple[int, ...], source: int) -> PendingRecv:
         """Begin to receive an array of that shape."""
-        array = np.empty_like(self.strategy.slabs[0].data, shape=shape)
+        array = np.empty(shape, self.strategy.slabs[0].data.dtype, like=self.strategy.slabs[0].data)
         return PendingRecv(array, self.comm.irecv(array, source))
 
     def send(self, array: Array, dest: int) -> None:

@@ -62,7 +62,7 @@ class P2P:
 
     def irecv(self, op: Op, spec: ArraySpec) -> None:
         """Begin to receive an array with that spec."""
-        array = np.empty_like(self.like, shape=spec[0], dtype=spec[1])
+        array = np.empty(spec[0], spec[1], like=self.like)
         _, stage, _ = op
         source = self.placement[stage]
         with self.comm.labelled(self.labels[op]):

@@ -104,7 +104,7 @@ class StageFlats(ShardOfStage):
 
     def gather(self, values: Array) -> Array:
         """The `values` of all ranks of `dp`, an array as long as the slab."""
-        whole = np.empty_like(values, shape=sum(sum(flat.lengths) for flat in self.flats))
+        whole = np.empty(sum(sum(flat.lengths) for flat in self.flats), values.dtype, like=values)
         here = there = 0
         for flat in self.flats:
             piece = values[here:here + flat.lengths[self.dp.rank]]

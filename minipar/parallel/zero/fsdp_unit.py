@@ -33,7 +33,7 @@ class FlatParameter:
 
     def __init__(self, shard: Shard, piece: Array, lengths: Sequence[int], like: Array):
         self.shard, self.piece, self.lengths = shard, piece, list(lengths)
-        self.like = np.empty_like(like, shape=0)
+        self.like = np.empty(0, like.dtype, like=like)
         self.gradient = TransientGradient(shard.parameters, shard.layout, self.like)
         page_out(piece, shard.grad)
 
@@ -92,7 +92,8 @@ class FSDPUnit:
         """Begin to gather the pieces of all ranks, unless that has begun."""
         comm = self.own_comm or comm
         if self.unsharded is None:
-            arrays = [np.empty_like(flat.like, shape=sum(flat.lengths)) for flat in self.flats]
+            arrays = [np.empty(sum(flat.lengths), flat.like.dtype, like=flat.like)
+                      for flat in self.flats]
             self.unsharded = [record_allocation("communication", array) for array in arrays]
             self.pending = start_work(_gather_all, comm, self.wire, self.flats, self.unsharded)
 

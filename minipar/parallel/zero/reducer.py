@@ -46,7 +46,7 @@ class TransientGradient:
         """The flat array, allocated at the first call and not initialized."""
         if self.flat is None:
             self.before_allocation()
-            flat = np.empty_like(self.like, shape=self.size)
+            flat = np.empty(self.size, self.like.dtype, like=self.like)
             self.flat = record_allocation("gradients", flat)
         return self.flat
 
