@@ -31,16 +31,17 @@ def piece_bounds(total: int, num_pieces: int,
     """
     if counts is None:
         return chunk_bounds(total, num_pieces)
-    if len(counts) != num_pieces or sum(counts) != total or min(counts) < 0:
+    if len(counts) != num_pieces or sum(map(int, counts)) != total or min(counts) < 0:
         raise counts_error(counts, total, num_pieces)
-    stops = list(accumulate(counts))
+    stops = list(accumulate(map(int, counts)))      # NumPy's small integers would overflow
     return list(zip([0, *stops], stops))
 
 
 def counts_error(counts: Sequence[int], total: int, num_pieces: int) -> ValueError:
     """The error of `counts` that do not cut `total` into `num_pieces`."""
-    return ValueError(f"counts {list(counts)} add up to {sum(counts)}: give one length, 0 or more, "
-                      f"for each of {num_pieces} ranks, {total} in all")
+    lengths = list(map(int, counts))
+    return ValueError(f"counts {lengths} add up to {sum(lengths)}: give one length, 0 or more, for "
+                      f"each of {num_pieces} ranks, {total} in all")
 
 
 def with_length(shape: Sequence[int], dim: int, length: int) -> tuple[int, ...]:

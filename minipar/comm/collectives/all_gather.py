@@ -47,7 +47,7 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     piece = axis_first(array, dim)
     uneven = None if total is None and counts is None else dim
     if total is None:
-        total = piece.shape[0] * comm.size if counts is None else sum(counts)
+        total = piece.shape[0] * comm.size if counts is None else sum(map(int, counts))
     bounds = piece_bounds(total, comm.size, counts)
     start, stop = bounds[comm.rank]
     if piece.shape[0] != stop - start:

@@ -48,6 +48,7 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     if counts is not None and [np.size(row) for row in counts] != [p] * p:
         raise ValueError(f"counts has {len(counts)} rows, or one of another length: give {p} rows "
                          f"of {p}, what each rank sends each")
+    counts = None if counts is None else [[int(n) for n in row] for row in counts]
     cuts = piece_bounds(length, p, None if counts is None else counts[r])
     outgoing = [lines[start:stop] for start, stop in cuts]
     lengths = [length // p] * p if counts is None else [row[r] for row in counts]

@@ -68,7 +68,7 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
     array = array if getattr(array, "ndim", 1) else array.reshape(1)
     p, me = comm.size, (comm.rank - root) % comm.size
     piece = axis_first(array, dim)
-    lengths = [piece.shape[0]] * p if counts is None else list(counts)
+    lengths = [piece.shape[0]] * p if counts is None else list(map(int, counts))
     lengths = lengths[root:] + lengths[:root]           # in the order of ranks from the root
     bounds = piece_bounds(sum(lengths), p, lengths)
     if piece.shape[0] != lengths[me]:

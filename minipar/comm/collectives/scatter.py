@@ -114,7 +114,8 @@ def stand_in(rank: int, root: int, dim: int, counts: Sequence[int] | None, out: 
     if dtype is None and out is not None:
         dtype = out.dtype
     if shape is None and counts is not None:
-        shape = (sum(counts),) if out is None else with_length(out.shape, dim, sum(counts))
+        total = sum(map(int, counts))
+        shape = (total,) if out is None else with_length(out.shape, dim, total)
     if dtype is None or shape is None:
         raise ValueError(f"rank {rank} gives None to scatter: say dtype=, and shape= of the root's "
                          "array (or counts=, if that is a vector)")
