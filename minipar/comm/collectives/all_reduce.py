@@ -49,9 +49,10 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
     """
     find_operator(op, array)
     reduce = find_algorithm(comm, "all_reduce", ALGORITHMS, algorithm, array.nbytes)
-    check_out(out, array, array.shape)
     if out is None:
         out = np.empty_like(array)
+    else:
+        check_out(out, array, array.shape)
     buffer = out if out.flags.c_contiguous else np.empty_like(array, order="C")
     if buffer is not array:
         buffer[...] = array
