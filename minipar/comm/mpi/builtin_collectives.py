@@ -160,7 +160,7 @@ def reduce_scatter(comm: Communicator, chunks: list[Array], combine: Combine) ->
     """MPI_Reduce_scatter."""
     mpi_comm, MPI, _ = open_up(comm)
     flat = joined([c.reshape(c.size) for c in chunks])
-    mine = np.empty_like(flat, shape=chunks[comm.rank].size)
+    mine = np.empty(chunks[comm.rank].size, flat.dtype, like=flat)
     with translated(combine, flat, MPI) as (operator, describe):
         mpi_comm.Reduce_scatter(describe(flat), describe(mine), [c.size for c in chunks], operator)
     chunks[comm.rank][...] = mine.reshape(chunks[comm.rank].shape)
