@@ -56,7 +56,9 @@ class DataParallel(Strategy):
         counts = [stop - start for start, stop in chunk_bounds(num_rows, comm.size)]
         inputs = self._scatter_rows("scatter inputs", batch.inputs, counts)
         samples = self._scatter_rows("control", np.asarray(batch.samples, np.int64), counts)
-        with training_step(seed, step, samples), self.forward_context():
+        shares = self._scatter_rows("control", self.shares(batch, loss_divisor), counts)
+        with training_step(seed, step, samples, shares=shares,
+                           sum_over_samples=self.sum_over_samples), self.forward_context():
             outputs = self.model.logits(inputs)
         with comm.labelled("gather outputs"):
             together = gather(comm, outputs.data, counts=counts, algorithm="linear")
