@@ -11,7 +11,7 @@ from minipar.testing import worlds
 from tests.support.cases import ALL
 
 NAMES = ("ddp", "zero3", "fsdp", "fsdp no prefetch", "fsdp kept", "fsdp hybrid")
-MESHES = ("dp 2 × tp 2 fsdp", "dp 2 × cp 2 fsdp", "cp 2 × tp 2 fsdp")
+MESHES = ("dp 2 × tp 2 zero1", "dp 2 × tp 2 fsdp", "dp 2 × cp 2 fsdp", "cp 2 × tp 2 fsdp")
 MODELS = {"tied": lambda: GPT(GPTConfig(9, 4, 2, 2, 8)),
           "untied": lambda: GPT(GPTConfig(9, 4, 2, 2, 8, tied=False)),
           "mlp": lambda: MLP([5, 8, 9])}
@@ -36,7 +36,7 @@ def evaluations(name, model, parts):
         yield lambda: model.head(model.embed(IDS)).data
 
 
-def outcomes(name, model, slabs, parts=True):
+def outcomes(name, model, slabs, parts=True, gather=lambda: None):
     """Each evaluation with several weights, one after the other; some come twice."""
     kept, found = [slab.data.copy() for slab in slabs], []
     with no_grad():
@@ -44,17 +44,21 @@ def outcomes(name, model, slabs, parts=True):
             for factor in (1.0, 0.7, 1.0, -0.5, 1.0):
                 for slab, old in zip(slabs, kept):
                     slab.data[...] = factor * old
+                gather()
                 found.append(evaluate())
     return found
 
 
-def check(world, strategy, name, parts=True):
+def check(world, how, name, parts=True):
+    gathers = how in ("dp", "zero1", "zero2") or how.endswith("zero1")
     whole = build(name)
     right = outcomes(name, whole, whole.slabs, parts)
 
     def body(comm):
         model = build(name)
-        found = outcomes(name, model, ALL[strategy](model, comm).slabs, parts)
+        strategy = ALL[how](model, comm)
+        found = outcomes(name, model, strategy.slabs, parts,
+                         strategy.gather if gathers else lambda: None)
         for one, other in zip(found, right, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-13)
     world.run(body)
@@ -71,6 +75,13 @@ def test_an_evaluation_uses_the_weights_of_now(world, strategy, model):
 @pytest.mark.parametrize("strategy", MESHES)
 def test_on_a_mesh_too(world, strategy):
     check(world, strategy, "tied", parts=False)
+
+
+@worlds(3, 4, mpi=(4,))
+@pytest.mark.parametrize("strategy", ["dp", "zero1", "zero2"])
+def test_of_others_after_gather(world, strategy):
+    """Ranks have all weights, but their slabs are a part of them, or only rank 0's count."""
+    check(world, strategy, "tied")
 
 
 @worlds(2, mpi=(2,))

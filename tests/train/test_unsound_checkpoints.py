@@ -49,3 +49,14 @@ def test_states_of_the_optimizer(tmp_path, capsys):
     capsys.readouterr()
     assert main(["train", "--resume", str(tmp_path), "--steps", "4"]) == 2
     assert f"{name} has NaN or infinity: go back to" in capsys.readouterr().err
+
+
+def test_states_of_a_parameter_that_the_model_has_not(tmp_path, capsys):
+    words = ["train", "--data", "digits", "--hidden", "4", "--steps", "2", "--out", str(tmp_path)]
+    assert main(words) == 0
+    saved = files.load(tmp_path)
+    saved.optimizer["first_moment/4.weight"] = np.zeros((4, 10))
+    files.save(tmp_path, saved)
+    capsys.readouterr()
+    assert main(["train", "--resume", str(tmp_path), "--steps", "4"]) == 2
+    assert "its optimizer has first_moment/4.weight, but its model" in capsys.readouterr().err

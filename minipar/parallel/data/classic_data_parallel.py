@@ -44,7 +44,7 @@ class DataParallel(Strategy):
 
     def forward_context(self) -> AbstractContextManager:
         """Send rank 0's parameters to all ranks, which may compute losses of their own rows."""
-        self._send_parameters()
+        self.gather()
         return nullcontext()
 
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
@@ -92,7 +92,7 @@ class DataParallel(Strategy):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of rank 0's parameters by name.  Collective."""
-        self._send_parameters()
+        self.gather()
         return super().state_dict()
 
     def _scatter_rows(self, label: str, array: Array, counts: list[int]) -> Array:
@@ -102,7 +102,7 @@ class DataParallel(Strategy):
         with self.comm.labelled(label):
             return scatter(self.comm, array, counts=counts, algorithm="linear")
 
-    def _send_parameters(self) -> None:
+    def gather(self) -> None:
         """Send rank 0's parameters to all other ranks."""
         with self.comm.labelled("broadcast parameters"):
             for slab in self.model.slabs:

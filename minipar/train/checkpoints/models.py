@@ -57,7 +57,13 @@ def read_to_train(path: Path) -> StartingPoint:
     saved = read(path, to_train=True)
     check_numbers(path, saved.model | saved.optimizer)
     with naming(path):
-        return StartingPoint.of(*expand(saved))
+        start = StartingPoint.of(*expand(saved))
+        lost = [key for key in start.checkpoint.optimizer
+                if key.partition("/")[2] not in start.checkpoint.model]
+        if lost:
+            raise files.CheckpointError(f"its optimizer has {lost[0]}, but its model has no such "
+                                        "parameter: give a checkpoint of one training")
+        return start
 
 
 def check_numbers(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
