@@ -91,12 +91,13 @@ class ExpertsConfig:
 
 @dataclass(frozen=True)
 class RecordedData:
-    """The entries of a checkpoint about the data of the training."""
+    """The entries of a checkpoint that are no options: of the data, and of an MLP."""
 
     vocabulary: str | dict | None = None    # characters, or as `data.vocabulary_of` reads it
     seed: int | None = None             # that made the synthetic language
     source: str | None = None           # what --data was …
     path: str | None = None             # … and where that file was
+    activation: str = "relu"            # between the layers of the MLP
 
 
 @dataclass(frozen=True)

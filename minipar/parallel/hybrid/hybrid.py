@@ -159,6 +159,10 @@ class Hybrid(Strategy):
     def update(self, optimizer: Optimizer) -> None:
         """Step, and let the dp ranks gather the parameters that others have updated."""
         self.pipeline.update(optimizer)
+        self.gather()
+
+    def gather(self) -> None:
+        """Give the dp ranks the parameters that are in the slabs of others."""
         self.over_dp.gather()
 
 

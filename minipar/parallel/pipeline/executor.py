@@ -5,8 +5,7 @@
     1I0 1W0  the same in halves: dx first, the weights' gradients when the schedule says
 
 `train` runs every schedule with it.  Read `one_f_one_b.py` first: it does the same for 1F1B alone.
-(It leaves out experts, whose routers need each row's share of the loss.)  No action says when to
-send or receive: that follows from its dependencies (p2p.py).
+No action says when to send or receive: that follows from its dependencies (p2p.py).
 
 The last stage divides the loss of each microbatch by the number of targets of the whole batch, not
 by the number of microbatches, and gradients add up.  Huang et al. 2019; Narayanan et al. 2021.
