@@ -115,6 +115,7 @@ class Server:
                      generations: Sequence[Generation]) -> Response:
         """Wait for all answers, or for the client to leave."""
         async def finish() -> None:
+            await writer.score(self.service)
             async for _ in self.service.steps(generations):
                 pass
 
@@ -130,8 +131,7 @@ class Server:
             finally:
                 work.cancel()
                 leaving.cancel()
-        choices = [writer.choice(i, new, answer, reason=answer.finish_reason)
-                   for i, answer, new, _ in texts.news()]
+        choices = [writer.choice(new) for new in texts.news()]
         return JSONResponse(writer.body(choices, writer.usage(texts.answers)))
 
 

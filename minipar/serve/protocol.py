@@ -11,18 +11,21 @@ import math
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from itertools import accumulate
+from dataclasses import dataclass, fields, replace
+from types import NoneType
 from typing import Any, NamedTuple
 
 from ..inference import SamplingParams
 from ..inference.engine import Answer
+from .detokenizer import Detokenizer
+from .service import Service
 from .text_model import TextModel, text_of
 
 SAMPLING = {field.name: field.type for field in fields(SamplingParams)}
 OTHERS = {"model", "prompt", "max_tokens", "n", "stop", "stream", "stream_options", "logprobs",
           "echo", "user"}
 MOST_ANSWERS, MOST_STOPS, MOST_LOGPROBS = 128, 4, 20
+LEAST_LOGPROB = -9999.0     # stands for -inf, which JSON does not know; as in vLLM
 
 
 class BadRequest(ValueError):
@@ -41,11 +44,11 @@ class BadRequest(ValueError):
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """A request, checked: each prompt as tokens gets `n` answers."""
+    """A request, checked: each prompt as tokens gets `n` answers by `params` of its own."""
 
     prompts: list[list[int]]
-    max_tokens: int
-    params: SamplingParams
+    max_tokens: int                 # 0: only echo the prompts
+    params: list[SamplingParams]
     n: int
     stops: tuple[str, ...]
     stream: bool
@@ -74,13 +77,17 @@ def read_completion(body: Any, text: TextModel) -> CompletionRequest:
     logprobs = options.integer("logprobs", None, 0)
     if logprobs is not None and logprobs > MOST_LOGPROBS:
         raise BadRequest(f"logprobs is at most {MOST_LOGPROBS}, not {logprobs}", "logprobs")
-    stream_options = given.get("stream_options", {})
-    if not isinstance(stream_options, dict):
-        raise BadRequest("stream_options is an object", "stream_options")
+    stream, echo = options.flag("stream"), options.flag("echo")
+    max_tokens = options.integer("max_tokens", 16, 0)
+    if not (max_tokens or echo):
+        raise BadRequest("max_tokens is an integer of at least 1, not 0: only with echo it may be "
+                         "0, to score a prompt", "max_tokens")
+    if not isinstance(given.get("user", ""), str):
+        raise BadRequest(f"user is a text, not {kind_of(given['user'])}", "user")
     return CompletionRequest(
-        prompts, options.integer("max_tokens", 16, 1), _read_sampling(options), n,
-        _read_stops(given.get("stop", [])), options.flag("stream"),
-        bool(stream_options.get("include_usage")), logprobs, options.flag("echo"))
+        prompts, max_tokens, _read_sampling(options, len(prompts)), n,
+        _read_stops(given.get("stop", [])), stream, _read_include_usage(given, stream), logprobs,
+        echo)
 
 
 class Options(NamedTuple):
@@ -113,18 +120,35 @@ class Options(NamedTuple):
         return value
 
 
-def _read_sampling(options: Options) -> SamplingParams:
+def _read_include_usage(given: dict[str, Any], stream: bool) -> bool:
+    """True if the client asked for a last chunk with the usage."""
+    if "stream_options" not in given:
+        return False
+    stream_options = given["stream_options"]
+    if not isinstance(stream_options, dict) or stream_options.keys() - {"include_usage"} \
+            or type(stream_options.get("include_usage")) not in (bool, NoneType):
+        raise BadRequest('stream_options is {"include_usage": true or false}, not '
+                         f"{stream_options!r}", "stream_options")
+    if not stream:
+        raise BadRequest('stream_options is for "stream": true: add that, or leave it out',
+                         "stream_options")
+    return bool(stream_options.get("include_usage"))
+
+
+def _read_sampling(options: Options, num_prompts: int) -> list[SamplingParams]:
+    """The rules by which each prompt draws its tokens.  Raises BadRequest."""
     values: dict[str, Any] = {}
     for name, kind in SAMPLING.items():
         default = getattr(SamplingParams, name)
         values[name] = (options.integer(name, default) if kind is int
                         else options.number(name, default))
-    if "seed" not in options.given:
-        values["seed"] = secrets.randbits(32)       # as OpenAI: another answer each time
     try:
-        return SamplingParams(**values)
+        params = SamplingParams(**values)
     except ValueError as error:
         raise BadRequest(str(error), str(error).split()[0]) from error
+    if "seed" in options.given:                 # as vLLM: each prompt is answered as if alone
+        return [params] * num_prompts
+    return [replace(params, seed=secrets.randbits(64)) for _ in range(num_prompts)]
 
 
 def _read_prompts(prompt: Any, text: TextModel) -> list[list[int]]:
@@ -171,6 +195,16 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+class NewText(NamedTuple):
+    """New text of an answer, and its tokens that begin there."""
+
+    index: int                  # of the answer, among all answers to the request
+    answer: Answer
+    text: str
+    tokens: slice
+    places: list[int]           # of these tokens in the whole text of the answer
+
+
 class CompletionWriter:
     """Writes the answers to one request: as a whole, or in chunks."""
 
@@ -178,26 +212,63 @@ class CompletionWriter:
         self.text, self.request = text, request
         self.head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion",
                      "created": int(time.time()), "model": text.name}
-        # characters of each answer whose tokens were written
-        self._ends = [len(text_of(text.tokenizer, prompt)) if request.echo else 0
-                      for prompt in request.prompts for _ in range(request.n)]
+        self._echoes = [text_of(text.tokenizer, prompt) if request.echo else ""
+                        for prompt in request.prompts]
+        self._echoed_logprobs: list[dict[str, list]] = []       # of each prompt
+        self._begun: set[int] = set()                           # answers whose prompt was echoed
 
-    def choice(self, index: int, text: str, answer: Answer | None,
-               tokens: slice = slice(None), reason: str | None = None) -> dict[str, Any]:
-        """One answer, or the part of it in `tokens`."""
-        logprobs = None
-        if answer is not None and self.request.logprobs is not None:
-            logprobs = self._logprobs(index, answer, tokens)
-        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+    async def score(self, service: Service) -> None:
+        """Compute the prompts' log-probabilities, if they are to be echoed.
 
-    def _logprobs(self, index: int, answer: Answer, tokens: slice) -> dict[str, Any]:
-        shown = [text_of(self.text.tokenizer, [token]) for token in answer.tokens[tokens]]
-        *offsets, self._ends[index] = accumulate(map(len, shown), initial=self._ends[index])
-        return {"tokens": shown, "token_logprobs": answer.logprobs[tokens],
-                "top_logprobs": [{text_of(self.text.tokenizer, [token]): logprob
-                                  for token, logprob in likeliest.items()}
-                                 for likeliest in answer.likeliest[tokens]],
-                "text_offset": offsets}
+        Raises RuntimeError if the model fails.
+        """
+        if not self.request.echo or self.request.logprobs is None:
+            return
+        for prompt in self.request.prompts:
+            scores = await service.score(self.text.model, prompt, self.request.logprobs)
+            shown = Detokenizer(self.text.tokenizer)
+            shown.update(prompt, True)
+            logprobs, likeliest = zip((None, None), *scores)    # nothing comes before the first
+            self._echoed_logprobs.append(
+                self._logprobs(prompt, logprobs, likeliest, shown.places(prompt)))
+
+    def choice(self, new: NewText) -> dict[str, Any]:
+        """The choice of a response or a chunk; an answer's first one begins with the echo."""
+        index, answer, text, tokens, places = new
+        prompt_index, is_first = index // self.request.n, index not in self._begun
+        self._begun.add(index)
+        echo, logprobs = self._echoes[prompt_index], None
+        if self.request.logprobs is not None:
+            logprobs = self._logprobs(answer.tokens[tokens], answer.logprobs[tokens],
+                                      answer.likeliest[tokens], [len(echo) + p for p in places])
+            if is_first and self._echoed_logprobs:
+                prompt = self._echoed_logprobs[prompt_index]
+                logprobs = {name: prompt[name] + values for name, values in logprobs.items()}
+        return {"index": index, "text": echo * is_first + text, "logprobs": logprobs,
+                "finish_reason": answer.finish_reason}
+
+    def _logprobs(self, tokens: Sequence[int], logprobs: Sequence[float | None],
+                  likeliest: Sequence[dict[int, float] | None],
+                  places: list[int]) -> dict[str, list]:
+        """The log-probabilities of tokens in OpenAI's form; None where there is none."""
+        return {"tokens": [text_of(self.text.tokenizer, [token]) for token in tokens],
+                "token_logprobs": [None if logprob is None else max(logprob, LEAST_LOGPROB)
+                                   for logprob in logprobs],
+                "top_logprobs": [None if logprob is None or others is None
+                                 else self._by_text({**others, token: logprob}, token)
+                                 for token, logprob, others in zip(tokens, logprobs, likeliest)],
+                "text_offset": places}
+
+    def _by_text(self, logprobs: dict[int, float], drawn: int) -> dict[str, float]:
+        """Log-probabilities by the text of the token.
+
+        Of tokens with one text the drawn one has it, else the likeliest; the others go by number.
+        """
+        owners = {text_of(self.text.tokenizer, [token]): token      # of each text, the last one
+                  for token in [*reversed(logprobs), drawn]}
+        texts = {token: text for text, token in owners.items()}
+        return {texts.get(token, f"token_id:{token}"): max(logprob, LEAST_LOGPROB)
+                for token, logprob in logprobs.items()}
 
     def body(self, choices: Sequence[dict[str, Any]],
              usage: dict[str, int] | None = None) -> dict[str, Any]:
