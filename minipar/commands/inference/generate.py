@@ -25,7 +25,7 @@ from ...inference.sampling.speculative import SpeculativeDecoder
 from ...launcher import UsageError, launch
 from ...serve.detokenizer import Detokenizer
 from ...serve.text_model import TextModel, make_engine, open_text_model
-from ...train.setup.mesh import parse_mesh
+from ...train.setup.mesh import MOST_SIMULATED, parse_mesh
 from ..tables import Column, Output, Table
 from .options import add_sampling, add_scheduling, sampling_of, scheduling_of
 
@@ -78,6 +78,9 @@ def main(options: argparse.Namespace, output: Output) -> None:
     elif product != num_ranks:
         raise UsageError(f"--mesh {options.mesh} is for {product} ranks, and there are "
                          f"{num_ranks}: say --ranks {product}")
+    if not world and num_ranks > MOST_SIMULATED:
+        raise UsageError(f"{num_ranks} ranks are more than can be simulated here: choose at most "
+                         f"{MOST_SIMULATED}")
     sampling_of(options)                    # mistakes are found before ranks start
     text = open_text_model(options.checkpoint)
     scheduling_of(options, text)
