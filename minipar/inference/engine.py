@@ -23,7 +23,7 @@ Who has whom, for one prompt with n answers:
     for token in engine.stream(generation):
         …
 
-Other requests share the steps, but change no token of this one: see sampling/sampler.py.
+Other requests change no token of this one (sampling/sampler.py), but for the 8-bit cache.
 """
 
 import time

@@ -24,10 +24,11 @@ from starlette.routing import Route
 from ..inference import Engine
 from ..inference.engine import Generation
 from .detokenizer import Detokenizer
-from .protocol import BadRequest, CompletionWriter, read_completion
+from .protocol import BadRequest, read_completion
 from .service import Draining, Service
 from .streaming import AnswerTexts, stream_events
 from .text_model import TextModel
+from .writer import CompletionWriter
 
 MOST_BYTES, MOST_SECONDS = 4 << 20, 60      # of a request's body
 

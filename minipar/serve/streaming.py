@@ -15,9 +15,10 @@ from typing import Any
 
 from ..inference.engine import Answer, Generation
 from .detokenizer import Detokenizer
-from .protocol import BadRequest, CompletionRequest, CompletionWriter, NewText
+from .protocol import BadRequest, CompletionRequest
 from .service import Service
 from .text_model import TextModel
+from .writer import CompletionWriter, NewText
 
 
 async def stream_events(service: Service, texts: "AnswerTexts", writer: CompletionWriter,

@@ -50,7 +50,10 @@ def checked(config: TrainConfig) -> TrainConfig:
 
 
 def check_value(field: OptionField, value: object) -> None:
-    """Refuse a value of another type, of no known choice, too small or too large.  Raises UsageError."""
+    """Refuse a value of another type, of no known choice, too small or too large.
+
+    Raises UsageError.
+    """
     if value is None and field.is_optional:
         return
     option, kinds = field.option, (int, float) if field.kind is float else (field.kind,)

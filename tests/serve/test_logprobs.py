@@ -13,8 +13,8 @@ from minipar.inference import Engine, ModelRunner, SchedulerConfig
 from minipar.inference.scoring import CHUNK, prompt_logprobs
 from minipar.nn import GPT, GPTConfig
 from minipar.serve.app import make_app
-from minipar.serve.protocol import LEAST_LOGPROB
 from minipar.serve.text_model import TextModel
+from minipar.serve.writer import LEAST_LOGPROB
 
 LETTERS = CharacterVocabulary.from_text("abcdefghij\n")
 FIELDS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")

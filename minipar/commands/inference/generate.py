@@ -29,7 +29,7 @@ from ...train.setup.mesh import MOST_SIMULATED, parse_mesh
 from ..tables import Column, Output, Table
 from .options import add_sampling, add_scheduling, sampling_of, scheduling_of
 
-DEFAULT_TOKENS, DEFAULT_DRAFTS = 100, 4
+DEFAULT_TOKENS, DEFAULT_DRAFTS, MOST_SAMPLES = 100, 4, 2**16
 NOT_WITH_DRAFT = {"samples": 1, "blocks": None, "cache": "full", "token_budget": None,
                   "max_requests": None, "prefix_caching": False,
                   "preempt_by": SchedulerConfig.preempt_by}
@@ -67,6 +67,8 @@ def main(options: argparse.Namespace, output: Output) -> None:
     if options.ranks is not None and options.ranks < 1:
         raise UsageError(f"--ranks takes a positive whole number, not {options.ranks}: for example "
                          "--ranks 4")
+    if not 1 <= options.samples <= MOST_SAMPLES:
+        raise UsageError(f"--samples is a number from 1 to {MOST_SAMPLES}, not {options.samples}")
     if "" in options.stop:
         raise UsageError("--stop is empty, and would end every answer at once: give a text")
     world, product = launched(), math.prod(sizes.values())

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .block_pool import BlockPool, blocks_for
 from .block_table import CachedSequence
-from .scheduler_config import MOST
+from .scripted_requests import MOST
 
 
 class BeamBlocks(NamedTuple):

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from .block_pool import BlockPool, blocks_for
 from .block_table import CachedSequence
 
-MOST_ANSWERS = 2**16
-
 
 @dataclass(eq=False)        # a request is itself, whatever its fields
 class Request:
@@ -30,9 +28,6 @@ class Request:
             raise ValueError(f"request {self.name!r} has {len(self.prompt)} prompt tokens, "
                              f"max_tokens={self.max_tokens} and num_answers={self.num_answers}: "
                              "each must be at least 1")
-        if self.num_answers > MOST_ANSWERS:
-            raise ValueError(f"request {self.name!r} has {self.num_answers} answers: ask for at "
-                             f"most {MOST_ANSWERS}")
         self.sequences = [CachedSequence(self.name, self.prompt)]
         self.lengths = self.lengths or [self.max_tokens] * self.num_answers
 

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-MOST = 2**20        # blocks, and tokens of a block: each block is an entry of several lists
-
 
 class Policy(StrEnum):
     """The rule by which requests share a step.  `Scheduler.schedule` and `_admit` ask for it."""
@@ -49,9 +47,6 @@ class SchedulerConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        for name in ("num_blocks", "block_size"):
-            if getattr(self, name) > MOST:
-                raise ValueError(f"{name} must be at most {MOST}, not {getattr(self, name)}")
         for name, kind in (("preempt_by", Preemption), ("policy", Policy)):
             value = getattr(self, name)
             if value not in list(kind):
