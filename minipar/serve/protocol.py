@@ -155,8 +155,8 @@ def _read_prompts(prompt: Any, text: TextModel) -> list[list[int]]:
     prompts = []
     for each in prompt:
         if not (isinstance(each, str) or _are_tokens(each)):
-            raise BadRequest(f"a prompt is a text or a list of tokens, not {kind_of(each)}",
-                             "prompt")
+            raise BadRequest("a prompt is a text or a list of at least one token, not "
+                             f"{kind_of(each)}", "prompt")
         try:
             prompts.append(text.encode(each) if isinstance(each, str) else each)
         except ValueError as error:

@@ -105,6 +105,8 @@ def test_a_stop_string_is_no_part_of_the_answer(server):
     ({"prompt": "xyz"}, 400, "prompt", "character 'x' at position 0 is not among the 10"),
     ({"prompt": {}}, 400, "prompt", "prompt is a text, a list of texts"),
     ({"prompt": ["a", 1]}, 400, "prompt", "not a number"),
+    ({"prompt": [[], [1]]}, 400, "prompt", "a list of at least one token, not a list"),
+    ({"prompt": [[1, -3]]}, 400, None, "the prompt has token -3, but the model knows 0 … 9"),
     ({"prompt": [77]}, 400, None, "the prompt has token 77, but the model knows 0 … 9"),
     ({"max_tokens": -1, "echo": True}, 400, "max_tokens", "an integer of at least 0, not -1"),
     ({"max_tokens": True}, 400, "max_tokens", "an integer of at least 0, not True"),

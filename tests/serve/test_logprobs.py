@@ -1,5 +1,6 @@
 """Log-probabilities of completions: of tokens with one text, of echoed prompts; their places."""
 
+import asyncio
 import json
 import math
 
@@ -12,9 +13,14 @@ from minipar.data.byte_bpe import BYTES
 from minipar.inference import Engine, ModelRunner, SchedulerConfig
 from minipar.inference.scoring import CHUNK, prompt_logprobs
 from minipar.nn import GPT, GPTConfig
+from minipar.serve import service as service_module
 from minipar.serve.app import make_app
+from minipar.serve.detokenizer import Detokenizer
+from minipar.serve.protocol import read_completion
+from minipar.serve.service import Service
+from minipar.serve.streaming import AnswerTexts, stream_events
 from minipar.serve.text_model import TextModel
-from minipar.serve.writer import LEAST_LOGPROB
+from minipar.serve.writer import LEAST_LOGPROB, CompletionWriter
 
 LETTERS = CharacterVocabulary.from_text("abcdefghij\n")
 FIELDS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
@@ -103,7 +109,6 @@ def test_offsets_are_places_in_the_text(answer, options):
 
 def test_bytes_that_are_no_character_have_places_too():
     # \xe2 is shown as U+FFFD when "a" has come, and a stop string is held back meanwhile
-    from minipar.serve.detokenizer import Detokenizer
     shown = Detokenizer(ByteBPE(BYTES, []), ["a!"])
     assert shown.update([0xe2, 97], False) == "\ufffd"
     assert shown.places([0xe2, 97]) == [0, 1]
@@ -190,3 +195,28 @@ def test_prompts_of_one_request_have_random_numbers_of_their_own():
         assert len(set(texts(prompt=prompts) + texts(prompt=prompts))) == 24
         alone = [text for prompt in prompts for text in texts(prompt=prompt, seed=3)]
         assert texts(prompt=prompts, seed=3) == alone       # with a seed: each as if alone
+
+
+def test_a_client_that_leaves_ends_the_scoring_of_prompts(monkeypatch):
+    model = GPT(GPTConfig(11, 20, 1, 2, 8)).initialize(9, np.float64)
+    text = TextModel("tiny", model, LETTERS)
+    asked = read_completion({"prompt": ["abc"] * 50, "echo": True, "logprobs": 0}, text)
+    engine = Engine(ModelRunner(model, 60, 4), SchedulerConfig(60, 4))
+    scored = []
+    monkeypatch.setattr(service_module, "prompt_logprobs",
+                        lambda *args: scored.append(1) or prompt_logprobs(*args))
+
+    async def run() -> None:
+        service = Service(engine)           # it is not started: only prompts are scored
+        generations = await service.submit(asked.prompts, 16, asked.params, 1, None, 0)
+        texts, writer = AnswerTexts(text, asked, generations), CompletionWriter(text, asked)
+        events = stream_events(service, texts, writer, generations, False)
+        task = asyncio.create_task(anext(events))
+        while not scored:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert 1 <= len(scored) < 50 and not engine.has_requests
