@@ -120,7 +120,7 @@ def _read_sampling(options: Options) -> SamplingParams:
         values[name] = (options.integer(name, default) if kind is int
                         else options.number(name, default))
     if "seed" not in options.given:
-        values["seed"] = secrets.randbits(32)       # as OpenAI: another answer each time
+        values["seed"] = secrets.randbits(32)       # as OpenAI: a different answer each time
     try:
         return SamplingParams(**values)
     except ValueError as error:
