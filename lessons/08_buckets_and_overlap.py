@@ -143,7 +143,7 @@ def hide(lesson: Lesson) -> None:
     lesson.table(rows, "step", "simulated")
     lesson.say("Two things stay exposed: the last bucket, complete only when backward ends, and "
                "ring rounds that wait until backward polls between two operations. Smaller buckets "
-               "leave less at the end. Each has 2(p−1) latencies; here several rings share them.")
+               "leave less at the end. Each has 2(p−1) latencies; here those of several overlap.")
     trace = side_by_side([run.trace for run in runs])
     lesson.picture(lambda path: draw_timeline(
         path, trace, "Forward and backward of one rank, and its messages: buckets hide them",
