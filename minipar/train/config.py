@@ -239,7 +239,7 @@ class TrainConfig:
         return getattr(getattr(self, OPTIONS[key].section), OPTIONS[key].name)
 
     def updated(self, **values: Any) -> "TrainConfig":
-        """The same with other values, by the names of their flags: `updated(lr=0.1, steps=9)`."""
+        """The same with new values, by the names of their flags: `updated(lr=0.1, steps=9)`."""
         changes: dict[str, dict[str, Any]] = {}
         for key, value in values.items():
             changes.setdefault(OPTIONS[key].section, {})[OPTIONS[key].name] = value
