@@ -28,10 +28,9 @@ def measure(num_rounds: int) -> Iterator[Row]:
         yield Row("GPT step on a GPU", "needs a CUDA GPU: CuPy finds none")
         return
     device = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    yield Row("GPU", device, f"CuPy {cupy.__version__}")
     for what, config, batch in (("GPT step", gpt.CONFIG, gpt.BATCH),
                                 ("GPT-2 small", gpt2_small.CONFIG, gpt2_small.BATCH)):
-        yield from measure_model(what, config, batch, num_rounds, cupy.empty(0))
+        yield from measure_model(f"{what}, {device}", config, batch, num_rounds, cupy.empty(0))
 
 
 def measure_model(what: str, config: GPTConfig, batch: int, num_rounds: int, on_gpu: Array
@@ -43,12 +42,12 @@ def measure_model(what: str, config: GPTConfig, batch: int, num_rounds: int, on_
         model = GPT(config).initialize(0, np.float32, array)
         steps[name] = gpt.make_step(model, *(asarray_like(x, array) for x in (ids, targets)))
     steps |= gpt.torch_steps(model.state_dict(), ids, targets, config, device="cuda")
-    check_same(f"{what} on a GPU", steps)
+    check_same(what, steps)
     cpu = medians(interleave({"CPU": steps.pop("CPU")}, max(2, num_rounds // 5), num_warmup=1))
     seconds = medians(interleave(steps, 4 * num_rounds))
     ours = seconds["GPU"]
     said = f"{milliseconds(ours)}, {ids.size / ours:,.0f} tokens/s"
-    yield Row(f"{what}, on the GPU", said, f"CPU, one thread {milliseconds(cpu['CPU'])}",
+    yield Row(what, said, f"CPU, one thread {milliseconds(cpu['CPU'])}",
               cpu["CPU"] / ours)
     if "PyTorch" in seconds:
         theirs = seconds["PyTorch"]

@@ -11,6 +11,7 @@ GPT = GPTConfig(vocab_size=17, context=64, num_layers=4, num_heads=2, width=64, 
 SMALLEST: dict[str, dict[str, Any]] = {     # in this order: some import the sizes of gpt
     "gpt": {"CONFIG": GPT},
     "gpt2_small": {"CONFIG": GPT},
+    "gpu": {},                              # has the sizes of gpt and gpt2_small
     "mlp": {"SIZES": (16, 8, 10), "BATCH": 8},
     "small_models": {"SIZES": (16, 8, 9, 8, 9, 8, 9, 10), "BATCH": 8},
     "decode": {"TOGETHER": 2},
