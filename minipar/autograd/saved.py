@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..backend import Array
+import numpy as np
+
+from ..backend import Array, is_gpu
 
 Hooks = tuple[Callable[[Array], Any], Callable[[Any], Array]]       # pack, unpack
 
@@ -20,6 +22,12 @@ _hooks: ContextVar[Hooks | None] = ContextVar("saved_tensors_hooks", default=Non
 
 class StopForward(BaseException):
     """Ends a forward early; a pack hook asks for it by returning this class, not an array."""
+
+
+def unchanging(array: Array) -> Array:
+    """The array, or a copy of it if its owner could still write into it."""
+    can_change = array.flags.writeable if isinstance(array, np.ndarray) else is_gpu(array)
+    return array.copy("K") if can_change else array         # "K": axes in the same order
 
 
 class SavedArray:

@@ -18,6 +18,17 @@ class TensorInterface:
     data: "Array"
     grad_target: Any
 
+    shape = property(lambda self: self.data.shape)
+    ndim = property(lambda self: self.data.ndim)
+    size = property(lambda self: self.data.size)
+    dtype = property(lambda self: self.data.dtype)
+    requires_grad = property(lambda self: self.grad_target is not None)
+
+    def detach(self) -> "Tensor":
+        """The same array, without its history."""
+        from .tensor import Tensor
+        return Tensor(self.data)
+
     def item(self) -> float:
         """The number in a tensor of one element."""
         return self.data.item()

@@ -1,11 +1,12 @@
 """Parameters: the leaves that are learned, and their initial values."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from ..autograd import GradientSlot, Tensor
+from ..autograd.tensor import clock
 from ..backend import Array, asarray_like
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
@@ -32,6 +33,16 @@ def slice_box(values: Array, box: tuple[tuple[int, int], ...],
     axis before that."""
     values = values if order is None else np.take(values, asarray_like(order, values), axis=-1)
     return values[tuple(slice(*bounds) for bounds in box)]
+
+
+def mark_changed(parameters: Iterable[Tensor]) -> None:
+    """Note that the values of these leaves have changed in place.
+
+    Backward through a graph that used them before raises RuntimeError.
+    """
+    now = next(clock)
+    for parameter in parameters:
+        parameter.grad_target.changed_at = now      # type: ignore[union-attr]
 
 
 class Unmaterialized:

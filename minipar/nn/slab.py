@@ -10,12 +10,13 @@ buffer.)  Each segment knows its place in the global parameter, so collectives, 
 and checkpoints read segments and never guess shapes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..autograd import Tensor
 from ..backend import Array, allocate_zeros, to_host
 from .parameter import Parameter, slice_box
 
@@ -62,6 +63,7 @@ class FlatBuffer(Protocol):
     data: Array                     # (n,)
     grad: Array                     # (n,), read through `complete_grad`
     segments: list[Segment]         # of this rank's elements, in order
+    parameters: Sequence[Tensor]    # the leaves of the graph whose values these are
     comm: Any                       # the Communicator over which parts add up; None for a whole
 
     @property

@@ -21,6 +21,7 @@ import numpy as np
 from ..autograd.meter import current_meter
 from ..backend import Array, allocate_zeros, l2_blocks, to_device_of
 from ..backend.mapped_file import resident_blocks
+from ..nn.parameter import mark_changed
 from ..nn.slab import FlatBuffer
 from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
 from .state import OptimizerState
@@ -78,6 +79,7 @@ class Optimizer(OptimizerState):
             arrays = slab.data, grad, *state.values()
             for block, spans_here in zip(resident_blocks(*arrays), spans):
                 self._update_block(spans_here, *block)
+            mark_changed(slab.parameters)
             if meter:
                 meter.stop(start, type(self).__name__, "optimizer",
                            self.flops_per_parameter * slab.data.size, arrays)
