@@ -18,7 +18,7 @@ import numpy as np
 from ..backend import Array, record_allocation
 from .errors import changed_dtype_error, explained_error, mixed_dtypes_error
 from .meter import current_meter
-from .saved import SavedArray, StopForward, current_saved_tensors_hooks, unchanging
+from .saved import SavedArray, StopForward, can_change, current_saved_tensors_hooks
 from .tensor import Node, Tensor
 
 # Context variables, because every rank of the simulated cluster has a context of its own.
@@ -79,8 +79,8 @@ class Context:
         """Keep `arrays` for backward as `ctx.saved`, each to be called when it is used."""
         if True in self.needs_grad:
             hooks = current_saved_tensors_hooks()
-            self.saved = tuple([SavedArray(unchanging(array) if id(array) in self.lent else array,
-                                           hooks) for array in arrays])
+            self.saved = tuple([SavedArray(a.copy("K") if id(a) in self.lent else a, hooks)
+                                for a in arrays])
             if hooks is not None:
                 self._must_stop = any(saved.item is StopForward for saved in self.saved)
 
@@ -94,7 +94,7 @@ def unpack_inputs(inputs: Sequence[Any]) -> tuple[list, list, list[int], bool, l
     """Return (arrays, targets, lent, weight_only, dtypes) of an operation's inputs.
 
     `targets` says where each gradient goes, None where none is needed.  `lent` are the ids of
-    arrays that belong to the caller: neither results nor parameters.  `weight_only` is True if all
+    arrays that need no gradient and that the caller may change.  `weight_only` is True if all
     Tensors among the inputs depend on weights alone.  `dtypes` are the different dtypes of floats.
     """
     arrays, targets, lent, weight_only, dtypes = [], [], [], True, []
@@ -103,7 +103,7 @@ def unpack_inputs(inputs: Sequence[Any]) -> tuple[list, list, list[int], bool, l
         if isinstance(x, Tensor):
             array, target = x.data, x.grad_target
             weight_only = weight_only and target is not None and target.weight_only
-        if (target is None or target.lent) and array is not None:
+        if target is None and can_change(array):
             lent.append(id(array))
         arrays.append(array)
         targets.append(target)

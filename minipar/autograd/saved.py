@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-import numpy as np
-
-from ..backend import Array, is_gpu
+from ..backend import Array
 
 Hooks = tuple[Callable[[Array], Any], Callable[[Any], Array]]       # pack, unpack
 
@@ -24,10 +22,9 @@ class StopForward(BaseException):
     """Ends a forward early; a pack hook asks for it by returning this class, not an array."""
 
 
-def unchanging(array: Array) -> Array:
-    """The array, or a copy of it if its owner could still write into it."""
-    can_change = array.flags.writeable if isinstance(array, np.ndarray) else is_gpu(array)
-    return array.copy("K") if can_change else array         # "K": axes in the same order
+def can_change(array: Any) -> bool:
+    """True for an array, unless it is read-only."""
+    return hasattr(array, "flags") and getattr(array.flags, "writeable", True)      # NumPy's tell
 
 
 class SavedArray:

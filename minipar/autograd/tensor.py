@@ -17,7 +17,6 @@ from ..backend import Array
 from .errors import needs_floats_error, not_a_leaf_error
 from .tensor_interface import TensorInterface
 
-
 clock = count(1)        # the times at which nodes are made, and values of leaves change
 
 
@@ -27,19 +26,17 @@ class GradientSlot:
     `get_grad_buffer`, if given, returns the array that `grad` lives in, a view of a slab; it is
     called at the first contribution.  Each of `ready_hooks` is called with the slot after the last
     contribution of a backward pass.  `weight_only` is True for parameters: work that leads only to
-    them may be deferred.  Others are `lent`: their values belong to the caller.  `changed_at` is
-    the time of the last change of values that are no longer those of the forward.
+    them may be deferred.  `changed_at`: when their values last changed in place, by `clock`.
     """
 
-    __slots__ = ("grad", "get_grad_buffer", "ready_hooks", "weight_only", "lent", "changed_at",
-                 "__weakref__")
+    __slots__ = "grad", "get_grad_buffer", "ready_hooks", "weight_only", "changed_at", "__weakref__"
     inputs = ()         # a leaf passes no gradient on
 
     def __init__(self, weight_only: bool = False):
         self.grad: Array | None = None
         self.get_grad_buffer: Callable[[], Array] | None = None
         self.ready_hooks: list[Callable[[GradientSlot], None]] = []
-        self.weight_only, self.lent, self.changed_at = weight_only, not weight_only, 0
+        self.weight_only, self.changed_at = weight_only, 0
 
     def accumulate(self, grad: Array) -> None:
         """Add `grad`, an array that is only read: other gradients may alias it."""
@@ -69,7 +66,7 @@ class Node:
     """
 
     __slots__ = ("function", "ctx", "inputs", "weight_only", "made_at", "__weakref__")
-    lent, changed_at = False, 0     # a result is the engine's own, and does not change
+    changed_at = 0      # a result does not change
 
     def __init__(self, function: Any, ctx: Any, inputs: list["GradTarget | None"],
                  weight_only: bool):
@@ -96,6 +93,8 @@ class Tensor(TensorInterface):
             if self.data.dtype.kind != "f":
                 raise needs_floats_error(self.data.dtype)
             self.grad_target = GradientSlot()
+
+    requires_grad = property(lambda self: self.grad_target is not None)
 
     @property
     def slot(self) -> GradientSlot:

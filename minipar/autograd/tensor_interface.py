@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,16 +19,8 @@ class TensorInterface:
     data: "Array"
     grad_target: Any
 
-    shape = property(lambda self: self.data.shape)
-    ndim = property(lambda self: self.data.ndim)
-    size = property(lambda self: self.data.size)
-    dtype = property(lambda self: self.data.dtype)
-    requires_grad = property(lambda self: self.grad_target is not None)
-
-    def detach(self) -> "Tensor":
-        """The same array, without its history."""
-        from .tensor import Tensor
-        return Tensor(self.data)
+    shape, ndim = property(attrgetter("data.shape")), property(attrgetter("data.ndim"))
+    size, dtype = property(attrgetter("data.size")), property(attrgetter("data.dtype"))
 
     def item(self) -> float:
         """The number in a tensor of one element."""
@@ -65,6 +58,9 @@ class TensorInterface:
         def __matmul__(self, other: Any) -> Tensor: ...
         def __rmatmul__(self, other: Any) -> Tensor: ...
         def __getitem__(self, index: Any) -> Tensor: ...
+
+        def detach(self) -> Tensor:
+            """The same array, without its history."""
 
         def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
             """Σ over axes."""

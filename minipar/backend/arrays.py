@@ -67,7 +67,9 @@ def keep_where(mask: Array, x: Array) -> Array:
     """
     if not is_host(x) or x.itemsize > 8:
         return np.where(mask, x, 0)
-    return (x.view(f"i{x.itemsize}") * mask).view(x.dtype)
+    y, integer = np.empty_like(x, shape=np.broadcast(x, mask).shape), f"i{x.itemsize}"
+    np.multiply(x.view(integer), mask, out=y.view(integer))
+    return y
 
 
 def scatter_add(rows: Array, ids: Array, shape: tuple[int, ...]) -> Array:

@@ -62,8 +62,7 @@ def unknown_algorithm_error(comm: Communicator, operation: str, name: str,
 def check_out(out: Array | None, array: Array, shape: Sequence[int]) -> None:
     """Refuse an `out` that is not of `shape` and of the dtype of `array`."""
     if out is not None and (out.shape != tuple(shape) or out.dtype != array.dtype):
-        raise ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} "
-                         f"{tuple(shape)}: they must be equal")
+        raise out_error(out, array, shape, "they must be equal")
 
 
 def fit_out(out: Array | None, array: Array, shape: tuple[int, ...]) -> Array | None:
@@ -72,9 +71,14 @@ def fit_out(out: Array | None, array: Array, shape: tuple[int, ...]) -> Array | 
         return out
     if out.dtype == array.dtype and out.size == prod(shape) and out.flags.c_contiguous:
         return out.reshape(shape)
-    raise ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} {shape}: give one "
-                     f"of that shape, or a contiguous view of as many elements, for example "
-                     f"buffer[start:start + {prod(shape)}]")
+    raise out_error(out, array, shape, "give one of that shape, or a contiguous view of as many "
+                    f"elements, for example buffer[start:start + {prod(shape)}]")
+
+
+def out_error(out: Array, array: Array, shape: Sequence[int], mend: str) -> ValueError:
+    """An `out` that does not fit the result, of `shape` and of the dtype of `array`."""
+    return ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} {tuple(shape)}: "
+                      f"{mend}")
 
 
 def deliver(result: Array, out: Array | None) -> Array:

@@ -32,10 +32,15 @@ def piece_bounds(total: int, num_pieces: int,
     if counts is None:
         return chunk_bounds(total, num_pieces)
     if len(counts) != num_pieces or sum(counts) != total or min(counts) < 0:
-        raise ValueError(f"counts {list(counts)} add up to {sum(counts)}: give one length, 0 or "
-                         f"more, for each of {num_pieces} ranks, {total} in all")
+        raise counts_error(counts, num_pieces, total)
     stops = list(accumulate(counts))
     return list(zip([0, *stops], stops))
+
+
+def counts_error(counts: Sequence[int], num_pieces: int, total: int) -> ValueError:
+    """The error for `counts` that are not `num_pieces` lengths of `total` in all."""
+    return ValueError(f"counts {list(counts)} add up to {sum(counts)}: give one length, 0 or more, "
+                      f"for each of {num_pieces} ranks, {total} in all")
 
 
 def with_length(shape: Sequence[int], dim: int, length: int) -> tuple[int, ...]:

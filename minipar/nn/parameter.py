@@ -40,9 +40,8 @@ def mark_changed(parameters: Iterable[Tensor]) -> None:
 
     Backward through a graph that used them before raises RuntimeError.
     """
-    now = next(clock)
     for parameter in parameters:
-        parameter.grad_target.changed_at = now      # type: ignore[union-attr]
+        parameter.grad_target.changed_at = next(clock)      # type: ignore[union-attr]
 
 
 class Unmaterialized:
@@ -95,13 +94,16 @@ class Parameter(Tensor):
     def shard(self, box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None = None) -> None:
         """Keep only the part `box`.  Raises ValueError if it is a part already."""
         if self.shape != self.global_shape:
-            raise ValueError(f"this is a part {self.box} of a parameter {self.global_shape}, which "
-                             "is cut only once: build a new model")
+            raise cut_again_error(self)
         self.box, self.order = box, order
         self.data = self.local_part(self.data).copy() if self.initialized \
             else Unmaterialized(tuple(stop - start for start, stop in box), self.dtype)
 
-    @property
-    def initialized(self) -> bool:
-        """True if this parameter has numbers, not only a shape."""
-        return not isinstance(self.data, Unmaterialized)
+    # True if this parameter has numbers, not only a shape.
+    initialized = property(lambda self: not isinstance(self.data, Unmaterialized))
+
+
+def cut_again_error(parameter: Parameter) -> ValueError:
+    """The error for a part of a parameter that is to be cut."""
+    return ValueError(f"this is a part {parameter.box} of a parameter {parameter.global_shape}, "
+                      "which is cut only once: build a new model")

@@ -202,8 +202,7 @@ class FusedAttention(Function):
     def forward(ctx, qkv, keep, num_heads, num_kv_heads, causal, rate):
         if (qkv.ndim != 3 or num_heads % num_kv_heads
                 or qkv.shape[2] % (num_heads + 2 * num_kv_heads)):
-            raise ValueError(f"a last axis of {qkv.shape[-1]} is not (heads + 2 kv heads) d for "
-                             f"{num_heads} heads and {num_kv_heads} kv heads")
+            raise heads_error(qkv, num_heads, num_kv_heads)
         q, k, v = FusedAttention.split(qkv, num_heads, num_kv_heads)
         batch, time, d = qkv.shape[0], qkv.shape[1], q.shape[-1]
         ctx.num_heads, ctx.num_kv_heads = num_heads, num_kv_heads
@@ -223,6 +222,12 @@ class FusedAttention(Function):
         _attend_backward(g, q, k, v, keep, ctx.causal, ctx.scale, probabilities,
                          *FusedAttention.split(dqkv, ctx.num_heads, ctx.num_kv_heads))
         return [dqkv, None]
+
+
+def heads_error(qkv: Array, num_heads: int, num_kv_heads: int) -> ValueError:
+    """The error for a last axis that is not cut into these heads."""
+    return ValueError(f"a last axis of {qkv.shape[-1]} is not (heads + 2 kv heads) d for "
+                      f"{num_heads} heads and {num_kv_heads} kv heads")
 
 
 def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False,

@@ -57,7 +57,7 @@ def scaled(d: Array, g: Array) -> Array:
 
     d · g alone would be NaN there for an infinite g.
     """
-    return d * g if is_host(g) and abs(g) < np.inf else keep_where(d != 0, d * g)
+    return d * g if is_host(g) and np.isfinite(g) else keep_where(d != 0, d * g)
 
 
 def count_targets(targets: Array, ignore_index: int = IGNORE_INDEX) -> int:

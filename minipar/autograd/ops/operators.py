@@ -24,6 +24,7 @@ Tensor.__matmul__ = lambda a, b: MatMul.apply(a, b)
 Tensor.__rmatmul__ = lambda a, b: MatMul.apply(b, a)
 Tensor.__getitem__ = movement.getitem
 Tensor.T = property(movement.transpose)
+Tensor.detach = lambda a: Tensor(a.data)
 Tensor.sum = reductions.sum
 Tensor.mean = reductions.mean
 Tensor.max = reductions.max

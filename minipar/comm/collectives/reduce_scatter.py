@@ -48,8 +48,7 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
     pieces are lost; raises ValueError unless `array` is contiguous and `dim` is 0.
     """
     if in_place and (dim or not array.flags.c_contiguous):
-        raise ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
-                         f"{array.shape}: leave in_place out")
+        raise in_place_error(array, dim)
     combine = find_operator(op, array)
     reduce = find_algorithm(comm, "reduce_scatter", ALGORITHMS, algorithm, array.nbytes)
     bounds = piece_bounds(array.shape[dim], comm.size, counts)
@@ -132,3 +131,9 @@ def core_bounds(bounds: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 ALGORITHMS = {"ring": ring, "pairwise": pairwise, "recursive_halving": recursive_halving}
+
+
+def in_place_error(array: Array, dim: int) -> ValueError:
+    """The error for an array that cannot be reduced in place."""
+    return ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
+                      f"{array.shape}: leave in_place out")

@@ -18,6 +18,7 @@ from ...autograd import Function, Tensor
 from ...backend import Array, asarray_like, keep_where
 from ...nn import Linear, Module, Parameter
 from ...nn.moe import refuse_experts
+from ...nn.parameter import mark_changed
 
 
 class ApplyMask(Function):
@@ -108,6 +109,7 @@ class Masks:
         """Set masked entries of the parameters themselves to 0, for code that reads them."""
         for parameter in self.parameters.values():
             parameter.data[...] *= asarray_like(self.local(parameter), parameter.data)
+        mark_changed(self.parameters.values())
 
     def num_kept(self) -> int:
         """The number of kept elements of masked parameters on this rank."""
