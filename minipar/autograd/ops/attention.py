@@ -19,6 +19,7 @@ import numpy as np
 
 from ...backend import Array, l2_blocks
 from ..function import Function
+from ..saved import unchanging
 from ..tensor import Tensor
 from .reductions import row_dot, row_sum
 
@@ -152,7 +153,7 @@ class Attention(Function):
         ctx.scale = 1 / (1 - rate)
         out = np.empty_like(q)
         q_, k_, v_ = Attention._grouped(q, k, v)
-        keep = None if keep is None else keep.reshape(*q_.shape[:-1], k.shape[2])
+        keep = None if keep is None else unchanging(keep).reshape(*q_.shape[:-1], k.shape[2])
         ctx.causal = causal
         ctx.save(q, k, v, keep,
                  *_attend(q_, k_, v_, out.reshape(q_.shape), keep, causal, ctx.scale))
@@ -208,7 +209,7 @@ class FusedAttention(Function):
         ctx.num_heads, ctx.num_kv_heads = num_heads, num_kv_heads
         ctx.causal, ctx.scale = causal, 1 / (1 - rate)
         out = np.empty_like(qkv, shape=(batch, time, num_heads * d))
-        keep = None if keep is None else keep.reshape(*q.shape[:-1], time)
+        keep = None if keep is None else unchanging(keep).reshape(*q.shape[:-1], time)
         ctx.save(qkv, keep, *_attend(q, k, v, FusedAttention.heads(out, num_kv_heads, d), keep,
                                      causal, ctx.scale))
         return out

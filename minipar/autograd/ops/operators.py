@@ -11,7 +11,7 @@ from .matmul import MatMul
 
 Tensor.backward = backward
 Tensor.__add__ = lambda a, b: e.Add.apply(a, b)
-Tensor.__radd__ = lambda a, b: e.Add.apply(b, a)
+Tensor.__radd__ = lambda a, b: a if type(b) is int and not b else e.Add.apply(b, a)
 Tensor.__sub__ = lambda a, b: e.Subtract.apply(a, b)
 Tensor.__rsub__ = lambda a, b: e.Subtract.apply(b, a)
 Tensor.__mul__ = lambda a, b: e.Multiply.apply(a, b)
