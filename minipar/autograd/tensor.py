@@ -113,3 +113,7 @@ class Tensor(TensorInterface):
         self.slot.grad = None
         if value is not None:
             self.slot.accumulate(value)      # into the slab, where there is one
+
+    def detach(self) -> "Tensor":
+        """The same array, without its history."""
+        return Tensor(self.data)

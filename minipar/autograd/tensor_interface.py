@@ -59,9 +59,6 @@ class TensorInterface:
         def __rmatmul__(self, other: Any) -> Tensor: ...
         def __getitem__(self, index: Any) -> Tensor: ...
 
-        def detach(self) -> Tensor:
-            """The same array, without its history."""
-
         def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
             """Σ over axes."""
 

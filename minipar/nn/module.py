@@ -85,12 +85,11 @@ class Module(ModuleState):
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Every parameter once, under the first of its full names."""
-        seen = set()
+        names: dict[Parameter, str] = {}
         for prefix, module in self.named_modules():
             for name, parameter in module._parameters.items():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield f"{prefix}.{name}" if prefix else name, parameter
+                names.setdefault(parameter, f"{prefix}.{name}" if prefix else name)
+        yield from ((name, parameter) for parameter, name in names.items())
 
     def parameters(self) -> list[Parameter]:
         """Every parameter once."""

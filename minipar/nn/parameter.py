@@ -81,8 +81,7 @@ class Parameter(Tensor):
 
     def __init__(self, shape: tuple[int, ...], initializer: Initializer):
         super().__init__(Unmaterialized(shape, np.float32))
-        self.grad_target = GradientSlot(weight_only=True)
-        self.initializer = initializer
+        self.grad_target, self.initializer = GradientSlot(weight_only=True), initializer
         self.global_shape, self.box = tuple(shape), tuple((0, n) for n in shape)
         self.order: tuple[int, ...] | None = None
         self.replicated: tuple[str, ...] = ()

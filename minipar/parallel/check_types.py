@@ -128,8 +128,8 @@ def _type_of(node: Node, types: Mapping[GradTarget, str], names: Mapping[GradTar
         raise TypeError(f"{name}: {describe('I')}, but {describe(other)}: the gradient of the "
                         "first would lack what other ranks contribute: copy_to it before this use")
     if by_rows and operation is Linear and node.ctx.has_bias:
-        raise TypeError(f"{name}: its weight is cut by rows, so each of the {comm.size} ranks would "
-                        "add the bias: reduce_from the product, and add the bias to the sum")
+        raise TypeError(f"{name}: its weight is cut by rows, so each of the {comm.size} ranks "
+                        "would add the bias: reduce_from the product, and add the bias to the sum")
     return "P" if by_rows else max(kinds, key=WIDENING.index)
 
 

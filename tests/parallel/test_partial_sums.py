@@ -16,7 +16,8 @@ CONSTANT = np.array([[2.0, -1.0, 0.5]])
 WITH_NUMBERS = {        # what a sum over ranks commutes with, and what it does not
     "p * 3": (True, lambda p: p * 3.0), "c * p": (True, lambda p: Tensor(CONSTANT) * p),
     "p / c": (True, lambda p: p / CONSTANT), "mean": (True, lambda p: p.mean()),
-    "sum(p, p)": (True, lambda p: sum([p, p])), "p + p": (True, lambda p: p + p * 2.0), "p - p": (True, lambda p: p[:, :1] - p),
+    "sum(p, p)": (True, lambda p: sum([p, p])), "p - p": (True, lambda p: p[:, :1] - p),
+    "p + p": (True, lambda p: p + p * 2.0),
     "p beside p": (True, lambda p: ag.concatenate([p, p])),
     "3 / p": (False, lambda p: 3.0 / p), "c / p": (False, lambda p: Tensor(CONSTANT) / p),
     "p + c": (False, lambda p: p + CONSTANT), "c + p": (False, lambda p: Tensor(CONSTANT) + p),
@@ -49,8 +50,9 @@ def test_a_partial_sum_beside_numbers(name, product):
         assert accepted == np.allclose(found, whole) == is_fine
 
 
-@pytest.mark.parametrize("wrap", [lambda bias, comm: Tensor(bias),
-                                  lambda bias, comm: pairs.copy_to(Tensor(bias, requires_grad=True), comm)])
+@pytest.mark.parametrize("wrap", [
+    lambda bias, comm: Tensor(bias),
+    lambda bias, comm: pairs.copy_to(Tensor(bias, requires_grad=True), comm)])
 def test_a_bias_belongs_to_the_sum(wrap):
     def body(comm):
         model = parallelize(MLP([3, 4, 3]), comm).initialize(0, np.float64)

@@ -11,6 +11,7 @@ from .matmul import MatMul
 
 Tensor.backward = backward
 Tensor.__add__ = lambda a, b: e.Add.apply(a, b)
+# 0 + x is x: Python's sum begins with 0
 Tensor.__radd__ = lambda a, b: a if type(b) is int and not b else e.Add.apply(b, a)
 Tensor.__sub__ = lambda a, b: e.Subtract.apply(a, b)
 Tensor.__rsub__ = lambda a, b: e.Subtract.apply(b, a)
@@ -24,7 +25,6 @@ Tensor.__matmul__ = lambda a, b: MatMul.apply(a, b)
 Tensor.__rmatmul__ = lambda a, b: MatMul.apply(b, a)
 Tensor.__getitem__ = movement.getitem
 Tensor.T = property(movement.transpose)
-Tensor.detach = lambda a: Tensor(a.data)
 Tensor.sum = reductions.sum
 Tensor.mean = reductions.mean
 Tensor.max = reductions.max
