@@ -22,6 +22,16 @@ class StopForward(BaseException):
     """Ends a forward early; a pack hook asks for it by returning this class, not an array."""
 
 
+def can_change(array: Any) -> bool:
+    """True for an array, unless it is read-only."""
+    return hasattr(array, "flags") and getattr(array.flags, "writeable", True)      # NumPy's tell
+
+
+def unchanging(array: Any) -> Any:
+    """The array, or a copy of it if its owner can change it."""
+    return array.copy("K") if can_change(array) else array      # "K": axes in the same order
+
+
 class SavedArray:
     """An array kept for backward: call it to get the array (unpacked each time it is called)."""
 

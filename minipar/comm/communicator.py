@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..backend import Array
+from .errors import no_communicator_error, no_rank_error
 from .instrumentation import Instrumentation
 
 if TYPE_CHECKING:
@@ -90,8 +91,7 @@ class Communicator(Instrumentation):
     def __new__(cls, *args: Any, **options: Any) -> "Communicator":
         """Refuse to make one without a world of ranks."""
         if cls is Communicator:
-            raise TypeError("a Communicator comes from launch(main), Cluster(n).run(main) or "
-                            "Communicator.from_mpi(mpi_comm)")
+            raise no_communicator_error()
         return super().__new__(cls)
 
     @abstractmethod
@@ -154,8 +154,7 @@ class Communicator(Instrumentation):
     def check_peer(self, peer: int, role: str) -> None:
         """Raise ValueError unless `peer` is a rank of this communicator."""
         if not 0 <= peer < self.size:
-            raise ValueError(f"{role}={peer} is no rank of this communicator: it has "
-                             f"0 … {self.size - 1}")
+            raise no_rank_error(self, peer, role)
 
 
 Choose = Callable[[str, int], str]              # (operation, bytes) -> name of an algorithm
