@@ -67,7 +67,7 @@ def keep_where(mask: Array, x: Array) -> Array:
     """
     if not is_host(x) or x.itemsize > 8:
         return np.where(mask, x, 0).copy("C")       # C: as on a host, so that sums round alike
-    y = np.empty(np.broadcast(x, mask).shape, x.dtype)
+    y = np.empty_like(x, order="C", shape=np.broadcast(x, mask).shape)
     np.multiply(x.view(f"i{x.itemsize}"), mask, out=y.view(f"i{x.itemsize}"))
     return y
 

@@ -6,9 +6,9 @@ import pytest
 from minipar.nn import MLP
 from minipar.optim import AdamW
 from minipar.testing import worlds
-from tests.support.cases import ALL
+from tests.support.cases import ALL, STRATEGIES
 
-NAMES = ["alone", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp kept", "graph"]
+NAMES = ["alone", *(name for name in STRATEGIES if name != "dp")]      # dp: ranks wait for rank 0
 
 
 def train_between(comm, name):
