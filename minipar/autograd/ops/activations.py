@@ -147,9 +147,7 @@ class Dropout(Function):
             raise ValueError("the mask has other elements than booleans, or more than x")
         ctx.save(keep)
         ctx.scale = 1 / (1 - rate)
-        y = keep_where(keep, x)
-        y *= ctx.scale
-        return y
+        return keep_where(keep, x) * ctx.scale
 
     @staticmethod
     def backward(ctx, g):

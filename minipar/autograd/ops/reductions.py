@@ -71,8 +71,8 @@ class Max(Function):
 
         def dx():
             where = at_max()
-            count = np.sum(where, axis=axis, keepdims=True).astype(g.dtype)
-            return keep_where(where, g / count)
+            count = np.sum(where, axis=axis, keepdims=True)     # float16 ends at 65504
+            return keep_where(where, (g / count).astype(g.dtype))
         return [dx]
 
 
