@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 from ..backend import Array
 
 Hooks = tuple[Callable[[Array], Any], Callable[[Any], Array]]       # pack, unpack
@@ -28,8 +30,12 @@ def can_change(array: Any) -> bool:
 
 
 def unchanging(array: Any) -> Any:
-    """The array, or a copy of it if its owner can change it."""
-    return array.copy("K") if can_change(array) else array      # "K": axes in the same order
+    """The array, or a copy of it, read-only where arrays can be, if its owner can change it."""
+    if can_change(array):
+        array = array.copy("K")                                 # "K": axes in the same order
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False                       # who saves it next need not copy it
+    return array
 
 
 class SavedArray:
