@@ -20,21 +20,21 @@ EXERCISES = entries.load(ASSIGNMENTS.parents[2])
 
 
 @pytest.mark.parametrize("name, task_name", TASKS, ids=[task for _, task in TASKS])
-def test_one_draw_is_proven(patient_worker, name, task_name):
+def test_one_draw_is_proven(worker, name, task_name):
     assignment = load_assignment(ASSIGNMENTS, [name], "a key")
     task = next(task for task in assignment.tasks if task.name == task_name)
     versions = {"solution": task.solution, "stub": "raise NotImplementedError",
                 **{mutant: wrong.body for mutant, wrong in task.mutants.items()}}
     for version, body in versions.items():
-        finding = try_version(task, version, body, patient_worker, assignment.supplied)
+        finding = try_version(task, version, body, worker, assignment.supplied)
         assert not finding.surprise, finding
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, task_name", TASKS, ids=[task for _, task in TASKS])
-def test_every_draw_is_proven(patient_worker, name, task_name):
+def test_every_draw_is_proven(worker, name, task_name):
     supplied = load_assignment(ASSIGNMENTS, [name], "a key").supplied
-    for findings in prove(ASSIGNMENTS / name / "tasks.toml", patient_worker, supplied,
+    for findings in prove(ASSIGNMENTS / name / "tasks.toml", worker, supplied,
                           (task_name,)):
         assert not [finding for finding in findings if finding.surprise]
 

@@ -7,12 +7,16 @@ import time
 import numpy as np
 import pytest
 
-from minipar.course.checker.compare import judge, totals
+from minipar.course.checker.broker import HEADER, Message
+from minipar.course.checker.compare import judge, too_much, totals
 from minipar.course.checker.ranks.frames import MAX_TEXT
 from minipar.course.checker.runner import Job, Worker
 from minipar.course.checker.service import Limits
+from minipar.course.grading.assignment import names_in
+from minipar.course.grading.tasks import ASSIGNMENTS, variants
 
 NO_RIGHT = "it can open no file, make no socket, and start no process"
+NAMES = names_in(ASSIGNMENTS)
 SECRET = "the-answer-of-this-run"
 RAW = "import sys\nraw = sys.modules['checker.ranks.worker']\n"      # what writes to the pipe
 
@@ -101,8 +105,8 @@ while True:
     ("import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))", "ValueError",
      "not allowed to raise"),
 ])
-def test_an_attempt_fails(worker, body, error, message):
-    _, failure = attempt(worker, body)
+def test_an_attempt_fails(worker, hasty_worker, body, error, message):
+    _, failure = attempt(hasty_worker if "TooSlow" in error else worker, body)
     assert failure is not None, "it passed"
     assert failure.error in error.split(" or ") and message in failure.message, failure
     assert len(failure.message) <= MAX_TEXT + len(NO_RIGHT) + 10
@@ -133,9 +137,9 @@ return x + out""")
     assert failure.error == "Traffic" and totals(run.messages)["rounds"] == 3
 
 
-def test_no_array_comes_before_it_was_waited_for(worker):
+def test_no_array_comes_before_it_was_waited_for(hasty_worker):
     """Without `wait` the checker would not know the round."""
-    _, failure = attempt(worker, """
+    _, failure = attempt(hasty_worker, """
 out = np.zeros(4)
 request = comm.irecv(out, 1 - comm.rank)
 comm.isend(x, 1 - comm.rank)
@@ -154,6 +158,68 @@ sys.modules[type(comm).__module__].Request.complete = complete
 comm.sendrecv(np.zeros((0, int(x[0]))), 1 - comm.rank, np.zeros(0), 1 - comm.rank)
 return x + shapes[0][-1]""")
     assert totals(run.messages)["bytes"] == 0 and failure.error == "WrongValue"
+
+
+RECEIVED = RAW + """
+seen = []
+def complete(request, frame):
+    request.is_done = True
+    seen.extend(frame.arrays.values())
+sys.modules[type(comm).__module__].Request.complete = complete
+"""
+
+
+@pytest.mark.parametrize("body", [
+    # The dtype of a message, or its length, where the receive was posted for another one.
+    RECEIVED + "comm.sendrecv(np.zeros(0, ['i1', 'i2', 'i4'][int(x[0])]), 1 - comm.rank, "
+    "np.zeros(0), 1 - comm.rank)\nreturn x + seen[-1].itemsize",
+    RECEIVED + "comm.sendrecv(np.zeros(int(x[0]), 'i1'), 1 - comm.rank, np.zeros(0, 'i1'), "
+    "1 - comm.rank)\nreturn x + seen[-1].size",
+    RECEIVED + "comm.sendrecv(np.zeros(8, 'i1'), 1 - comm.rank, np.zeros(1), 1 - comm.rank)\n"
+    "return x + seen[-1].size",
+    # The same without a change of the communicator: from the words of the exception.
+    """
+try:
+    comm.sendrecv(np.zeros(int(x[0])), 1 - comm.rank, np.zeros(9), 1 - comm.rank)
+except ValueError as error:
+    return x + int(str(error).split()[3])"""])
+def test_only_a_message_of_the_posted_size_and_dtype_arrives(worker, body):
+    _, failure = attempt(worker, body)
+    assert failure.error == "ValueError" and failure.message.startswith("the message has "), failure
+    assert failure.line.startswith("own.py:")
+
+
+def test_a_receive_cannot_be_posted_for_an_unknown_dtype(worker):
+    _, failure = attempt(worker, RAW + "raw.write_frame({'kind': 'recv', 'group': 0, 'peer': 0, "
+                         "'tag': 0, 'size': 1, 'dtype': 'none', 'id': 1, 'line': ''}, {})")
+    assert failure.error == "BadMessage"
+
+
+def test_messages_without_content_are_counted():
+    """Which of them comes first tells something; each counts as if it had HEADER bytes."""
+    empty = [Message(0, 1, 0, 1)] * 3
+    assert too_much(empty, {"bytes": 48}) == ""
+    assert "it took 48 bytes; 47 are enough" in too_much(empty, {"bytes": 47})
+    assert too_much(empty, {"bytes": 0, "messages": 3}) == ""
+
+
+def test_every_task_that_limits_bytes_counts_messages_without_content():
+    for task in (task for name in NAMES for task in variants(ASSIGNMENTS / name / "tasks.toml")):
+        for case in task.cases:
+            limits = task.traffic(task.arguments(case, 1), case)
+            if "bytes" in limits:
+                most = max(int(limits["bytes"]) // HEADER, limits.get("messages", 0))
+                limits["pairs"] = [(0, 1)]
+                assert too_much([Message(0, 1, 0, 1)] * (most + 1), limits), (task.name, case)
+
+
+def test_the_sizes_of_groups_are_no_messages(worker):
+    run, failure = attempt(worker, """
+return x + (comm.split(None if comm.rank else 0) is None)""")
+    assert run.num_splits == 2 and failure.error == "WrongValue"
+    run, _ = attempt(worker, "comm.split(0)\nreturn np.full(4, 3.0)")
+    failure, _ = judge(run, [{"return": np.full(4, 3.0)}] * 2, {"bytes": 0, "splits": 0}, 1e-9)
+    assert failure.error == "Traffic" and "split tells about the other ranks" in failure.message
 
 
 def test_a_pipe_sends_no_signals(worker):
@@ -180,12 +246,12 @@ def test_memory_of_the_worker_has_no_answer(worker):
     assert run.failure.error == "NameError"
 
 
-def test_nothing_is_left_behind(worker):
+def test_nothing_is_left_behind(hasty_worker):
     for body in ("while True: pass", "import os; os.fork()",
                  "import os; os.close(3)\nwhile True: pass"):
-        attempt(worker, body)
+        attempt(hasty_worker, body)
     time.sleep(0.1)
-    listed = subprocess.run(["ps", "-o", "pid=,stat=", "--ppid", str(worker.process.pid)],
+    listed = subprocess.run(["ps", "-o", "pid=,stat=", "--ppid", str(hasty_worker.process.pid)],
                             capture_output=True, text=True).stdout if os.path.exists("/bin/ps") \
         else ""
     assert not listed.strip()

@@ -8,6 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from minipar.commands.main import main
@@ -213,6 +214,21 @@ def copy_python(root: Path) -> None:
     (root / "venv/bin").mkdir(parents=True)
     (root / "venv/bin/python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (root / "venv/bin/python").chmod(0o755)
+
+
+def test_numpy_may_be_on_pythonpath_alone(built, solution, tmp_path):
+    """The processes of the ranks have another environment, and find it, too."""
+    with zipfile.ZipFile(built / "instructor/gradescope.zip") as archive:
+        archive.extractall(tmp_path / "source")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    place = hand_in(tmp_path / "it", solution)
+
+    def grade(*folders):
+        return subprocess.run(
+            [tmp_path / "bare/bin/python", "-P", "-m", "course.grading", tmp_path / "source", place],
+            env={"PYTHONPATH": os.pathsep.join(map(str, folders))}, capture_output=True, text=True)
+    run = grade(tmp_path / "source", Path(np.__file__).parents[1])
+    assert run.returncode == 0 and run.stdout.endswith("15 of 15 points\n"), run.stderr
 
 
 def test_the_archive_for_gradescope_grades(built, solution, tmp_path):

@@ -5,7 +5,7 @@ import secrets
 import statistics
 from pathlib import Path
 
-from ...course.checker.runner import Worker
+from ...course.checker.runner import Worker, WorkerError
 from ...course.checker.service import Limits
 from ...course.grading import __main__ as grading
 from ...course.grading import report
@@ -50,7 +50,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
             return grading.run(options)
         return {"list": _list, "build": _build, "report": _report, "prove": _prove}[
             options.action](options, output)
-    except CourseError as error:
+    except (CourseError, WorkerError) as error:
         raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError.of(error) from None

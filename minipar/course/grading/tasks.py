@@ -15,8 +15,9 @@ the KEY of a course chooses one value for each parameter.  An entry:
                                         results, a dict with "return", or the names of arguments
                                         that the function changes
     traffic                             optional body of traffic(inputs, p, **case): at most these
-                                        "messages", "bytes", "rounds", "bytes_of_a_rank"; "pairs":
-                                        the (source, dest) that may talk
+                                        "messages", "bytes", "rounds", "bytes_of_a_rank", "splits";
+                                        "pairs": the (source, dest) that may talk.  Without
+                                        "messages", each of them counts HEADER bytes more
     measure                             optional body of measure(results, messages, p, **case): what
                                         a leaderboard ranks by, a dict of numbers; it raises
                                         ValueError for a result that breaks a rule

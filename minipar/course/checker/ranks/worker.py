@@ -67,7 +67,9 @@ def main() -> None:
     """Serve requests until the checker closes the socket."""
     for name in OFFERED:
         importlib.import_module(name)
+    os.environ.clear()                  # it has paths of this machine
     control = socket.socket(fileno=os.dup(0))
+    control.send(json.dumps("ready").encode())
     while True:
         request, fds, _, _ = socket.recv_fds(control, 4096, 2)
         if not request:
