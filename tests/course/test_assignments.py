@@ -1,5 +1,6 @@
 """Every assignment: its tasks are proven, its texts are complete, its numbers are true."""
 
+import dataclasses
 import math
 import re
 
@@ -9,8 +10,8 @@ from minipar.course.checker.broker import Message
 from minipar.course.checker.measure import Measure
 from minipar.course.checker.service import Run
 from minipar.course.grading.assignment import load_assignment, names_in
-from minipar.course.grading.proof import prove, try_version
-from minipar.course.grading.tasks import ASSIGNMENTS, variants
+from minipar.course.grading.proof import prove, try_nothing, try_version
+from minipar.course.grading.tasks import ASSIGNMENTS, make_case, variants
 from minipar.exercises import entries
 
 NAMES = names_in(ASSIGNMENTS)
@@ -55,6 +56,26 @@ def test_an_assignment_is_whole(name):
     for task in assignment.tasks:
         assert not task.exercise or task.exercise in EXERCISES, task.exercise
         assert 8 <= task.points <= 25 and 60 <= len(task.text.split()) <= 260, task.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_that_does_nothing_earns_nothing(name):
+    for task in variants(ASSIGNMENTS / name / "tasks.toml"):
+        assert not try_nothing(task).surprise, try_nothing(task)
+
+
+@pytest.mark.parametrize("case, result", [
+    ({"ranks": 1, "n": 5, "root": 0}, "None"), ({"ranks": 1, "n": 5, "root": 0}, "array")])
+def test_a_case_that_is_given_away_is_told(case, result):
+    """The chain of one rank has nothing to do; here the result is returned, too."""
+    [task] = [task for task in variants(ASSIGNMENTS / "collectives/tasks.toml")
+              if task.name == "broadcast_chain"][:1]
+    if result == "array":
+        task = dataclasses.replace(task, code={**task.code, "expected": task.code[
+            "expected"].replace('"array":', '"return":')})
+    given = dataclasses.replace(task, cases=(make_case("here", 0, dict(case, points=3)),))
+    assert try_nothing(given).surprise == ("earns 3 points: 1 rank, n 5, root 0: "
+                                           + result), try_nothing(given)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,8 @@ the KEY of a course chooses one value for each parameter.  An entry:
                                         a leaderboard ranks by, a dict of numbers; it raises
                                         ValueError for a result that breaks a rule
     tolerance                           relative; 1e-9 if missing; 0 means equal
-    cases                               tables with ranks, points, hidden, and what inputs takes
+    cases                               tables with ranks, points, hidden, and what inputs takes;
+                                        no points where the result is an argument, or zeros
     solution                            body of the function; or a whole module, with helpers
     mutants.NAME                        `why` it is wrong, and a wrong `body`; or `replace`: pairs
                                         of words of the solution, and what stands there instead
