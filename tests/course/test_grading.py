@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from minipar.commands.main import main
+from minipar.course.checker import outcome
 from minipar.course.checker.ranks import sandbox
 from minipar.course.grading import program
 from minipar.course.grading.assignment import load_assignment
@@ -44,14 +45,14 @@ def hand_in(folder: Path, text: str) -> Path:
     return folder
 
 
-def points_of(built, place, **settings):
-    found = grade_one(read_course(built), place, Settings(seconds=1.0, **settings))
-    return sum(outcome.points for outcome in found), found
+def points_of(built, place, seconds=20.0, **settings):
+    found = grade_one(read_course(built), place, Settings(seconds, **settings))
+    return sum(one.points for one in found), found
 
 
 def test_the_solution_gets_all_points_and_the_stub_none(built, solution, tmp_path):
     points, found = points_of(built, hand_in(tmp_path / "right", solution))
-    assert points == sum(outcome.most for outcome in found) == ALL
+    assert points == sum(one.most for one in found) == ALL
     points, found = points_of(built, built / "student")
     assert points == 0 and found[0].failure.error == "NotImplementedError"
 
@@ -66,7 +67,7 @@ def test_half_right(built, solution, tmp_path):
 def test_a_hang_costs_its_own_cases_only(built, solution, tmp_path):
     hang = solution.replace("place = STEP", "while p == 3: pass\nplace = STEP").replace(
         "\nplace", "\n    place")
-    points, found = points_of(built, hand_in(tmp_path, hang))
+    points, found = points_of(built, hand_in(tmp_path, hang), seconds=2.0)
     assert points == ALL - 2 and found[1].failure.error == "TooSlow"
 
 
@@ -82,14 +83,14 @@ def test_a_missing_file_is_said(built, tmp_path):
 
 
 def test_time_for_all_cases(built, tmp_path):
-    _, found = points_of(built, hand_in(tmp_path, HANG), budget=1.5)
-    assert [outcome.failure.error for outcome in found] == ["TooSlow"] * 2 + ["NoTimeLeft"] * 4
+    _, found = points_of(built, hand_in(tmp_path, HANG), seconds=1.0, budget=1.5)
+    assert [one.failure.error for one in found] == ["TooSlow"] * 2 + ["NoTimeLeft"] * 4
 
 
 def test_seeds_belong_to_the_submission(built, solution, tmp_path):
     seeds = []
     for name, text in (("a", solution), ("b", solution), ("c", solution + "# mine\n")):
-        seeds.append([outcome.seed for outcome in points_of(built, hand_in(
+        seeds.append([one.seed for one in points_of(built, hand_in(
             tmp_path / name, text))[1]])
     assert seeds[0] == seeds[1] != seeds[2]
     assert seed_of("k", "s", "t", 0) != seed_of("k", "s", "t", 1)
@@ -100,6 +101,93 @@ def test_a_key_draws_parameters():
     assert len(drawn) == 6
     file = ASSIGNMENTS / "collectives" / "tasks.toml"
     assert load(file, "x")[TASK].parameters == load(file, "x")[TASK].parameters
+
+
+GUESS = """
+import hashlib, sys
+import numpy as np
+def {task}(comm, array, root):
+    files = sys.meta_path[0].files
+    digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
+    for case, (p, n) in enumerate({cases}):
+        for key in {keys}:
+            seed = hashlib.sha256(f"{{key}}/{{digest}}/{task}/{{case}}".encode()).digest()[:6]
+            rng = np.random.default_rng(int.from_bytes(seed))
+            arrays = [rng.standard_normal(n) for _ in range(p)]
+            if p == comm.size and np.array_equal(arrays[comm.rank], array):
+                array[:] = arrays[root]
+"""
+
+
+def test_a_key_that_was_guessed_tells_no_value_that_is_graded(built, tmp_path):
+    """A submission knows its own digest, and makes all ranks' arrays of a seed that it knows."""
+    saved = json.loads((built / "instructor/course.json").read_text())
+    sizes = [(case.ranks, case.sizes["n"]) for case in
+             load_assignment(ASSIGNMENTS, [TASK], "a key").tasks[0].cases]
+
+    def cheat(*keys):
+        return hand_in(tmp_path / f"cheat{keys}", GUESS.format(
+            task=TASK, cases=sizes, keys=keys))
+    assert points_of(built, cheat("a key", ""))[0] == 0
+    assert points_of(built, cheat(saved["secret"]))[0] == ALL, "the cheat works if it knows"
+    student = b"".join(path.read_bytes() for path in (built / "student").rglob("*")
+                       if path.is_file())
+    assert saved["secret"].encode() not in student and len(saved["secret"]) >= 32
+
+
+def test_the_same_key_builds_the_same_package_and_another_secret(built, tmp_path):
+    build([TASK], "a key", tmp_path / "again")
+    assert (tmp_path / "again/student.zip").read_bytes() == (built / "student.zip").read_bytes()
+    assert read_course(tmp_path / "again").secret != read_course(built).secret
+
+
+WRONG = "def all_reduce(comm, array, op):\n    return array\n"
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """A course with a task, and another one that calls it."""
+    out = tmp_path_factory.mktemp("both") / "spring"
+    build(["all_reduce", "megatron_forward"], "a key", out)
+    return out
+
+
+def by_name(course, folder, **files):
+    for name, text in files.items():
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(text)
+    found = grade_one(read_course(course), folder, Settings(seconds=20.0))
+    return found, {task: earned for task, (earned, _) in outcome.by_task(found).items()}
+
+
+@pytest.mark.parametrize("below", [WRONG, "def all_reduce(", "", None])
+def test_one_wrong_function_costs_its_own_points_only(both, tmp_path, below):
+    right = (both / "instructor/solutions/megatron_forward.py").read_text()
+    files = {} if below is None else {"all_reduce": below}
+    _, points = by_name(both, tmp_path / "it", megatron_forward=right, **files)
+    assert points == {"all_reduce": 0, "megatron_forward": 15}
+
+
+def test_helpers_in_the_module_below_still_count(both, tmp_path):
+    """With the solution in its place there would be no such helper."""
+    names = ("all_reduce", "megatron_forward")
+    below, right = ((both / f"instructor/solutions/{name}.py").read_text() for name in names)
+    _, points = by_name(
+        both, tmp_path / "it", all_reduce=below + "\n\nmine = all_reduce\n",
+        megatron_forward=right.replace("import all_reduce", "import mine as all_reduce"))
+    assert points == {"all_reduce": 18, "megatron_forward": 15}
+
+
+def test_solutions_help_no_wrong_function_and_are_shown_to_none(both, tmp_path):
+    below = (both / "instructor/solutions/all_reduce.py").read_text()
+    body = ("import sys\ndef {0}({1}):\n    text = sys.meta_path[0].files['all_reduce']\n"
+            "    print(text)\n    raise ValueError(text)\n")
+    found, points = by_name(both, tmp_path / "it", all_reduce="from megatron_forward import all_reduce",
+                            megatron_forward=body.format("megatron_forward",
+                                                         "comm, x, w1, b1, w2, b2"))
+    assert points == {"all_reduce": 0, "megatron_forward": 0}
+    shown = "".join(outcome.describe(one) for one in found)
+    assert "from megatron_forward" in shown and below.splitlines()[-2] not in shown
 
 
 def test_results_for_gradescope(built, solution, tmp_path, capsys):

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="assignments or tasks, separated by spaces or commas (course list)")
     made.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     made.add_argument("--key", metavar="WORD", help="draws the parameters of the tasks, and the "
-                      "values of the cases (default: a random one)")
+                      "values of the public cases (default: a random one)")
     grading.add_arguments(add("grade", "grade a submission, or a folder of them"))
     told = add("report", "show which cases tell who has understood, and common failures")
     told.add_argument("results", type=Path, metavar="RESULTS",

@@ -39,6 +39,15 @@ class Assignment(NamedTuple):
         """All tasks."""
         return tuple(task for part in self.parts for task in part.tasks)
 
+    def solutions_below(self, task: Task) -> dict[str, str]:
+        """The solutions of those tasks that this one builds on, as modules by name.
+
+        They would be supplied, were they not in the same assignment.
+        """
+        previous = next(part.meta["previous"] for part in self.parts if task in part.tasks)
+        return {below.name: below.module(below.solution) for part in self.parts
+                if part.name in previous for below in part.tasks}
+
     @property
     def points(self) -> int:
         """Points of all tasks."""

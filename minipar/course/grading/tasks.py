@@ -241,7 +241,7 @@ def combinations(parameters: dict[str, list]) -> list[dict[str, Any]]:
             itertools.product(*(parameters[name] for name in names))]
 
 
-def seed_of(key: str, submission: str, task: str, case: int) -> int:
+def seed_of(secret: str, submission: str, task: str, case: int) -> int:
     """The seed of a case for one submission: no student knows it, an instructor can repeat it."""
-    digest = hashlib.sha256(f"{key}/{submission}/{task}/{case}".encode()).digest()
+    digest = hashlib.sha256(f"{secret}/{submission}/{task}/{case}".encode()).digest()
     return int.from_bytes(digest[:6])
