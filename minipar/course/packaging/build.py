@@ -20,6 +20,7 @@ from pathlib import Path
 from ..grading.assignment import Assignment, load_assignment
 from ..grading.program import COURSE
 from ..grading.tasks import ASSIGNMENTS, CourseError
+from .selection import merged_rubric
 from .student import student_files
 
 COURSE_PACKAGE = Path(__file__).parents[1]
@@ -89,7 +90,7 @@ def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:
     """For the instructor: solutions with the course's parameters, and the rubric."""
     for task in assignment.tasks:
         yield f"solutions/{task.name}.py", task.module(task.solution).encode()
-    yield "rubric.md", "\n\n".join(part.rubric.strip() for part in assignment.parts).encode()
+    yield "rubric.md", merged_rubric(assignment).encode()
 
 
 def readme(assignment: Assignment, key: str, out: Path) -> str:
