@@ -4,7 +4,7 @@
                                start NAME      replace the function's body with a stub
                                check NAME      test what you wrote
                                check           test everything you wrote, and count the points
-                               hint NAME       show the next hint; `hint NAME 1` shows the first again
+                               hint NAME       show the next hint; `hint NAME 1` the first again
                                restore NAME    put the reference back; your version is kept
 
 `catalog/TOPIC.toml` names, for each exercise, a function, its tests and *mutants*: wrong bodies

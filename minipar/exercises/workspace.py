@@ -3,7 +3,7 @@
     .exercises/NAME.reference.py    the original function; while this file exists, NAME is started
                NAME.yours.py        your version at the last `restore`
                NAME.passed.py       your version that passed last, below a digest
-               NAME.hint            the number of the last hint that was shown
+               NAME.hint            the number of the last hint that was shown (`hints`)
                NAME.hidden1.….py    reference and yours of a function that NAME hides
 
 Files are replaced atomically: written beside their place, then moved there.
@@ -12,7 +12,6 @@ Files are replaced atomically: written beside their place, then moved there.
 import hashlib
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from . import entries, source
@@ -136,7 +135,6 @@ class Workspace:
             write(self.root / file, text)
         for number in range(len(exercise.targets)):            # number 0 first: no longer started
             self.kept(exercise, "reference", number).unlink(missing_ok=True)
-        self._hint_file(exercise).unlink(missing_ok=True)
         return self.kept(exercise, "yours")
 
     def passed(self, exercise: Exercise) -> str | None:
@@ -152,22 +150,6 @@ class Workspace:
         """Record that `block` passes; or that it no longer does."""
         digest = self._digest(exercise, block) if passed else "no longer"
         self._keep(exercise, "passed", f"# passed: {digest}\n{block}")
-
-    def num_hints(self, exercise: Exercise) -> int:
-        """The number of the last hint that was shown; 0 if none was, or after `restore`."""
-        try:
-            return int(self._hint_file(exercise).read_text())
-        except (OSError, ValueError):
-            return 0
-
-    def note_hint(self, exercise: Exercise, number: int) -> None:
-        """Record that hint `number` was shown; nothing in a tree that may not be written."""
-        with suppress(OSError):
-            self._hint_file(exercise).parent.mkdir(exist_ok=True)
-            write(self._hint_file(exercise), f"{number}\n")
-
-    def _hint_file(self, exercise: Exercise) -> Path:
-        return self.root / KEPT / f"{exercise.name}.hint"
 
     def written(self, exercise: Exercise) -> str | None:
         """The learner's version: in the work tree if started, else the one that passed."""

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from minipar.course.checker import runner
 from minipar.course.checker.broker import Message
 from minipar.course.checker.compare import differ, too_much, totals
 from minipar.course.checker.outcome import Outcome, as_junit, as_text, describe
 from minipar.course.checker.ranks import frames
 from minipar.course.checker.ranks.values import decode, encode
-from minipar.course.checker.runner import Job, Worker, WorkerError
+from minipar.course.checker.runner import Job, Worker
 from minipar.course.checker.service import Limits
 
 RING = """
@@ -145,18 +144,6 @@ def f(comm):
     heapq.nsmallest(2, [Key(comm), Key(comm)])
 """)
     assert run.failure.error == "Deadlock" and "/" not in run.failure.message
-
-
-def test_a_worker_that_cannot_start_or_has_ended_says_so(monkeypatch):
-    monkeypatch.setattr(runner, "NUMPY", "/none")
-    monkeypatch.setattr(runner.sys, "executable", "/bin/false")
-    with pytest.raises(WorkerError, match="/bin/false cannot start ranks: it ended"):
-        Worker().start()
-    monkeypatch.undo()
-    with Worker() as started:
-        started.process.kill()
-        with pytest.raises(WorkerError, match="the process that starts ranks has ended"):
-            call(started, "def f(comm): return 1")
 
 
 def test_what_is_printed_comes_back(worker):

@@ -116,8 +116,8 @@ def test_the_rubric_answers_what_the_handout_asks(names):
     text, rubric = handout(assignment, ""), merged_rubric(assignment)
     asked = re.findall(r"^(\d+)\. \((\d+) points\)", text, re.MULTILINE)
     assert asked == re.findall(r"^## (\d+)\. .+ \((\d+)\)$", rubric, re.MULTILINE) and asked
-    assert sum(int(points) for _, points in asked) == sum(
-        int(points) for points in re.findall(r"^(\d+) points for the questions", rubric, re.MULTILINE))
+    told = re.findall(r"^(\d+) points for the questions", rubric, re.MULTILINE)
+    assert sum(int(points) for _, points in asked) == sum(map(int, told))
     assert [int(number) for number, _ in asked] == list(range(1, len(asked) + 1))
     told = set(re.findall(r"^\* `(\w+)`", rubric, re.MULTILINE))
     assert told == {task.name for task in assignment.tasks}

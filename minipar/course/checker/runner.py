@@ -28,7 +28,6 @@ from .ranks.values import encode
 from .service import Limits, Rank, Run, Service
 
 FIRST_USER = 61_000         # numbers of users that no account has
-LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")    # NumPy may need them
 NUMPY = str(Path(np.__file__).parents[1])       # its folder: one of sys.path, or of PYTHONPATH
 
 
@@ -69,7 +68,6 @@ class Worker:
         """Start the worker process, with an environment of its own; return when it is ready."""
         self.control, theirs = socket.socketpair()
         package = Path(__file__).parent
-        libraries = {name: os.environ[name] for name in LIBRARIES if name in os.environ}
         with TemporaryFile() as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c",
@@ -77,7 +75,7 @@ class Worker:
                  f"from {package.name}.ranks.worker import main; main()"],
                 stdin=theirs, stderr=said,
                 env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PATH": os.defpath,
-                     "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8", **libraries})
+                     "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"})
             theirs.close()
             try:
                 self.answer()

@@ -173,7 +173,7 @@ class Service:
         time.sleep(0.05)
         rank.read_output()
         own = re.search(r'File "([^/<"]+)", line (\d+)', rank.printed.decode(errors="replace"))
-        rank.printed[:] = printed       # the stack is for the line alone: it has this machine's paths
+        rank.printed[:] = printed       # without the stack, which has paths of this machine
         return Failure(first, "TooSlow", f"no end after {self.limits.seconds:g} s: is there a loop "
                        "whose condition stays true?", f"{own[1]}:{own[2]}" if own else "")
 

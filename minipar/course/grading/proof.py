@@ -16,7 +16,6 @@ from ..checker.service import Run
 from .grade import run_case
 from .tasks import Task, seed_of, variants
 
-
 NOTHING = "a function that does nothing"
 
 

@@ -66,8 +66,8 @@ def handout(assignment: Assignment, policy: str) -> str:
                      f"by name, as in `from {first} import {first}`: " +
                      ", ".join(f"`{name}`" for name in assignment.supplied) + ".")
     if any(map(assignment.solutions_below, tasks)):
-        parts.append("A task that builds on another one of these is graded with your function; if a "
-                     "case fails, also with the solution. So a mistake costs the points of one "
+        parts.append("A task that builds on another one of these is graded with your function; if "
+                     "a case fails, also with the solution. So a mistake costs the points of one "
                      "task.")
     questions = texts.pop("Questions", "")
     parts += [f"## {head}\n\n{text}" for head, text in texts.items()]
