@@ -99,6 +99,10 @@ class DeviceMesh:
                 color = color * size + self._coordinates[axis]
         along = self.comm.split(color)
         assert along is not None        # every rank has a color
+        # messages say it; ep and edp together are dp, and along an axis of length 1 there are none
+        names = ("dp" if axis == "edp" and "ep" in axes else axis for axis in axes
+                 if self._lengths[axis] > 1 and (axis != "ep" or "edp" not in axes))
+        along.axes = ", ".join(names)
         return along
 
     def _check(self, axis: str) -> None:

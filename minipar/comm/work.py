@@ -83,6 +83,7 @@ def start_work(function: Callable, comm: Communicator, *args: Any, **options: An
         engine = comm.rank_state.engine = comm.make_progress_engine()
     comm.num_works += 1
     own_comm = engine.communicator(comm)         # the same ranks, with messages of its own
+    own_comm.axes = comm.axes
     own_comm.label, own_comm.started = comm.label, source_line(sys._getframe())
     work = Work(engine, own_comm.rank_state, lambda: function(own_comm, *args, **options))
     work.resume()
