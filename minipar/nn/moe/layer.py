@@ -135,8 +135,8 @@ class MoE(Module):
         if self.num_ranks is None:
             self.num_ranks = int(step.sum_over_samples(np.ones(1))[0])
         if self.num_ranks > 1:
-            raise ValueError("capacity_per='microbatch' would drop other tokens on each number of "
-                             f"ranks, and {self.num_ranks} share a batch here: choose "
+            raise ValueError("capacity_per='microbatch' would drop different tokens on each number "
+                             f"of ranks, and {self.num_ranks} share a batch here: choose "
                              "capacity_per='sequence'")
 
     def pick(self, tokens: Tensor, plan: Dispatch) -> Tensor:

@@ -14,7 +14,7 @@ are then renormalized (DeepSeek-V3).  Renormalization is over the chosen experts
 The balance loss is 1 when all experts are used alike.  It is taken for each sequence, which no
 layout cuts, so that it does not depend on the number of ranks or microbatches; or for a
 microbatch over all ranks, where the loads of all ranks are summed.  (A mean of the ranks' own
-losses would be another loss.)
+losses would be a different loss.)
 
 Each sequence counts by its share of the batch's loss (`shares` of random.TrainingStep).  So the
 losses and gradients of all ranks simply add up.
@@ -126,7 +126,7 @@ class Router(Module):
                          step: TrainingStep) -> Tensor:
         """This rank's part of share · E Σ f_i P_i of a microbatch over all ranks.
 
-        Collective over the ranks that have other samples: their loads and tokens are summed.
+        Collective over the ranks that have different samples: their loads and tokens are summed.
         """
         num_experts, n = self.config.num_experts, num_samples * time
         key = f"{self.full_name} balance"

@@ -15,7 +15,7 @@ parameters; they sum their gradients when the schedule has run.  Below, "over dp
 
 FSDP differs: its dp ranks have shards of the parameters, which they gather, and whose gradients
 they reduce, while the schedule runs (fsdp_pipeline.py).  Experts differ, too: dp is cut into ep and
-edp.  Each ep rank has other experts; ranks along edp have the same ones and sum their gradients.
+edp.  Each ep rank has different experts; ranks along edp have the same, and sum their gradients.
 
     g(parameter) = Σ over dp, cp  Σ over microbatches  dL/dparameter,  L = Σ losses / targets of all
 

@@ -52,7 +52,7 @@ class Pipeline(Staged):
         super().__init__(model, comm, schedule_for(1)[1], cuts)
         self.activation_format = activation_format
         self.schedule_for = schedule_for
-        self.replicas: Communicator | None = None       # the ranks of this stage with other samples
+        self.replicas: Communicator | None = None       # ranks of this stage, different samples
         # entered for each forward of a stage, which may need to know whole microbatches
         self.microbatch_context: Callable[[Microbatch], AbstractContextManager] = \
             lambda microbatch: nullcontext()
