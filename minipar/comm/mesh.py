@@ -99,10 +99,10 @@ class DeviceMesh:
                 color = color * size + self._coordinates[axis]
         along = self.comm.split(color)
         assert along is not None        # every rank has a color
-        # messages say it; ep and edp together are dp, and along an axis of length 1 there are none
-        names = ("dp" if axis == "edp" and "ep" in axes else axis for axis in axes
-                 if self._lengths[axis] > 1 and (axis != "ep" or "edp" not in axes))
-        along.axes = ", ".join(names)
+        if {"edp", "ep"} <= set(axes):
+            axes = tuple("dp" if axis == "edp" else axis for axis in axes if axis != "ep")
+        sizes = {**self.shape, **self._lengths}
+        along.axes = ", ".join(axis for axis in axes if sizes[axis] > 1)    # labels of messages
         return along
 
     def _check(self, axis: str) -> None:

@@ -24,8 +24,8 @@ different links (`replay.py`):
 In programs `group` is the communicator's number on that rank, and ranks are numbers in it.
 Elsewhere ranks are world numbers.  Times are seconds of the rank's own clock.
 
-The label of a message is the collective that sent it, on a mesh with its axis: "all_reduce over tp".
-"control" marks bookkeeping (token counts, traces), which the formulas do not count.
+The label of a message is the collective that sent it, on a mesh with its axis: "all_reduce over
+tp".  "control" marks bookkeeping (token counts, traces), which the formulas do not count.
 """
 
 from collections.abc import Iterable

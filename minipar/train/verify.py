@@ -91,8 +91,8 @@ def compare_step(comm: Communicator, many: TrainState, one: TrainState | None, s
     for state in (many, one):
         if state is not None:
             update_parameters(state, step)
-    yield compare(comm, f"after step {step} the parameter ", whole, one and one.strategy.state_dict(),
-                  parameter_parts(many.strategy))
+    yield compare(comm, f"after step {step} the parameter ", whole,
+                  one and one.strategy.state_dict(), parameter_parts(many.strategy))
 
 
 def gradients(strategy: Strategy) -> dict[str, np.ndarray]:

@@ -62,9 +62,9 @@ def draw_timeline(path: str | Path, trace: Trace, title: str = "", arrows: bool 
     """Draw what `trace` holds, one lane per rank, and return the path written.
 
     `num_ranks` adds lanes for ranks that did nothing.  `runs` names the lanes of several runs
-    (`side_by_side`), instead of ranks.  `mesh` adds each rank's place along its axes.  With `arrows` a message is also an arrow from the sender's
-    lane to the receiver's, unless the messages are too many or too short to be told apart.
-    Raises ValueError for an empty trace.
+    (`side_by_side`), instead of ranks.  `mesh` adds each rank's place along its axes.  With
+    `arrows` a message is also an arrow from the sender's lane to the receiver's, unless the
+    messages are too many or too short to be told apart.  Raises ValueError for an empty trace.
     """
     refuse_empty(trace)
     num_ranks = count_ranks(trace, num_ranks)
@@ -111,7 +111,8 @@ def _draw_panel(axes: Axes, trace: Trace, num_ranks: int, until: float, arrows: 
     axes.set_ylim(num_ranks - 0.5, -0.5)
     step = max(1, num_ranks // 16)
     shown = range(0, num_ranks, step)
-    axes.set_yticks([r + MIDDLE for r in shown], [runs[r] if runs else _name(r, mesh) for r in shown])
+    axes.set_yticks([r + MIDDLE for r in shown],
+                    [runs[r] if runs else _name(r, mesh) for r in shown])
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"time in {unit}")
     return colors

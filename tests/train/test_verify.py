@@ -13,6 +13,7 @@ from minipar.testing import worlds
 from minipar.train.verify import compare_with_one_rank
 from tests.train.test_train import SMALL, parse
 
+
 def compared(comm, *words, num_steps=2):
     return compare_with_one_rank(comm, parse("--data", "synthetic", "--ranks", str(comm.size),
                                              "--verify", str(num_steps), *words))
@@ -86,15 +87,16 @@ def test_a_gradient_that_is_no_number_is_found(world, monkeypatch):
 
 
 @worlds(4)
-@pytest.mark.parametrize("words", ["--strategy dp", "--strategy zero2", "--mesh pp=2,tp=2 --layers 2",
-                                   "--strategy fsdp --hybrid-shard 2 --accumulate 2"])
+@pytest.mark.parametrize("words", [
+    "--strategy dp", "--strategy zero2", "--mesh pp=2,tp=2 --layers 2",
+    "--strategy fsdp --hybrid-shard 2 --accumulate 2"])
 def test_what_is_right_is_the_same(world, words):
     for found in world.run(lambda comm: compared(comm, "--dropout", "0.1", *words.split())):
         assert found.is_same and 0 < found.distance < 1e-13
 
 
 def test_the_command_fails_and_says_where(monkeypatch, capsys):
-    words = ["train", *SMALL, "--data", "synthetic", "--steps", "2", "--ranks", "2", "--verify", "2"]
+    words = ["train", *SMALL, *"--data synthetic --steps 2 --ranks 2 --verify 2".split()]
     assert main(words) == 0
     assert "in losses, gradients and parameters" in capsys.readouterr().out
     monkeypatch.setattr("minipar.parallel.strategy.sum_targets",
@@ -102,7 +104,8 @@ def test_the_command_fails_and_says_where(monkeypatch, capsys):
     assert main(words) == 1
     printed = capsys.readouterr()
     assert "the same" not in printed.out and printed.err.count("\n") == 1
-    assert printed.err.startswith("minipar: NOT the same: at step 0 the loss on ranks 0, 1: 1.0e+00")
+    said = "minipar: NOT the same: at step 0 the loss on ranks 0, 1: 1.0e+00"
+    assert printed.err.startswith(said)
     assert main([*words, "--json"]) == 1            # the document is whole all the same
     rows = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
     assert any(row[0] == "distance to one rank" and row[1] > 0.9 for row in rows)
