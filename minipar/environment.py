@@ -12,6 +12,10 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # What each launcher tells the processes it starts: (launcher, size, rank, ranks on this machine).
 _LAUNCHERS = (
@@ -201,13 +205,26 @@ def launcher_terminal() -> str | None:
 def width_of(terminal: str | None) -> int:
     """COLUMNS, or the width of the terminal of that path; 0 if there is neither."""
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() or terminal is None:
-        return int(columns) if columns.isdigit() else 0
+    if columns.isdigit():
+        return int(columns)
     try:
-        with open(terminal, "rb", buffering=0) as screen:
+        with open(terminal or "", "rb", buffering=0) as screen:
             return os.get_terminal_size(screen.fileno()).columns
-    except OSError:                                     # of another user, or gone
+    except OSError:                                     # there is none, or it is another user's
         return 0
+
+
+def reader_console(in_file: int, **options: Any) -> "Console":
+    """A console for people, on stdout: as wide as their terminal, and in colour if there is one.
+
+    `in_file` is the width without COLUMNS and a terminal; `options` are those of rich's Console,
+    which reads NO_COLOR and FORCE_COLOR.  Under mpirun the terminal of mpirun counts.
+    """
+    from rich.console import Console
+    if sys.stdout.isatty():
+        return Console(**options)
+    path = launcher_terminal() if launched() else None
+    return Console(width=width_of(path) or in_file, force_terminal=bool(path) or None, **options)
 
 
 def mpirun_environment() -> dict[str, str]:

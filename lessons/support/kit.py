@@ -49,8 +49,7 @@ from minipar.atomic_files import write_text
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_object
 from minipar.commands.tables import plain
-from minipar.console import reader_console
-from minipar.environment import cores, minipar_command
+from minipar.environment import cores, minipar_command, reader_console
 from minipar.exercises import entries
 from minipar.launcher import UsageError
 from minipar.notebook import show_in_notebook

@@ -84,7 +84,6 @@ class Communicator(Instrumentation):
     rank_state: "RankState"     # what all communicators of this rank share
     group: int = 0              # number of this communicator among those of this rank
     label: str = ""             # the collective that messages sent now belong to (`labelled`)
-    axes: str = ""              # of a mesh, along which its ranks lie: "dp, cp"
     num_works: int = 0          # non-blocking collectives started so far
     own_algorithms: "Mapping[tuple[str, str], OwnAlgorithm]" = {}   # by operation and name
 
@@ -150,11 +149,7 @@ class Communicator(Instrumentation):
         All ranks must give equal `options`, and an `array` of equal dtype and shape.  Only its axis
         `uneven`, if given, may differ in length.  The simulated cluster compares all these.
         """
-        return Labelled(self, self.name_of(operation))
-
-    def name_of(self, operation: str) -> str:
-        """The label of a collective, with the axes of a mesh that it goes along."""
-        return f"{operation} over {self.axes}" if self.axes else operation
+        return Labelled(self, operation + self.axes)
 
     def check_peer(self, peer: int, role: str) -> None:
         """Raise ValueError unless `peer` is a rank of this communicator."""

@@ -102,7 +102,7 @@ class DeviceMesh:
         if {"edp", "ep"} <= set(axes):
             axes = tuple("dp" if axis == "edp" else axis for axis in axes if axis != "ep")
         sizes = {**self.shape, **self._lengths}
-        along.axes = ", ".join(axis for axis in axes if sizes[axis] > 1)    # labels of messages
+        along.axes = " over " + ", ".join(axis for axis in axes if sizes[axis] > 1)
         return along
 
     def _check(self, axis: str) -> None:

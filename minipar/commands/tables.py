@@ -20,8 +20,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from .. import __version__
-from ..console import reader_console
-from ..environment import launched
+from ..environment import launched, reader_console
 
 WIDTH = 118             # of tables that go into a file, which has room for whole rows
 

@@ -20,13 +20,13 @@ from .check import check_machine, checked
 from .checkpoints.models import load_checkpoint
 from .config import TrainConfig
 from .loop import TrainState, start_run, train_steps
+from .recipes.verify import Comparison, compare_with_one_rank
 from .report import ProgressBar, describe_loads, draw_pictures, print_headline
 from .setup.memory import memory_errors_as_usage, process_limit
 from .setup.mesh import num_ranks_of
 from .setup.precision import apply_precision, describe_loss_scaling, score_note
 from .setup.remat import check_budget, repeated_parts
 from .tasks import Score, make_task
-from .verify import Comparison, compare_with_one_rank
 
 
 @dataclass

@@ -7,11 +7,10 @@ import sys
 
 import pytest
 
-from minipar.console import reader_console
-from minipar.environment import find_mpirun, mpirun_environment, width_of
+from minipar.environment import find_mpirun, mpirun_environment, reader_console, width_of
 
 CODE = """
-from minipar.console import reader_console
+from minipar.environment import reader_console
 from minipar.launcher import launch
 def main(comm):
     console = reader_console(110, quiet=comm.rank > 0)

@@ -14,7 +14,6 @@ ALLOWED = {     # what each room may import, itself apart
     "atomic_files": set(),
     "units": set(),
     "environment": set(),
-    "console": {"environment"},
     "random": set(),
     "backend": set(),
     "number_formats": {"backend"},

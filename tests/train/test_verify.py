@@ -10,7 +10,7 @@ from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Strategy
 from minipar.parallel.zero.zero1 import ZeRO1
 from minipar.testing import worlds
-from minipar.train.verify import compare_with_one_rank
+from minipar.train.recipes.verify import compare_with_one_rank
 from tests.train.test_train import SMALL, parse
 
 
@@ -96,7 +96,8 @@ def test_what_is_right_is_the_same(world, words):
 
 
 def test_the_command_fails_and_says_where(monkeypatch, capsys):
-    words = ["train", *SMALL, *"--data synthetic --steps 2 --ranks 2 --verify 2".split()]
+    words = ["train", *SMALL, "--data", "synthetic", "--steps", "2", "--ranks", "2",
+             "--verify", "2"]
     assert main(words) == 0
     assert "in losses, gradients and parameters" in capsys.readouterr().out
     monkeypatch.setattr("minipar.parallel.strategy.sum_targets",

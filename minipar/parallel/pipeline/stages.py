@@ -86,7 +86,6 @@ class Staged(Strategy):
                 if holders:
                     comm = self.comm.split(0 if self.comm.rank in holders else None)
                     if comm is not None:
-                        comm.axes = self.comm.axes
                         shared.append((comm, self.stage_slabs[-1]))
         # what this rank optimizes and what it sums; FSDP puts shards in their place
         self.slabs: Sequence[StageBuffer] = self.stage_slabs
