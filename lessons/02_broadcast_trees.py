@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from support.auto_choice import about_auto
 from support.kit import Lesson, Row
 from support.measuring import counted, crossing, links_of, path_of, rounds_of, seconds, simulated
 
@@ -33,7 +34,7 @@ COUNTED = [                 # operation, algorithm, rounds
     ("broadcast", "scatter_all_gather", "⌈log₂ p⌉ + p - 1"),
     ("scatter", "binomial", "⌈log₂ p⌉"), ("scatter", "linear", "p - 1"),
     ("gather", "binomial", "⌈log₂ p⌉"), ("reduce", "binomial", "⌈log₂ p⌉"),
-    ("reduce", "rabenseifner", "2 log₂ p")]
+    ("reduce", "rabenseifner", "2 ⌊log₂ p⌋, + 1 if p is no 2ᵏ")]
 
 
 def run(comm: Communicator, operation: str, algorithm: str, n: int) -> None:
@@ -113,6 +114,7 @@ def main(comm: Communicator) -> None:
                      comm.choose("broadcast", n).replace("_", " ")))
     lesson.say(f"The time of a broadcast on these ranks ({lesson.clock}, not asserted):")
     lesson.grid(["n", *(name.replace("_", " ") for name in names), "auto chooses"], rows)
+    lesson.say(about_auto(comm))
     if comm.rank == 0:
         lesson.say(f"What that means in time, on {P} simulated ranks: for a short array the rounds "
                    "decide, and the tree wins; for a long one the bytes decide, and the tree "

@@ -15,6 +15,7 @@ them.
 from functools import partial
 
 import numpy as np
+from support.auto_choice import about_auto
 from support.kit import Lesson, Row
 from support.measuring import counted, crossing, links_of, path_of, rounds_of, seconds, simulated
 
@@ -106,9 +107,10 @@ def main(comm: Communicator) -> None:
     lesson.table(count(comm), f"p = {comm.size}, n = {960 * comm.size:,} B")
     show_times(lesson)
     if comm.rank == 0:
-        lesson.say("Times on simulated ranks, with a separate link between any two. If p is a "
-                   f"power of two, doubling is never slower. With {NOT_A_POWER} ranks halving has "
-                   "one round less, but more than twice the bytes.")
+        lesson.say("Times on simulated ranks, with a separate link between any two, and no time "
+                   "for copies in memory. On such links, and only there, doubling is never slower "
+                   f"if p is a power of two. With {NOT_A_POWER} ranks halving has one round less, "
+                   "but more than twice the bytes.")
         lesson.table(compare(), links_of(Cluster(P)), "simulated")
         share_a_cable(lesson)
     draw(lesson)
@@ -137,6 +139,7 @@ def show_times(lesson: Lesson) -> None:
                          comm.choose(operation, n).replace("_", " ")))
         lesson.grid([operation.replace("_", "-"), *(name.replace("_", " ") for name in algorithms),
                      "auto chooses"], rows)
+    lesson.say(about_auto(comm))
 
 
 def share_a_cable(lesson: Lesson) -> None:

@@ -122,8 +122,8 @@ def main(comm: Communicator) -> None:
     lesson.exercises(questions=[
         "A ring has the fewest bytes for every p. Why does Rabenseifner's algorithm not have them "
         "for p = 5?",
-        "`minipar calibrate`, under mpirun (see the README), measures all collectives on these "
-        "ranks. Does it agree?"])
+        "`minipar calibrate`, under mpirun (see docs/pages/choosing.md), measures all collectives "
+        "on these ranks. Does it agree?"])
 
 
 def check(lesson: Lesson, comm: Communicator) -> None:

@@ -12,14 +12,17 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # What each launcher tells the processes it starts: (launcher, size, rank, ranks on this machine).
 _LAUNCHERS = (
     ("openmpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("mpich", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
 )
-
-
+LAUNCHER_PROGRAMS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
 SHARED_MEMORY = "/dev/shm"
 
 
@@ -180,20 +183,48 @@ def _typed(program: str) -> str:
 def launcher_terminal() -> str | None:
     """The path of the terminal to which this process's `mpirun` prints.
 
-    A rank's own output is a pipe; Linux tells where that of its ancestors goes.  None if it goes
-    elsewhere, or on other systems.
+    A rank's own output is a pipe to its launcher, an ancestor; Linux tells where that one's goes.
+    None if it goes into a file or another pipe, or on other systems.
     """
     process = os.getppid()
     while process > 1:
         try:
             output = os.readlink(f"/proc/{process}/fd/1")
-            words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            stat = Path(f"/proc/{process}/stat").read_text()
         except OSError:
             return None
+        name, _, words = stat.partition("(")[2].rpartition(")")
         if output.startswith(("/dev/pts/", "/dev/tty")):
             return output
-        process = int(words[1])
+        if name.startswith(LAUNCHER_PROGRAMS):
+            return None
+        process = int(words.split()[1])
     return None
+
+
+def width_of(terminal: str | None) -> int:
+    """COLUMNS, or the width of the terminal of that path; 0 if there is neither."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit():
+        return int(columns)
+    try:
+        with open(terminal or "", "rb", buffering=0) as screen:
+            return os.get_terminal_size(screen.fileno()).columns
+    except OSError:                                     # there is none, or it is another user's
+        return 0
+
+
+def reader_console(in_file: int, **options: Any) -> "Console":
+    """A console for people, on stdout: as wide as their terminal, and in colour if there is one.
+
+    `in_file` is the width without COLUMNS and a terminal; `options` are those of rich's Console,
+    which reads NO_COLOR and FORCE_COLOR.  Under mpirun the terminal of mpirun counts.
+    """
+    from rich.console import Console
+    if sys.stdout.isatty():
+        return Console(**options)
+    path = launcher_terminal() if launched() else None
+    return Console(width=width_of(path) or in_file, force_terminal=bool(path) or None, **options)
 
 
 def mpirun_environment() -> dict[str, str]:

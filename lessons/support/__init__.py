@@ -5,6 +5,7 @@
     page.py                    a lesson's page: guess, source, derivation, answers       all lessons
     kept_trace.py              the trace that a lesson writes to out/NN/trace.json       all lessons
     measuring.py               traces, rounds, critical path, seconds, totals      02-09, 14-17, 23
+    auto_choice.py             why "auto" takes which algorithm                               02, 03
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
     bug_zoo.py                 four programs to fix                                               01
     observed_step.py           a step of a data-parallel strategy                              07-10

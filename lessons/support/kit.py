@@ -39,7 +39,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.syntax import Syntax
@@ -50,7 +49,7 @@ from minipar.atomic_files import write_text
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_object
 from minipar.commands.tables import plain
-from minipar.environment import cores, minipar_command
+from minipar.environment import cores, minipar_command, reader_console
 from minipar.exercises import entries
 from minipar.launcher import UsageError
 from minipar.notebook import show_in_notebook
@@ -77,8 +76,7 @@ class Lesson:
         if comm.size < min_ranks:
             raise UsageError(f"this lesson needs at least {min_ranks} ranks, not {comm.size}: "
                              f"--ranks {min_ranks}, or mpirun -n {min_ranks}")
-        self.console = Console(quiet=comm.rank > 0, highlight=False,
-                               width=None if sys.stdout.isatty() else 110)
+        self.console = reader_console(110, quiet=comm.rank > 0, highlight=False)
         kind = "simulated" if comm.is_simulated else "real MPI"
         self.clock = "simulated" if kind == "simulated" else "measured"     # the kind of seconds
         ranks = f"{comm.size} {kind} rank{'s' if comm.size > 1 else ''}"
@@ -178,16 +176,22 @@ class Lesson:
         own = [name for name, exercise in entries.load(page.PACKAGE).items()
                if exercise.lesson == number]
         for name in dict.fromkeys([*own, *names]):
-            self.console.print(f"  • {minipar_command(f'exercise start {name}')}", soft_wrap=True)
+            self._print_command("  • ", f"exercise start {name}")
         answers = page.answers_of(self.name) if self.options.answers else {}
         for question in questions:
             self.console.print(f"  • {question}", markup=False)
             if answers:
                 self.console.print(Padding(Markdown(answers[question]), (1, 0, 1, 4)))
         if questions and not answers:
-            command = minipar_command(f"lesson {self.folder.name} --answers")
-            self.console.print(f"[dim]The answers: {command}[/]", soft_wrap=True)
+            self._print_command("The answers: ", f"lesson {self.folder.name} --answers", "dim")
         self._write_results()
+
+    def _print_command(self, before: str, words: str, style: str = "") -> None:
+        """Print `minipar WORDS`, in two lines of the shell where one is too long."""
+        line = before + minipar_command(words)
+        if len(line) > self.console.width:
+            line = before + minipar_command(f"\\\n      {words}")
+        self.console.print(line, style=style, markup=False, soft_wrap=True)
 
     def _write_results(self) -> None:
         """Write report, tables, trace and the mark that the lesson was run to its end."""

@@ -149,7 +149,7 @@ class Communicator(Instrumentation):
         All ranks must give equal `options`, and an `array` of equal dtype and shape.  Only its axis
         `uneven`, if given, may differ in length.  The simulated cluster compares all these.
         """
-        return Labelled(self, operation)
+        return Labelled(self, operation + self.axes)
 
     def check_peer(self, peer: int, role: str) -> None:
         """Raise ValueError unless `peer` is a rank of this communicator."""

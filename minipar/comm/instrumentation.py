@@ -25,6 +25,7 @@ class Instrumentation(ABC):
     rank: int
     group: int
     rank_state: "RankState"
+    axes: str = ""      # " over dp, cp" for ranks along axes of a mesh: in the labels of messages
 
     if not TYPE_CHECKING:       # to a type checker, only what is written here exists
         def __getattr__(self, name: str) -> Any:

@@ -99,6 +99,10 @@ class DeviceMesh:
                 color = color * size + self._coordinates[axis]
         along = self.comm.split(color)
         assert along is not None        # every rank has a color
+        if {"edp", "ep"} <= set(axes):
+            axes = tuple("dp" if axis == "edp" else axis for axis in axes if axis != "ep")
+        sizes = {**self.shape, **self._lengths}
+        along.axes = " over " + ", ".join(axis for axis in axes if sizes[axis] > 1)
         return along
 
     def _check(self, axis: str) -> None:

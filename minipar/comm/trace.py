@@ -24,8 +24,8 @@ different links (`replay.py`):
 In programs `group` is the communicator's number on that rank, and ranks are numbers in it.
 Elsewhere ranks are world numbers.  Times are seconds of the rank's own clock.
 
-The label of a message is the collective that sent it.  "control" marks bookkeeping (token counts,
-traces), which the formulas do not count.
+The label of a message is the collective that sent it, on a mesh with its axis: "all_reduce over
+tp".  "control" marks bookkeeping (token counts, traces), which the formulas do not count.
 """
 
 from collections.abc import Iterable
@@ -78,9 +78,13 @@ class Trace:
             program.clear()
 
     def select(self, rank: int | None = None, label: str | None = None) -> list[Message]:
-        """The messages sent by `rank` (by all) under `label` (under any but "control")."""
+        """The messages sent by `rank` (by all) under `label` (under any but "control").
+
+        A collective's own name selects those over all axes of a mesh.
+        """
         return [m for m in map(Message._make, self.messages) if rank in (None, m.source)
-                and (m.label == label if label else m.label != "control")]
+                and (label in (m.label, m.label.partition(" over ")[0]) if label
+                     else m.label != "control")]
 
     def named_spans(self) -> list[Span]:
         """The spans, their fields by name."""

@@ -79,11 +79,11 @@ def start_work(function: Callable, comm: Communicator, *args: Any, **options: An
     engine = comm.rank_state.engine
     if engine is not None and engine.is_inside():
         raise RuntimeError("a Work cannot start another: call the function itself, it will yield")
-    if engine is None:
-        engine = comm.rank_state.engine = comm.make_progress_engine()
+    engine = comm.rank_state.engine = engine or comm.make_progress_engine()
     comm.num_works += 1
     own_comm = engine.communicator(comm)         # the same ranks, with messages of its own
-    own_comm.label, own_comm.started = comm.label, source_line(sys._getframe())
+    own_comm.label, own_comm.axes = comm.label, comm.axes
+    own_comm.started = source_line(sys._getframe())
     work = Work(engine, own_comm.rank_state, lambda: function(own_comm, *args, **options))
     work.resume()
     return work

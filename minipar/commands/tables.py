@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rich.box import HEAVY_HEAD, Box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 from .. import __version__
-from ..environment import launched
+from ..environment import launched, reader_console
 
 WIDTH = 118             # of tables that go into a file, which has room for whole rows
 
@@ -112,8 +111,8 @@ class Output:
         world = launched()
         self.command, self.as_json = command, as_json
         self.is_first = not world or world.rank == 0
-        self.console = Console(soft_wrap=True, highlight=False,
-                               quiet=as_json or not self.is_first)
+        self.console = reader_console(WIDTH, soft_wrap=True, highlight=False,
+                                      quiet=as_json or not self.is_first)
         self.tables: list[Table] = []
         self.has_document = False
 
@@ -126,8 +125,7 @@ class Output:
         """Print a table; `show` is False for one that people have read in other words."""
         self.tables.append(table)
         if show:
-            width = None if self.console.is_terminal else max(WIDTH, self.console.width)
-            self.console.print(table.as_rich(box), soft_wrap=False, width=width)
+            self.console.print(table.as_rich(box), soft_wrap=False)
 
     def document(self, text: str) -> None:
         """Print a JSON document of its own form, the same for people and with --json."""

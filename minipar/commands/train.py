@@ -10,7 +10,7 @@ The flags come from the fields of the configuration, minipar/train/config.py.
 import argparse
 import sys
 
-from ..launcher import UsageError
+from ..launcher import UsageError, report_usage
 from ..train import TrainResult, train
 from ..train.check import checked
 from ..train.config_file import to_toml
@@ -20,8 +20,11 @@ from .tables import Column, Output, Table
 __all__ = ["add_arguments", "main"]
 
 
-def main(options: argparse.Namespace, output: Output) -> None:
-    """Train, or print the configuration.  Raises UsageError."""
+def main(options: argparse.Namespace, output: Output) -> int:
+    """Train, or print the configuration; return the exit status.  Raises UsageError.
+
+    The status is 1 if --verify finds a difference, which every rank is told.
+    """
     config = parse_config(options)
     if options.print_config:
         if options.json:
@@ -30,10 +33,15 @@ def main(options: argparse.Namespace, output: Output) -> None:
         checked(config)
         if output.is_first:
             sys.stdout.write(to_toml(config))
-        return
+        return 0
     result = train(config, output.console)
     if output.is_first:
         output.table(closing_figures(result), show=False)
+    if result.comparison is not None and not result.comparison.is_same:
+        return report_usage(UsageError(
+            f"NOT the same: {result.comparison.place}: {result.comparison.distance:.1e} "
+            "(relative) from one rank, in float64", status=1))
+    return 0
 
 
 def closing_figures(result: TrainResult) -> Table:
@@ -45,8 +53,8 @@ def closing_figures(result: TrainResult) -> Table:
     table.add("validation loss", result.score.nats, "nats")
     if result.score.accuracy is not None:
         table.add("validation accuracy", result.score.accuracy, "")
-    if result.distance is not None:
-        table.add("distance to one rank", result.distance, "relative")
+    if result.comparison is not None:
+        table.add("distance to one rank", result.comparison.distance, "relative")
     for file in result.files:
         table.add(file.name, str(file), "path")
     return table

@@ -14,7 +14,7 @@
     tasks.py, digits_task.py    a GPT on a text, an MLP on digits; task.py: what both bring
     report.py               the headline, the progress bar, the pictures
     checkpoints/            saving, resuming; checkpoints of models
-    recipes/                the runs of `minipar prune`, `distill` and `milestone`
+    recipes/                the runs of `minipar prune`, `distill`, `milestone`, and of --verify
 
 Read config.py and loop.py first.
 """

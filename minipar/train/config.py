@@ -217,7 +217,7 @@ class RunConfig:
     prompt: str = option("\n", "what the sample continues", default_text="\\n", saved=False)
     temperature: float = option(0.8, "of the sample", least=0, saved=False)
     verify: int = option(0, "at the end, repeat the first N steps in float64 on all ranks and on "
-                         "one, and print how far apart they are", least=0, metavar="N", saved=False)
+                         "one; fail if they differ", least=0, metavar="N", saved=False)
 
 
 @dataclass(frozen=True)

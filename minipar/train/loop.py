@@ -141,30 +141,41 @@ def train_steps(comm: Communicator, state: TrainState,
 
 def take_step(state: TrainState, step: int) -> float:
     """Take one step of the optimizer on the batch of `step`; return the loss of that batch."""
-    run, chosen = state.config.run, state.config.optimizer
-    strategy, optimizer = state.strategy, state.optimizer
-    optimizer.zero_grad()
-    scale = state.scaler.scale if state.scaler else 1.0
-    with state.memory.offloading_activations():
-        loss = strategy.forward_backward(microbatches(state, step), run.seed, step, scale)
-    if not check_finite(state, loss, step, scale):      # an overflow: all ranks skip this step
-        forget_loads(strategy)
-        return loss
-    if chosen.clip:
-        strategy.clip_grad_norm(chosen.clip)
-    state.loads.append(balance_routers(strategy))
-    optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, run.steps, floor=chosen.lr / 10)
-    strategy.step(optimizer)
+    loss = compute_gradients(state, step)
+    if check_finite(state, loss, step):
+        update_parameters(state, step)
+    else:                                               # an overflow: all ranks skip this step
+        forget_loads(state.strategy)
     return loss
 
 
-def check_finite(state: TrainState, loss: float, step: int, scale: float) -> bool:
+def compute_gradients(state: TrainState, step: int) -> float:
+    """Leave the gradients of the batch of `step` in the strategy's slabs; return its loss."""
+    state.optimizer.zero_grad()
+    with state.memory.offloading_activations():
+        return state.strategy.forward_backward(microbatches(state, step), state.config.run.seed,
+                                               step, state.scaler.scale if state.scaler else 1.0)
+
+
+def update_parameters(state: TrainState, step: int) -> None:
+    """Clip the gradients, and step: the biases of routers, then the optimizer."""
+    chosen, strategy = state.config.optimizer, state.strategy
+    if chosen.clip:
+        strategy.clip_grad_norm(chosen.clip)
+    state.loads.append(balance_routers(strategy))
+    state.optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, state.config.run.steps,
+                                       floor=chosen.lr / 10)
+    strategy.step(state.optimizer)
+
+
+def check_finite(state: TrainState, loss: float, step: int) -> bool:
     """Unscale the gradients, and adapt the loss scale; False if a gradient has overflowed.
 
     Raises UsageError if the loss is not finite and no smaller scale can help, or after
     MAX_OVERFLOWS in a row.
     """
     scaler, is_finite = state.scaler, math.isfinite(loss)
+    scale = scaler.scale if scaler else 1.0
     if not is_finite and not (scaler and scaler.can_shrink):
         scaled = f" with loss scale {scale:g}" if scaler else ""
         raise UsageError(f"the loss is {loss} at step {step}{scaled}: lower --lr (it is "

@@ -20,14 +20,13 @@ from .check import check_machine, checked
 from .checkpoints.models import load_checkpoint
 from .config import TrainConfig
 from .loop import TrainState, start_run, train_steps
+from .recipes.verify import Comparison, compare_with_one_rank
 from .report import ProgressBar, describe_loads, draw_pictures, print_headline
 from .setup.memory import memory_errors_as_usage, process_limit
 from .setup.mesh import num_ranks_of
-from .setup.precision import FULL_PRECISION, apply_precision, describe_loss_scaling, score_note
-from .setup.remat import check_budget, remat_in_float64, repeated_parts
+from .setup.precision import apply_precision, describe_loss_scaling, score_note
+from .setup.remat import check_budget, repeated_parts
 from .tasks import Score, make_task
-
-ROUNDING_ERROR = 1e-10  # relative; in float64 rounding makes no larger difference of parameters
 
 
 @dataclass
@@ -38,7 +37,7 @@ class TrainResult:
     losses: list[float]                 # of every step, with those before --resume
     model: Module | None = None         # whole, on one process
     score: Score | None = None          # on data it has not seen
-    distance: float | None = None       # of --verify, see `distance_to_one_rank`
+    comparison: Comparison | None = None    # of --verify, on every rank
     files: list[Path] = field(default_factory=list)
 
 
@@ -103,11 +102,11 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
     if run.verify and comm.size == 1:
         console.print("--verify compares several ranks with one: there is only one here")
     elif run.verify:
-        result.distance = distance_to_one_rank(comm, state.config)
-        if is_first:
-            verdict = "the same" if result.distance < ROUNDING_ERROR else "NOT the same"
-            console.print(f"{verdict}: after {run.verify} steps in float64, {world} are "
-                          f"{result.distance:.1e} (relative) from one rank", highlight=False)
+        result.comparison = compare_with_one_rank(comm, state.config)
+        if is_first and result.comparison.is_same:
+            console.print(f"the same: after {run.verify} steps in float64, {world} are "
+                          f"{result.comparison.distance:.1e} (relative) from one rank, in losses, "
+                          "gradients and parameters", highlight=False)
     return result
 
 
@@ -128,28 +127,3 @@ def summarize(state: TrainState, result: TrainResult, console: Console) -> None:
         console.rule("a sample")
         console.print(task.sample(result.model), markup=False, highlight=False)
         console.rule()
-
-
-def distance_to_one_rank(comm: Communicator, config: TrainConfig) -> float | None:
-    """Collective.  The distance of the first --verify steps from those of one rank, in float64.
-
-    That is the largest difference of any parameter after the last step, relative to the largest
-    parameter; on rank 0.
-    """
-    config = config.updated(dtype="float64", steps=config.run.verify, warmup=0, resume=None,
-                            out=None, save_every=0, memory_limit=None,
-                            remat=remat_in_float64(config), **FULL_PRECISION)
-    many = start_run(comm, config, make_task(config))
-    train_steps(comm, many)
-    on_many = many.strategy.state_dict()
-    alone_comm = comm.split(comm.rank)
-    if comm.rank:
-        return None
-    config = config.updated(strategy="ddp", accumulate=1, hybrid_shard=None, mesh=None,
-                            microbatches=None, offload="", remat="none")
-    one = start_run(alone_comm, config, make_task(config))
-    train_steps(alone_comm, one)
-    on_one = one.strategy.state_dict()
-    largest = max(np.max(np.abs(array)) for array in on_one.values())
-    return max(float(np.max(np.abs(on_many[name] - on_one[name])))
-               for name in on_one) / float(largest)

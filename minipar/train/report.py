@@ -16,6 +16,7 @@ from rich.progress import (
 from .. import viz
 from ..comm import Communicator
 from ..environment import launched, launcher_terminal
+from ..parallel.hybrid.hybrid import Hybrid
 from .loop import TrainState
 from .setup.memory import describe_memory
 from .setup.precision import describe_precision
@@ -118,8 +119,9 @@ def draw_pictures(state: TrainState, world: str, out: Path) -> list[Path]:
     pictures = [viz.draw_loss(out / "loss.png", steps, state.losses, title=f"{name}, {world}",
                           reference=state.task.reference_loss(), per=state.task.target)]
     if state.trace is not None and (state.trace.spans or state.trace.messages):
-        pictures.append(viz.draw_timeline(out / "timeline.png", state.trace, arrows=False,
-                                      title=f"One training step: {name}, {world}"))
+        pictures.append(viz.draw_timeline(
+            out / "timeline.png", state.trace, arrows=False, title=f"One training step: {name}, "
+            f"{world}", mesh=state.strategy.mesh if isinstance(state.strategy, Hybrid) else None))
     step = viz.MemoryStep("", state.memory.ledger.history, *state.traced_at,
                       phases=viz.phase_starts(state.trace, 0))
     pictures.append(viz.draw_memory_timeline(out / "memory.png", [step],
@@ -129,8 +131,10 @@ def draw_pictures(state: TrainState, world: str, out: Path) -> list[Path]:
         pictures.append(viz.draw_expert_loads(out / "experts.png", layers, state.first_step,
                                               title=f"Use of experts: {name}, {world}"))
     if state.pipeline_timeline is not None:
-        groups = state.strategy.comm.size // state.pipeline_timeline.num_ranks
+        world_ranks = state.pipeline_timeline.world_ranks or []
+        groups = state.strategy.comm.size // len(world_ranks)
         pictures.append(viz.draw_pipeline(out / "pipeline.png", state.pipeline_timeline, (
             f"One step of {name}, {describe_strategy(state.config)}"
-            + f"\nthe first of {groups} pipelines, its ranks counted along pp" * (groups > 1))))
+            + f"\nthe first of {groups} pipelines along pp: ranks "
+              f"{', '.join(map(str, world_ranks))} of {state.strategy.comm.size}" * (groups > 1))))
     return pictures

@@ -137,7 +137,7 @@ def _draw_panel(axes: Axes, timeline: Timeline, title: str,
                    color=RED if fault else BLACK)
     step = max(1, timeline.num_ranks // 32)
     shown = range(0, timeline.num_ranks, step)
-    axes.set_yticks([rank + TOP + HEIGHT / 2 for rank in shown], [f"rank {r}" for r in shown])
+    axes.set_yticks([rank + TOP + HEIGHT / 2 for rank in shown], [timeline.name(r) for r in shown])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(timeline.num_ranks - 0.5, -0.55)
     axes.set_xlim(0, max(axes.dataLim.x1, until * scale))

@@ -32,7 +32,7 @@ def pipeline_in_terminal(timeline: Timeline, width: int = 100, max_rows: int = 6
     if not timeline.intervals:
         raise ValueError("nothing was done: a timeline needs at least one action to be drawn")
     shown = range(0, timeline.num_ranks, ceil(timeline.num_ranks / max_rows))
-    names = [f"rank {rank}" for rank in shown]
+    names = [timeline.name(rank) for rank in shown]
     peaks = [f"{PEAK}{peak_memory(timeline, rank):g}" for rank in shown]
     margin = max(map(len, names)) + 1
     room = width - margin - max(map(len, peaks))

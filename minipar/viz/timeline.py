@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from ..comm.mesh import DeviceMesh
 from ..comm.simulated.copy_stream import COPY_IN, COPY_OUT
 from ..comm.trace import Trace
 from ..units import time_unit
@@ -56,18 +57,19 @@ MOST_ARROWS, SHORTEST_ARROW = 48, 0.02      # arrows; share of the whole time
 
 
 def draw_timeline(path: str | Path, trace: Trace, title: str = "", arrows: bool = True,
-                  num_ranks: int | None = None, runs: Sequence[str] | None = None) -> Path:
+                  num_ranks: int | None = None, runs: Sequence[str] | None = None,
+                  mesh: DeviceMesh | None = None) -> Path:
     """Draw what `trace` holds, one lane per rank, and return the path written.
 
     `num_ranks` adds lanes for ranks that did nothing.  `runs` names the lanes of several runs
-    (`side_by_side`), instead of ranks.  With `arrows` a message is also an arrow from the sender's
-    lane to the receiver's, unless the messages are too many or too short to be told apart.
-    Raises ValueError for an empty trace.
+    (`side_by_side`), instead of ranks.  `mesh` adds each rank's place along its axes.  With
+    `arrows` a message is also an arrow from the sender's lane to the receiver's, unless the
+    messages are too many or too short to be told apart.  Raises ValueError for an empty trace.
     """
     refuse_empty(trace)
     num_ranks = count_ranks(trace, num_ranks)
     figure, axes = new_figure(10, min(12, 1.5 + 0.62 * num_ranks), title)
-    colors = _draw_panel(axes, trace, num_ranks, trace.duration(), arrows, runs)
+    colors = _draw_panel(axes, trace, num_ranks, trace.duration(), arrows, runs, mesh)
     _write_legend(figure, colors)
     return save(figure, path)
 
@@ -92,7 +94,8 @@ def draw_timelines(path: str | Path, traces: Mapping[str, Trace]) -> Path:
 
 
 def _draw_panel(axes: Axes, trace: Trace, num_ranks: int, until: float, arrows: bool = True,
-                runs: Sequence[str] | None = None) -> dict[tuple[str, str], str]:
+                runs: Sequence[str] | None = None,
+                mesh: DeviceMesh | None = None) -> dict[tuple[str, str], str]:
     """Draw one trace, from 0 to `until` seconds; return the colours that were used."""
     until = until or 1e-9                        # if nothing took time
     bars = timeline_bars(trace, num_ranks, resolution=until / 1000, apart=bool(runs))
@@ -108,10 +111,19 @@ def _draw_panel(axes: Axes, trace: Trace, num_ranks: int, until: float, arrows: 
     axes.set_ylim(num_ranks - 0.5, -0.5)
     step = max(1, num_ranks // 16)
     shown = range(0, num_ranks, step)
-    axes.set_yticks([r + MIDDLE for r in shown], [runs[r] if runs else f"rank {r}" for r in shown])
+    axes.set_yticks([r + MIDDLE for r in shown],
+                    [runs[r] if runs else _name(r, mesh) for r in shown])
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"time in {unit}")
     return colors
+
+
+def _name(rank: int, mesh: DeviceMesh | None) -> str:
+    """A rank of the world, and its place on the mesh: "rank 5", below it "pp 1  tp 1"."""
+    if mesh is None:
+        return f"rank {rank}"
+    place = "  ".join(f"{axis} {i}" for axis, i in mesh.coordinates_of(rank).items())
+    return f"rank {rank}\n{place}"
 
 
 def _write_legend(figure: Figure, colors: dict[tuple[str, str], str]) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from minipar.comm import Cluster, Trace
 from minipar.comm.collectives import all_reduce, broadcast
+from minipar.comm.mesh import DeviceMesh
 from minipar.viz import Bar, draw_timeline, draw_timelines, side_by_side, timeline, timeline_bars
 from minipar.viz.timeline import _colors
 
@@ -195,3 +196,21 @@ def test_several_runs_have_panels_of_their_own_and_one_scale_of_time(tmp_path, m
 def test_an_empty_run_among_several_is_refused(trace, tmp_path):
     with pytest.raises(ValueError, match="empty"):
         draw_timelines(tmp_path / "t.png", {"some": trace, "none": Trace()})
+
+
+def test_a_mesh_names_axes_and_places(tmp_path):
+    """The same collective over two axes: two kinds of messages, and each rank says where it is."""
+    def main(comm):
+        mesh = DeviceMesh(comm, dp=2, ep=2, tp=2)
+        for axis in ("dp", "tp", ("dp", "tp")):
+            all_reduce(mesh[axis], np.ones(64))
+        return mesh
+    cluster = Cluster(4, trace=True)
+    mesh = cluster.run(main)[0][0]
+    over = {m.label for m in cluster.trace.select(label="all_reduce")}
+    assert over == {"all_reduce over dp", "all_reduce over tp", "all_reduce over dp, tp"}
+    for rank in range(4):
+        kinds = {bar.kind for bar in bars_of(cluster.trace, rank, "messages")}
+        assert {"all_reduce over tp", "all_reduce over dp, tp"} <= kinds
+    drawn = draw_timeline(tmp_path / "mesh.svg", cluster.trace, mesh=mesh).read_text("utf-8")
+    assert "rank 3" in drawn and "dp 1" in drawn and "over tp" in drawn

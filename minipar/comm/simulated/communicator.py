@@ -181,7 +181,7 @@ class SimulatedCommunicator(Communicator):
         self.num_calls += 1
         if self.cluster.compare is not None and self.size > 1:
             self.cluster.compare(self, operation, array, uneven, options)
-        return Labelled(self, operation)
+        return Labelled(self, operation + self.axes)
 
     def split(self, color: int | None, key: int | None = None) -> "SimulatedCommunicator | None":
         """Collective.  A communicator of the ranks with this rank's `color`."""

@@ -96,6 +96,8 @@ class Hybrid(Strategy):
         if scatter_gather:
             send_pieces(self.pipeline, self.tp)
         self.pipeline.replicas = self.replicas
+        for among, _ in self.pipeline.shared:
+            among.axes = self.pp.axes
         for slab in self.pipeline.stage_slabs:
             slab.comm = along(mesh, "pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
             broadcast(self._replicas_of(slab), slab.data, out=slab.data)

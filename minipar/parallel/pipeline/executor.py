@@ -114,7 +114,8 @@ class Pipeline(Staged):
     def timeline(self, trace: Trace | None = None) -> Timeline | None:
         """The timeline of the last batch on rank 0, None on the others.  Collective.
 
-        It has messages too if each rank passes its trace of the batch.  Ranks are those of `comm`.
+        It has messages too if each rank passes its trace of the batch.  Ranks are those of `comm`;
+        `world_ranks` has their numbers in the world.
         """
         rows = gather_object(self.comm, self.intervals)
         whole = None if trace is None else gather_trace(self.comm, trace)
@@ -122,10 +123,11 @@ class Pipeline(Staged):
             return None
         intervals = [Interval(*interval) for row in rows for interval in row]
         names = {str(interval.action) for interval in intervals}
-        number = {self.comm.world_rank_of(rank): rank for rank in range(self.comm.size)}
+        world_ranks = [self.comm.world_rank_of(rank) for rank in range(self.comm.size)]
+        number = {world_rank: rank for rank, world_rank in enumerate(world_ranks)}
         return Timeline(self.comm.size, intervals, [
             m._replace(source=number[m.source], dest=number[m.dest])
-            for m in whole.select() if m.label in names] if whole else [])
+            for m in whole.select() if m.label in names] if whole else [], world_ranks)
 
 
 class RankBatch:

@@ -34,12 +34,18 @@ class Timeline:
     """The actions of all ranks with their times, and the messages between them.
 
     A rank does one action at a time: its intervals never overlap.  Time 0 is arbitrary; pictures
-    and metrics begin with the first action.
+    and metrics begin with the first action.  `world_ranks` are the ranks' numbers in the whole
+    world, if they are others.
     """
 
     num_ranks: int
     intervals: list[Interval] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
+    world_ranks: list[int] | None = None
+
+    def name(self, rank: int) -> str:
+        """The name of a rank for people, with its number in the whole world."""
+        return f"rank {rank if self.world_ranks is None else self.world_ranks[rank]}"
 
     def first(self) -> float:
         """The start of the first action; 0 if there is none."""

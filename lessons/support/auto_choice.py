@@ -1,0 +1,18 @@
+"""Why "auto" does not always take the fastest algorithm of a table (lessons 02 and 03)."""
+
+from minipar.comm import Communicator
+
+
+def about_auto(comm: Communicator) -> str:
+    """Why "auto" chooses what it does on these ranks, perhaps not the fastest of a table."""
+    if comm.is_simulated:
+        return ("*auto* takes what the cost model finds fastest on the simulated links. The model "
+                "is exact there.")
+    if comm.rank_state.calibration is None:
+        return ("*auto* has not seen these times. It goes by a cost model of some other machine's "
+                "links, until you measure this one: `mpirun -n N minipar calibrate`. The model "
+                "knows no copies in memory, and each of its ranks has a core of its own. So its "
+                "choice can be much slower here than the fastest of a row.")
+    return ("*auto* goes by the table that `minipar calibrate` measured on this machine, and by "
+            "the cost model where the table has no entry. Where ranks share cores, times change "
+            "from run to run: the fastest of a row may be another one then.")

@@ -1,0 +1,112 @@
+"""minipar train --verify: a planted fault is found where it is, in both worlds."""
+
+import json
+
+import numpy as np
+import pytest
+
+from minipar.commands.main import main
+from minipar.parallel.data.ddp import DistributedDataParallel
+from minipar.parallel.strategy import Strategy
+from minipar.parallel.zero.zero1 import ZeRO1
+from minipar.testing import worlds
+from minipar.train.recipes.verify import compare_with_one_rank
+from tests.train.test_train import SMALL, parse
+
+
+def compared(comm, *words, num_steps=2):
+    return compare_with_one_rank(comm, parse("--data", "synthetic", "--ranks", str(comm.size),
+                                             "--verify", str(num_steps), *words))
+
+
+def after_the_gradients(plant):
+    """A forward_backward that calls plant(strategy, step) at its end."""
+    def forward_backward(self, microbatches, seed=0, step=0, scale=1.0):
+        loss = real(self, microbatches, seed, step, scale)
+        plant(self, step)
+        return loss
+    real = Strategy.forward_backward
+    return forward_backward
+
+
+@worlds(3)
+def test_a_loss_p_times_too_large_is_found(world, monkeypatch):
+    monkeypatch.setattr("minipar.parallel.strategy.sum_targets",
+                        lambda comm, num_local, num_microbatches: float(num_local))
+    found = world.run(compared)
+    assert all(one == found[0] for one in found)        # every rank knows
+    assert found[0].place.startswith("at step 0 the loss on ranks 0, 1, 2")
+    assert found[0].distance == pytest.approx(world.size - 1, rel=0.1) and not found[0].is_same
+
+
+@worlds(4)
+@pytest.mark.parametrize("words", [
+    "--strategy ddp", "--strategy fsdp", "--mesh pp=2,dp=2 --layers 2",
+    *(pytest.param(words, marks=pytest.mark.slow) for words in (
+        "--strategy zero1", "--strategy zero3", "--mesh dp=2,tp=2",
+        "--mesh cp=2,dp=2 --strategy zero1"))])
+def test_one_gradient_that_is_wrong_on_one_rank_is_named(world, monkeypatch, words):
+    name = "h.0.mlp.c_fc.weight"            # all four ranks, or those of stage 0, have a part
+
+    def plant(strategy, step):
+        if strategy.comm.size > 1 and strategy.comm.rank == 1 and step == 1:
+            for slab in strategy.slabs:
+                for segment in slab.segments:
+                    if segment.name == name:
+                        slab.complete_grad()[segment.start:segment.stop] *= 2
+    monkeypatch.setattr(Strategy, "forward_backward", after_the_gradients(plant))
+    found = world.run(lambda comm: compared(comm, *words.split()))[0]
+    assert found.place == f"at step 1 the gradient of {name} on rank 1"
+    assert 1e-3 < found.distance <= 1 and not found.is_same
+
+
+@worlds(3)
+def test_a_forgotten_reduction_is_found(world, monkeypatch):
+    for name in ("before_backward", "after_backward"):
+        monkeypatch.setattr(DistributedDataParallel, name, lambda self, *loss: None)
+    found = world.run(compared)[0]
+    assert found.place.startswith("at step 0 the gradient of ") and "ranks 0, 1, 2" in found.place
+    assert "more parameters" in found.place and not found.is_same
+
+
+@worlds(3)
+def test_parameters_that_were_not_gathered_are_found_in_the_last_step(world, monkeypatch):
+    monkeypatch.setattr(ZeRO1, "gather", lambda self: None)
+    found = world.run(lambda comm: compared(comm, "--strategy", "zero1", num_steps=1))[0]
+    assert found.place.startswith("after step 0 the parameter ") and not found.is_same
+
+
+@worlds(3)
+def test_a_gradient_that_is_no_number_is_found(world, monkeypatch):
+    def plant(strategy, step):
+        if strategy.comm.size > 1 and strategy.comm.rank == 2:
+            strategy.slabs[0].grad[...] = np.nan
+    monkeypatch.setattr(Strategy, "forward_backward", after_the_gradients(plant))
+    found = world.run(compared)[0]
+    assert "on rank 2 " in found.place and found.distance == np.inf and not found.is_same
+
+
+@worlds(4)
+@pytest.mark.parametrize("words", [
+    "--strategy dp", "--strategy zero2", "--mesh pp=2,tp=2 --layers 2",
+    "--strategy fsdp --hybrid-shard 2 --accumulate 2"])
+def test_what_is_right_is_the_same(world, words):
+    for found in world.run(lambda comm: compared(comm, "--dropout", "0.1", *words.split())):
+        assert found.is_same and 0 < found.distance < 1e-13
+
+
+def test_the_command_fails_and_says_where(monkeypatch, capsys):
+    words = ["train", *SMALL, "--data", "synthetic", "--steps", "2", "--ranks", "2",
+             "--verify", "2"]
+    assert main(words) == 0
+    assert "in losses, gradients and parameters" in capsys.readouterr().out
+    monkeypatch.setattr("minipar.parallel.strategy.sum_targets",
+                        lambda comm, num_local, num_microbatches: float(num_local))
+    assert main(words) == 1
+    printed = capsys.readouterr()
+    assert "the same" not in printed.out and printed.err.count("\n") == 1
+    said = "minipar: NOT the same: at step 0 the loss on ranks 0, 1: 1.0e+00"
+    assert printed.err.startswith(said)
+    assert main([*words, "--json"]) == 1            # the document is whole all the same
+    rows = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
+    assert any(row[0] == "distance to one rank" and row[1] > 0.9 for row in rows)
