@@ -113,7 +113,7 @@ class Communicator(Instrumentation):
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
         """Send `array` to `dest` while receiving `out` from `source`: the safe way to exchange.
 
-        Blocks until both are done.
+        Blocks until both are done.  If one half is refused, none is under way.
         """
         receiving = self.irecv(out, source, tag)
         self.isend(array, dest, tag).wait()

@@ -110,6 +110,7 @@ class Communicator:
     def sendrecv(self, array: np.ndarray, dest: int, out: np.ndarray, source: int,
                  tag: int = 0) -> None:
         """Send `array` to `dest` while receiving `out` from `source`: the safe way to exchange."""
+        self._check(array, dest, "dest", tag)       # before the other half is under way
         receiving = self.irecv(out, source, tag)
         self.isend(array, dest, tag).wait()
         receiving.wait()
