@@ -37,6 +37,7 @@ class Flags(NamedTuple):
 
     c_contiguous: bool
     f_contiguous: bool
+    writeable = False           # there are no numbers
 
 
 def of_axes(axes: Sequence[tuple[int, int]]) -> Layout:

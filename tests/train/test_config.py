@@ -142,7 +142,7 @@ def test_a_program_in_python(tmp_path):
                          parallel=ParallelConfig("zero1"),
                          run=RunConfig(steps=4, ranks=2, out=tmp_path, verify=2))
     result = train(config)
-    assert len(result.losses) == 4 and result.distance < 1e-10
+    assert len(result.losses) == 4 and result.comparison.distance < 1e-10
     assert 0 <= result.score.accuracy <= 1 and result.model.num_parameters() == 64 * 8 + 8 + 90
     assert tmp_path / "checkpoint.npz" in result.files
 
