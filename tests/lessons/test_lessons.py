@@ -80,7 +80,7 @@ def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
     if 0 not in ranks:
         assert not written and not printed, "more than one rank printed"
         return
-    assert f"({world.size} {kind} ranks)" in printed
+    assert f"({world.size} {kind} ranks)" in " ".join(printed.split())
     for part in ("predicted", "ratio", "Takeaway:", "Exercises"):
         assert part in printed, "a lesson prints a table of rows, a takeaway and exercises"
     assert "measured" in printed or "simulated ┃" in printed, "a table shows what was measured"
