@@ -33,10 +33,15 @@ def _key(seed: int, *names: str | int) -> int:
     try:
         plain = [n if isinstance(n, str) else int(operator.index(n)) for n in (seed, *names)]
     except TypeError:
-        raise ValueError(f"a seed is an integer and names are strings or integers, not "
-                         f"{(seed, *names)}: convert with int() or str()") from None
+        raise key_error((seed, *names)) from None
     # JSON keeps 1 apart from "1", and ("a", "b") from ("ab",).
     return int.from_bytes(blake2b(json.dumps(plain).encode(), digest_size=16).digest(), "little")
+
+
+def key_error(key: tuple) -> ValueError:
+    """The error for a seed or names of another type."""
+    return ValueError(f"a seed is an integer and names are strings or integers, not {key}: convert "
+                      "with int() or str()")
 
 
 def generator(seed: int, *names: str | int) -> np.random.Generator:
@@ -96,7 +101,9 @@ def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.n
             numbers = _numbers(key, first, first + run.size * keep.shape[1])
             keep[done:done + run.size] = numbers.reshape(run.size, -1) >= threshold
             done += run.size
-    return np.ascontiguousarray(keep.reshape(len(samples), *part)[:, *cuts])
+    keep = np.ascontiguousarray(keep.reshape(len(samples), *part)[:, *cuts])
+    keep.flags.writeable = False        # so that no operation needs to save a copy
+    return keep
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,7 +64,7 @@ def kept(model: GPT) -> dict[str, int]:
         backward(loss)
     rows = ROWS * CONFIG.context
     statistics = 4 * rows * (2 * CONFIG.num_layers + 1)         # of layer norms: one a row
-    same = statistics + 4 * rows * CONFIG.vocab_size + ids.base.nbytes      # dlogits, ids
+    same = statistics + 4 * rows * CONFIG.vocab_size + ids.nbytes      # dlogits, ids
     return {"all": live, "same": same}
 
 

@@ -91,10 +91,8 @@ class Walk:
                 hook(target)
             return
         grad, function = self.accumulated.pop(target), target.function
-        if self.meter is not None and function.metered:
-            grads = self.meter.backward(target, grad)
-        else:
-            grads = function.backward(target.ctx, grad)
+        grads = self.meter.backward(target, grad) if self.meter and function.metered \
+            else function.backward(target.ctx, grad)
         if len(grads) != len(target.inputs):
             raise wrong_gradients_error(target, grads)
         of_weights: Gradients = []

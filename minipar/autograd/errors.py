@@ -56,6 +56,14 @@ def freed_graph_error() -> RuntimeError:
                         "again, or add the losses and call backward() once")
 
 
+def changed_leaf_error(node: "Node") -> RuntimeError:
+    """A backward through values that an optimizer has changed since forward."""
+    return RuntimeError(f"a parameter that {node.function.__name__} used has changed since this "
+                        "forward, as by an optimizer's step, and the gradient would belong to "
+                        "neither value: call backward() of all losses before the step, or run the "
+                        "forward again after it")
+
+
 def no_initial_gradient_error(root: "Tensor", grad: Array | None) -> Exception:
     """A backward that has nothing to do, or starts from a gradient of another shape or dtype."""
     if root.grad_target is None:

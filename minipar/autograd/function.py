@@ -18,7 +18,7 @@ import numpy as np
 from ..backend import Array, record_allocation
 from .errors import changed_dtype_error, explained_error, mixed_dtypes_error
 from .meter import current_meter
-from .saved import SavedArray, StopForward, current_saved_tensors_hooks
+from .saved import SavedArray, StopForward, can_change, current_saved_tensors_hooks
 from .tensor import Node, Tensor
 
 # Context variables, because every rank of the simulated cluster has a context of its own.
@@ -64,21 +64,23 @@ def apply_operation_hook(result: Tensor) -> Tensor:
 class Context:
     """The state that one call of a Function keeps for its backward.
 
-    Arrays are kept through `save` only; shapes and options are plain attributes.
+    Arrays are kept through `save` only; shapes and options are plain attributes.  Arrays whose ids
+    are in `lent` belong to the caller, who may refill them before backward: `save` copies them.
     """
 
     saved: tuple[SavedArray, ...] = ()
     backward_flops: list[int] | None = None     # for each input; known if a meter ran
     _must_stop = False                          # a hook asked for it
 
-    def __init__(self, needs_grad: list[bool]):
-        self.needs_grad = needs_grad
+    def __init__(self, needs_grad: list[bool], lent: Sequence[int] = ()):
+        self.needs_grad, self.lent = needs_grad, lent
 
     def save(self, *arrays: Array | None) -> None:
         """Keep `arrays` for backward as `ctx.saved`, each to be called when it is used."""
         if True in self.needs_grad:
             hooks = current_saved_tensors_hooks()
-            self.saved = tuple([SavedArray(array, hooks) for array in arrays])
+            self.saved = tuple([SavedArray(a.copy("K") if id(a) in self.lent else a, hooks)
+                                for a in arrays])
             if hooks is not None:
                 self._must_stop = any(saved.item is StopForward for saved in self.saved)
 
@@ -88,25 +90,27 @@ class Context:
             raise StopForward
 
 
-def unpack_inputs(inputs: Sequence[Any]) -> tuple[list[Array], list[Any], bool, list[np.dtype]]:
-    """Return (arrays, targets, weight_only, dtypes) of an operation's inputs.
+def unpack_inputs(inputs: Sequence[Any]) -> tuple[list, list, list[int], bool, list[np.dtype]]:
+    """Return (arrays, targets, lent, weight_only, dtypes) of an operation's inputs.
 
-    `targets` says where each gradient goes, None where none is needed.  `weight_only` is True if
-    all Tensors among the inputs depend on weights alone.  `dtypes` are the different dtypes of
-    floats.
+    `targets` says where each gradient goes, None where none is needed.  `lent` are the ids of
+    arrays that need no gradient and that the caller may change.  `weight_only` is True if all
+    Tensors among the inputs depend on weights alone.  `dtypes` are the different dtypes of floats.
     """
-    arrays, targets, weight_only, dtypes = [], [], True, []
+    arrays, targets, lent, weight_only, dtypes = [], [], [], True, []
     for x in inputs:
         array, target = x, None
         if isinstance(x, Tensor):
             array, target = x.data, x.grad_target
             weight_only = weight_only and target is not None and target.weight_only
+        if target is None and can_change(array):
+            lent.append(id(array))
         arrays.append(array)
         targets.append(target)
         dtype = getattr(array, "dtype", None)
         if dtype is not None and dtype not in dtypes and dtype.kind == "f":
             dtypes.append(dtype)
-    return arrays, targets, weight_only, dtypes
+    return arrays, targets, lent, weight_only, dtypes
 
 
 class Function:
@@ -141,9 +145,9 @@ class Function:
     @classmethod
     def apply(cls, *inputs: Any, **options: Any) -> Tensor:
         """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
-        arrays, targets, weight_only, dtypes = unpack_inputs(inputs)
+        arrays, targets, lent, weight_only, dtypes = unpack_inputs(inputs)
         recording = _grad_enabled.get()
-        ctx = Context([recording and target is not None for target in targets])
+        ctx = Context([recording and target is not None for target in targets], lent)
         meter = current_meter(cls.metered)
         try:
             if len(dtypes) > 1:

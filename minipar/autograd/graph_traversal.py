@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from .errors import freed_graph_error
+from .errors import changed_leaf_error, freed_graph_error
 from .tensor import GradientSlot, GradTarget, Tensor
 
 
 def count_consumers(start: GradTarget) -> dict[GradTarget, int]:
     """The number of gradients that each node and slot from `start` on will receive.
 
-    Raises RuntimeError if backward freed the graph.
+    Raises RuntimeError if backward freed the graph, or if a parameter changed after its use.
     """
     num_consumers, stack = {start: 1}, [start]
     while stack:
@@ -17,6 +17,8 @@ def count_consumers(start: GradTarget) -> dict[GradTarget, int]:
         if target.inputs is None:
             raise freed_graph_error()
         for below in target.inputs:
+            if below is not None and below.changed_at > target.made_at:
+                raise changed_leaf_error(target)
             if below in num_consumers:
                 num_consumers[below] += 1
             elif below is not None:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 from ..backend import Array
 
 Hooks = tuple[Callable[[Array], Any], Callable[[Any], Array]]       # pack, unpack
@@ -20,6 +22,20 @@ _hooks: ContextVar[Hooks | None] = ContextVar("saved_tensors_hooks", default=Non
 
 class StopForward(BaseException):
     """Ends a forward early; a pack hook asks for it by returning this class, not an array."""
+
+
+def can_change(array: Any) -> bool:
+    """True for an array, unless it is read-only."""
+    return hasattr(array, "flags") and getattr(array.flags, "writeable", True)      # NumPy's tell
+
+
+def unchanging(array: Any) -> Any:
+    """The array, or a copy of it, read-only where arrays can be, if its owner can change it."""
+    if can_change(array):
+        array = array.copy("K")                                 # "K": axes in the same order
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False                       # who saves it next need not copy it
+    return array
 
 
 class SavedArray:

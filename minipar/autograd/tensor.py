@@ -8,6 +8,7 @@ soon as the model drops it.  `ops/operators.py` gives Tensor its operators and `
 """
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from ..backend import Array
 from .errors import needs_floats_error, not_a_leaf_error
 from .tensor_interface import TensorInterface
 
+clock = count(1)        # the times at which nodes are made, and values of leaves change
+
 
 class GradientSlot:
     """The place where the gradient of a leaf is summed up.
@@ -23,17 +26,17 @@ class GradientSlot:
     `get_grad_buffer`, if given, returns the array that `grad` lives in, a view of a slab; it is
     called at the first contribution.  Each of `ready_hooks` is called with the slot after the last
     contribution of a backward pass.  `weight_only` is True for parameters: work that leads only to
-    them may be deferred.
+    them may be deferred.  `changed_at`: when their values last changed in place, by `clock`.
     """
 
-    __slots__ = ("grad", "get_grad_buffer", "ready_hooks", "weight_only", "__weakref__")
+    __slots__ = "grad", "get_grad_buffer", "ready_hooks", "weight_only", "changed_at", "__weakref__"
     inputs = ()         # a leaf passes no gradient on
 
     def __init__(self, weight_only: bool = False):
         self.grad: Array | None = None
         self.get_grad_buffer: Callable[[], Array] | None = None
         self.ready_hooks: list[Callable[[GradientSlot], None]] = []
-        self.weight_only = weight_only
+        self.weight_only, self.changed_at = weight_only, 0
 
     def accumulate(self, grad: Array) -> None:
         """Add `grad`, an array that is only read: other gradients may alias it."""
@@ -48,8 +51,7 @@ class GradientSlot:
     def fill_if_missing(self) -> None:
         """Write zeros where no contribution came: a parameter that was not used counts as 0."""
         if self.grad is None and self.get_grad_buffer is not None:
-            self.grad = self.get_grad_buffer()
-            self.grad[...] = 0
+            self.accumulate(0)
 
 
 class Node:
@@ -63,11 +65,13 @@ class Node:
     are wrapped in a Tensor: else all that follows an embedding would count as weights.
     """
 
-    __slots__ = ("function", "ctx", "inputs", "weight_only", "__weakref__")
+    __slots__ = ("function", "ctx", "inputs", "weight_only", "made_at", "__weakref__")
+    changed_at = 0      # a result does not change
 
     def __init__(self, function: Any, ctx: Any, inputs: list["GradTarget | None"],
                  weight_only: bool):
         self.function, self.ctx, self.inputs, self.weight_only = function, ctx, inputs, weight_only
+        self.made_at = next(clock)
 
 
 GradTarget = Node | GradientSlot        # where a gradient goes: on through a node, or into a slot
@@ -90,10 +94,6 @@ class Tensor(TensorInterface):
                 raise needs_floats_error(self.data.dtype)
             self.grad_target = GradientSlot()
 
-    shape = property(lambda self: self.data.shape)
-    ndim = property(lambda self: self.data.ndim)
-    size = property(lambda self: self.data.size)
-    dtype = property(lambda self: self.data.dtype)
     requires_grad = property(lambda self: self.grad_target is not None)
 
     @property

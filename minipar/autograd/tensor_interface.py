@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ class TensorInterface:
     __slots__ = ()
     data: "Array"
     grad_target: Any
+
+    shape, ndim = property(attrgetter("data.shape")), property(attrgetter("data.ndim"))
+    size, dtype = property(attrgetter("data.size")), property(attrgetter("data.dtype"))
 
     def item(self) -> float:
         """The number in a tensor of one element."""

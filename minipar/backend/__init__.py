@@ -18,6 +18,7 @@ from .arrays import (
     check_ids,
     is_gpu,
     is_host,
+    keep_where,
     l2_blocks,
     scatter_add,
     to_device_of,
@@ -26,6 +27,6 @@ from .arrays import (
 
 __all__ = [
     "Array", "add_at", "allocate_zeros", "allocating_with", "asarray_like", "l2_blocks",
-    "check_ids", "is_gpu", "is_host", "observing_allocations", "record_allocation", "scatter_add",
-    "to_device_of", "to_host",
+    "check_ids", "is_gpu", "is_host", "keep_where", "observing_allocations", "record_allocation",
+    "scatter_add", "to_device_of", "to_host",
 ]

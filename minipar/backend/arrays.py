@@ -14,6 +14,7 @@ Array = Any     # np.ndarray, cupy.ndarray or ShapeArray
 # A chain of passes over blocks of 256 KiB stays in the L2 cache (flat from 128 KiB to 1 MiB).
 BLOCK_BYTES = 1 << 18
 
+_INTEGERS = {2: np.dtype("i2"), 4: np.dtype("i4"), 8: np.dtype("i8")}   # by their bytes
 _HOST = (np.ndarray, np.generic, int, float, bool)
 
 
@@ -57,6 +58,17 @@ def l2_blocks(first: Array, *rest: Array) -> Iterator[tuple[Array, ...]]:
     step = max(1, -(-length // num_blocks))
     for i in range(0, length, step):
         yield tuple(a[i:i + step] for a in (first, *rest))
+
+
+def keep_where(mask: Array, x: Array) -> Array:
+    """x (floats) where the boolean `mask` holds, 0 elsewhere, whatever x is there.
+
+    x · mask would be NaN where x is infinite.  So 0 and 1 multiply the bits of x, as an integer,
+    which takes as long; np.where takes up to 15 times as long on a host.
+    """
+    if x.itemsize not in _INTEGERS:
+        return np.where(mask, x, 0)
+    return (x.view(_INTEGERS[x.itemsize]) * mask).view(x.dtype)
 
 
 def scatter_add(rows: Array, ids: Array, shape: tuple[int, ...]) -> Array:

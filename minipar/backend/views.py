@@ -14,8 +14,9 @@ from .arrays import Array, is_gpu
 
 
 class ViewSpec(NamedTuple):
-    """Where a view lies in its base: offset and strides in bytes."""
+    """Where a view lies in its base: offset and strides in bytes.  Its dtype may be another."""
 
+    dtype: np.dtype
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -41,17 +42,17 @@ def view_spec(view: Array, base: Array) -> ViewSpec | None:
     """
     if storage(view) is not storage(base):
         return None
-    return ViewSpec(_address(view) - _address(base), view.shape, view.strides)
+    return ViewSpec(view.dtype, _address(view) - _address(base), view.shape, view.strides)
 
 
 def view_from_spec(base: Array, spec: ViewSpec) -> Array:
     """The view of `base` that `view_spec` described."""
-    offset, shape, strides = spec
-    tail = base.reshape(base.size)[offset // base.itemsize:]
+    dtype, offset, shape, strides = spec
+    tail = base.reshape(base.size)[offset // base.itemsize:].view(dtype)
     if is_gpu(base):
         import cupy
         return cupy.lib.stride_tricks.as_strided(tail, shape, strides)
-    return np.ndarray(shape, base.dtype, tail, strides=strides)     # as_strided hides whose it is
+    return np.ndarray(shape, dtype, tail, strides=strides)     # as_strided hides whose it is
 
 
 def _address(array: Array) -> int:

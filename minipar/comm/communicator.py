@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..backend import Array
+from .errors import no_communicator_error, no_rank_error
 from .instrumentation import Instrumentation
 
 if TYPE_CHECKING:
@@ -90,8 +91,7 @@ class Communicator(Instrumentation):
     def __new__(cls, *args: Any, **options: Any) -> "Communicator":
         """Refuse to make one without a world of ranks."""
         if cls is Communicator:
-            raise TypeError("a Communicator comes from launch(main), Cluster(n).run(main) or "
-                            "Communicator.from_mpi(mpi_comm)")
+            raise no_communicator_error()
         return super().__new__(cls)
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Communicator(Instrumentation):
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
         """Send `array` to `dest` while receiving `out` from `source`: the safe way to exchange.
 
-        Blocks until both are done.
+        Blocks until both are done.  If one half is refused, none is under way.
         """
         receiving = self.irecv(out, source, tag)
         self.isend(array, dest, tag).wait()
@@ -154,8 +154,7 @@ class Communicator(Instrumentation):
     def check_peer(self, peer: int, role: str) -> None:
         """Raise ValueError unless `peer` is a rank of this communicator."""
         if not 0 <= peer < self.size:
-            raise ValueError(f"{role}={peer} is no rank of this communicator: it has "
-                             f"0 … {self.size - 1}")
+            raise no_rank_error(self, peer, role)
 
 
 Choose = Callable[[str, int], str]              # (operation, bytes) -> name of an algorithm

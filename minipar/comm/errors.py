@@ -44,6 +44,17 @@ def unknown_name_error(comm: "Communicator", name: str) -> AttributeError:
                           + (f": write {here}" if here else ""), name=name, obj=comm)
 
 
+def no_communicator_error() -> TypeError:
+    """The error for `Communicator()`."""
+    return TypeError("a Communicator comes from launch(main), Cluster(n).run(main) or "
+                     "Communicator.from_mpi(mpi_comm)")
+
+
+def no_rank_error(comm: "Communicator", peer: int, role: str) -> ValueError:
+    """The error for a `peer` that is no rank; `role` is what it was given as."""
+    return ValueError(f"{role}={peer} is no rank of this communicator: it has 0 … {comm.size - 1}")
+
+
 def check_array(value: Any) -> None:
     """Raise TypeError unless `value` is an array, of any library."""
     kind = type(value).__name__

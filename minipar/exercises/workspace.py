@@ -3,6 +3,7 @@
     .exercises/NAME.reference.py    the original function; while this file exists, NAME is started
                NAME.yours.py        your version at the last `restore`
                NAME.passed.py       your version that passed last, below a digest
+               NAME.hint            the number of the last hint that was shown (`hints`)
                NAME.hidden1.….py    reference and yours of a function that NAME hides
 
 Files are replaced atomically: written beside their place, then moved there.

@@ -24,6 +24,7 @@ from ..backend.shape_array import ShapeArray
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module, Parameter, Slab
+from ..nn.parameter import mark_changed
 from ..parallel.conjugate import gather_from
 from ..random import generator
 from .execution.execute import Executable
@@ -184,6 +185,7 @@ class ShardedFunction:
         parameter = self.parameters[name]
         parameter.data[...] = asarray_like(
             parameter.local_part(values).astype(parameter.dtype), parameter.data)
+        mark_changed([parameter])
 
     def _local(self, name: str) -> Local:
         return self.plan.program.inputs[name]

@@ -90,11 +90,9 @@ class Dropout(Module):
         if step is None or not self.rate:
             return None
         if len(step.samples) != x.shape[0]:
-            raise ValueError(f"training_step() names {len(step.samples)} samples, but the batch "
-                             f"has {x.shape[0]}: give it the samples of this batch")
+            raise samples_error(len(step.samples), x.shape[0])
         if not self.full_name:
-            raise ValueError("a dropout layer draws its masks by its name, and this one has none: "
-                             "call initialize() on the model that it is part of")
+            raise nameless_dropout_error()
         if not (is_host(x) or is_gpu(x)):       # an array without numbers: nothing to draw
             part = [len(range(n)[cut]) for n, cut in zip(shape, cuts)]
             return np.empty((x.shape[0], *part, *shape[len(part):]), bool, like=x)
@@ -106,6 +104,18 @@ class Dropout(Module):
         """x (batch, ...), masked while training."""
         keep = self.mask(x.data, x.shape[1:])
         return x if keep is None else ag.dropout(x, keep, self.rate)
+
+
+def samples_error(named: int, given: int) -> ValueError:
+    """The error for a batch of another number of samples than training_step() names."""
+    return ValueError(f"training_step() names {named} samples, but the batch has {given}: give it "
+                      "the samples of this batch")
+
+
+def nameless_dropout_error() -> ValueError:
+    """The error for a dropout layer before `initialize`."""
+    return ValueError("a dropout layer draws its masks by its name, and this one has none: call "
+                      "initialize() on the model that it is part of")
 
 
 class Activation(Module):

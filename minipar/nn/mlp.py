@@ -21,13 +21,12 @@ class MLP(Sequential):
         if len(sizes) < 2 or any(size < 1 for size in sizes):
             raise ValueError(f"an MLP needs two or more positive sizes, not {list(sizes)}")
         layers: list[Module] = []
-        for i, (in_features, out_features) in enumerate(zip(sizes, sizes[1:])):
+        for i, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:])):
             if i:
                 layers.append(Activation(activation))
                 if dropout:
                     layers.append(Dropout(dropout))
-            layers.append(Linear(in_features, out_features,
-                                 initializer=normal(math.sqrt(2 / in_features))))
+            layers.append(Linear(fan_in, fan_out, initializer=normal(math.sqrt(2 / fan_in))))
         super().__init__(*layers)
         self.sizes = tuple(sizes)
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import generator
-from .module_state import ModuleState, unknown_attribute_error
+from .module_state import ModuleState, dtype_error, nameless_error, unknown_attribute_error
 from .parameter import Parameter
 from .slab import Slab
 
@@ -37,8 +37,7 @@ class Module(ModuleState):
         parts = value if isinstance(value, list | tuple) else ()
         if any(isinstance(part, Module | Parameter) for part in parts):
             if not all(isinstance(part, Module) for part in parts):
-                raise TypeError(f"{name} has a Parameter in a list, where it would have no name: "
-                                "make it an attribute of a Module of its own")
+                raise nameless_error(name)
             value = ModuleList(list(parts))
         stores = {Parameter: self._parameters, Module: self._modules, object: self.__dict__}
         kind = next(kind for kind in stores if isinstance(value, kind))
@@ -86,12 +85,11 @@ class Module(ModuleState):
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Every parameter once, under the first of its full names."""
-        seen = set()
+        names: dict[Parameter, str] = {}
         for prefix, module in self.named_modules():
             for name, parameter in module._parameters.items():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield f"{prefix}.{name}" if prefix else name, parameter
+                names.setdefault(parameter, f"{prefix}.{name}" if prefix else name)
+        yield from ((name, parameter) for parameter, name in names.items())
 
     def parameters(self) -> list[Parameter]:
         """Every parameter once."""
@@ -114,21 +112,18 @@ class Module(ModuleState):
         a CuPy array on its GPU; a shape-only array has no numbers and keeps it so.
         """
         self.to_empty(dtype, array)
-        for name, parameter in self.named_parameters():
-            if is_host(parameter.data) or is_gpu(parameter.data):
-                values = parameter.initializer(generator(seed, name), parameter.global_shape)
-                values = parameter.local_part(values).astype(dtype)
-                parameter.data[...] = asarray_like(values, parameter.data)
+        for name, p in self.named_parameters():
+            if is_host(p.data) or is_gpu(p.data):
+                values = p.initializer(generator(seed, name), p.global_shape)
+                p.data[...] = asarray_like(p.local_part(values).astype(dtype), p.data)
         return self
 
     def to_empty(self, dtype: Any = np.float32, array: Array = None):
         """Give every parameter memory without values, as `load_state_dict` needs; return self."""
         for name, module in self.named_modules():
             module.full_name = name
-        array = np.empty(0) if array is None else array
         if np.dtype(dtype).kind != "f":
-            raise ValueError(f"parameters are floating-point numbers, not {np.dtype(dtype)}: "
-                             "give dtype=np.float32 or np.float64")
+            raise dtype_error(dtype)
         self.make_slabs(np.empty(0, dtype, like=array))
         return self
 

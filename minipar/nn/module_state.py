@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..backend import asarray_like, to_host
+from .parameter import mark_changed
 from .slab import Slab
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class ModuleState:
         for name, parameter in own.items():
             values = parameter.local_part(state[name]).astype(parameter.dtype, copy=False)
             parameter.data[...] = asarray_like(values, parameter.data)
+        mark_changed(own.values())
 
     def num_parameters(self) -> int:
         """The number of trainable numbers."""
@@ -94,6 +96,18 @@ def check_initialized(module: "ModuleState") -> None:
     """Raise ValueError unless all parameters have values."""
     if not all(parameter.initialized for parameter in module.parameters()):
         raise ValueError("the parameters have shapes but no numbers: call initialize() first")
+
+
+def nameless_error(name: str) -> TypeError:
+    """The error for a list `name` that holds a Parameter."""
+    return TypeError(f"{name} has a Parameter in a list, where it would have no name: make it an "
+                     "attribute of a Module of its own")
+
+
+def dtype_error(dtype: Any) -> ValueError:
+    """The error for parameters that are no floats."""
+    return ValueError(f"parameters are floating-point numbers, not {np.dtype(dtype)}: give "
+                      "dtype=np.float32 or np.float64")
 
 
 def unknown_attribute_error(module: "Module", name: str) -> AttributeError:

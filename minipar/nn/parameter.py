@@ -1,11 +1,12 @@
 """Parameters: the leaves that are learned, and their initial values."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from ..autograd import GradientSlot, Tensor
+from ..autograd.tensor import clock
 from ..backend import Array, asarray_like
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
@@ -32,6 +33,15 @@ def slice_box(values: Array, box: tuple[tuple[int, int], ...],
     axis before that."""
     values = values if order is None else np.take(values, asarray_like(order, values), axis=-1)
     return values[tuple(slice(*bounds) for bounds in box)]
+
+
+def mark_changed(parameters: Iterable[Tensor]) -> None:
+    """Note that the values of these leaves have changed in place.
+
+    Backward through a graph that used them before raises RuntimeError.
+    """
+    for parameter in parameters:
+        parameter.grad_target.changed_at = next(clock)      # type: ignore[union-attr]
 
 
 class Unmaterialized:
@@ -71,8 +81,7 @@ class Parameter(Tensor):
 
     def __init__(self, shape: tuple[int, ...], initializer: Initializer):
         super().__init__(Unmaterialized(shape, np.float32))
-        self.grad_target = GradientSlot(weight_only=True)
-        self.initializer = initializer
+        self.grad_target, self.initializer = GradientSlot(weight_only=True), initializer
         self.global_shape, self.box = tuple(shape), tuple((0, n) for n in shape)
         self.order: tuple[int, ...] | None = None
         self.replicated: tuple[str, ...] = ()
@@ -84,13 +93,16 @@ class Parameter(Tensor):
     def shard(self, box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None = None) -> None:
         """Keep only the part `box`.  Raises ValueError if it is a part already."""
         if self.shape != self.global_shape:
-            raise ValueError(f"this is a part {self.box} of a parameter {self.global_shape}, which "
-                             "is cut only once: build a new model")
+            raise cut_again_error(self)
         self.box, self.order = box, order
         self.data = self.local_part(self.data).copy() if self.initialized \
             else Unmaterialized(tuple(stop - start for start, stop in box), self.dtype)
 
-    @property
-    def initialized(self) -> bool:
-        """True if this parameter has numbers, not only a shape."""
-        return not isinstance(self.data, Unmaterialized)
+    # True if this parameter has numbers, not only a shape.
+    initialized = property(lambda self: not isinstance(self.data, Unmaterialized))
+
+
+def cut_again_error(parameter: Parameter) -> ValueError:
+    """The error for a part of a parameter that is to be cut."""
+    return ValueError(f"this is a part {parameter.box} of a parameter {parameter.global_shape}, "
+                      "which is cut only once: build a new model")

@@ -10,12 +10,13 @@ buffer.)  Each segment knows its place in the global parameter, so collectives, 
 and checkpoints read segments and never guess shapes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..autograd import Tensor
 from ..backend import Array, allocate_zeros, to_host
 from .parameter import Parameter, slice_box
 
@@ -43,9 +44,8 @@ class Segment:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the local part: that of the box, or flat if only a range of it is here."""
-        if self.flat_range is not None:
-            return (self.flat_range[1] - self.flat_range[0],)
-        return tuple(stop - start for start, stop in self.box)
+        bounds = self.box if self.flat_range is None else [self.flat_range]
+        return tuple(stop - start for start, stop in bounds)
 
     def local_part(self, values: Array) -> Array:
         """The part of the global parameter `values` that this rank holds, flat."""
@@ -63,6 +63,10 @@ class FlatBuffer(Protocol):
     grad: Array                     # (n,), read through `complete_grad`
     segments: list[Segment]         # of this rank's elements, in order
     comm: Any                       # the Communicator over which parts add up; None for a whole
+
+    @property
+    def parameters(self) -> Sequence[Tensor]:
+        """The leaves of the graph whose values these are."""
 
     @property
     def is_copy(self) -> bool:
@@ -101,8 +105,7 @@ class Slab:
             stop = start + parameter.size
             self.segments.append(Segment(name, start, stop, parameter.box, parameter.global_shape,
                                          parameter.replicated, order=parameter.order))
-            view = self.data[start:stop].reshape(parameter.shape)
-            buffer = self.grad[start:stop].reshape(parameter.shape)
+            view, buffer = (a[start:stop].reshape(parameter.shape) for a in (self.data, self.grad))
             if parameter.initialized:
                 view[...] = parameter.data.astype(view.dtype)
             parameter.data = view

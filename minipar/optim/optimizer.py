@@ -21,9 +21,10 @@ import numpy as np
 from ..autograd.meter import current_meter
 from ..backend import Array, allocate_zeros, l2_blocks, to_device_of
 from ..backend.mapped_file import resident_blocks
+from ..nn.parameter import mark_changed
 from ..nn.slab import FlatBuffer
 from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
-from .state import OptimizerState
+from .state import OptimizerState, no_parameters_error
 
 
 class Optimizer(OptimizerState):
@@ -41,8 +42,7 @@ class Optimizer(OptimizerState):
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float = 0.0,
                  groups: Sequence[ParameterGroup] = ()):
         if not slabs:
-            raise ValueError("no parameters: call model.initialize(seed) before the optimizer, "
-                             "and where a strategy has taken the model give strategy.slabs")
+            raise no_parameters_error()
         if not 0 <= lr < math.inf:
             raise ValueError(f"a learning rate is a number >= 0, not {lr}")
         self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
@@ -78,6 +78,7 @@ class Optimizer(OptimizerState):
             arrays = slab.data, grad, *state.values()
             for block, spans_here in zip(resident_blocks(*arrays), spans):
                 self._update_block(spans_here, *block)
+            mark_changed(slab.parameters)
             if meter:
                 meter.stop(start, type(self).__name__, "optimizer",
                            self.flops_per_parameter * slab.data.size, arrays)

@@ -41,3 +41,9 @@ class OptimizerState:
                     local = segment.local_part(state[key]).astype(values.dtype)
                     values[segment.start:segment.stop] = asarray_like(local, values)
         self.num_steps = num_steps
+
+
+def no_parameters_error() -> ValueError:
+    """The error for an optimizer without slabs."""
+    return ValueError("no parameters: call model.initialize(seed) before the optimizer, and where "
+                      "a strategy has taken the model give strategy.slabs")

@@ -15,8 +15,8 @@ the loss, and every value gets a type for the ranks of one communicator:
     all inputs R            R
     R and V                 V
     I beside an R or a V    refused: each rank uses the I in its own way, so it needs copy_to first
-    P                       only added up, scaled by constants, reshaped: P
-    a layer cut by rows     P, as is an embedding cut by rows
+    P                       only added to a P, times or by a constant, reshaped: P
+    a layer cut by rows     P, as is an embedding cut by rows; it has no bias yet
     the loss                I, or V or P (a share of it); an R would count p times
 
 It costs nothing where it is not called.  The types are those of JAX's shard_map and of DTensor's
@@ -30,7 +30,7 @@ from ..autograd import Tensor
 from ..autograd.graph_traversal import topological_order
 from ..autograd.ops import elementwise as ew
 from ..autograd.ops import movement as mv
-from ..autograd.ops.matmul import Linear
+from ..autograd.ops.matmul import Linear, MatMul
 from ..autograd.ops.reductions import Sum
 from ..autograd.tensor import GradientSlot, GradTarget, Node
 from ..comm import Communicator
@@ -51,8 +51,7 @@ COLLECTIVES = {         # operation: types that it takes, type that it gives
 }
 ADDING = {ew.Add, ew.Subtract, ew.AsType, Sum, mv.Reshape, mv.Transpose, mv.GetItem,
           mv.BroadcastTo, mv.Concatenate}
-SCALING = {ew.Multiply, ew.Divide}      # by a constant
-ROW_CUT_INPUT = {Linear: 1, PartialEmbedding: 0}       # the input that may be cut by rows
+ROW_CUT_INPUT = {Linear: 1, MatMul: 1, PartialEmbedding: 0}     # the input that may be cut by rows
 WIDENING = "IRV"        # of inputs of several types the result has the last of these
 MEANING = {"I": "the same on every rank", "R": "the same but used by each rank in its own way",
            "V": "another on every rank", "P": "a share of a sum over the ranks"}
@@ -117,19 +116,31 @@ def _type_of(node: Node, types: Mapping[GradTarget, str], names: Mapping[GradTar
             raise TypeError(f"{name} takes {' or '.join(takes)}, but {describe(kinds[0])}: "
                             f"{MEND[takes, kinds[0]]}")
         return gives
+    if data == "V" and not node.weight_only and all(target.weight_only for target in inputs):
+        kinds.append(data)                          # the other input is data
     if "P" in kinds:
-        alone = operation in ADDING and set(kinds) == {"P"}
-        if not (alone or operation in SCALING and len(kinds) == 1):
+        if set(kinds) != {"P"} or not _keeps_a_sum(node):
             raise TypeError(f"{name} before the sum: {describe('P')}: reduce_from or "
                             "reduce_scatter it first")
         return "P"
-    if data == "V" and not node.weight_only and all(target.weight_only for target in inputs):
-        kinds.append(data)                          # the other input is data
     if "I" in kinds and set(kinds) != {"I"}:
         other = "V" if "V" in kinds else "R"
         raise TypeError(f"{name}: {describe('I')}, but {describe(other)}: the gradient of the "
                         "first would lack what other ranks contribute: copy_to it before this use")
+    if by_rows and operation is Linear and node.ctx.has_bias:
+        raise TypeError(f"{name}: its weight is cut by rows, so each of the {comm.size} ranks "
+                        "would add the bias: reduce_from the product, and add the bias to the sum")
     return "P" if by_rows else max(kinds, key=WIDENING.index)
+
+
+def _keeps_a_sum(node: Node) -> bool:
+    """True if f(Σ Pᵣ) = Σ f(Pᵣ) for this operation; an input that is None is a constant."""
+    first, *others = node.inputs
+    if node.function is ew.Multiply:
+        return [first, *others].count(None) == 1                # c P or P c
+    if node.function is ew.Divide:
+        return first is not None and others == [None]           # P / c
+    return node.function in ADDING and None not in node.inputs  # not P + c
 
 
 def _row_cut_name(node: Node, names: Mapping[GradTarget, str]) -> str | None:

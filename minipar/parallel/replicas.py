@@ -32,6 +32,14 @@ def ranks_that_differ(comm: Communicator, digest: bytes) -> str:
     return ", ".join(str(r) for r in range(comm.size) if (all_digests[r] != all_digests[0]).any())
 
 
+def different_uses_error(ranks: str) -> RuntimeError:
+    """The error where `ranks` used other weights than rank 0."""
+    return RuntimeError(f"ranks {ranks} used different weights than rank 0 in this step. Sharded "
+                        "weights are gathered by all ranks together, so every rank must use the "
+                        "same ones in the same order. Multiply an unwanted branch by 0, put both "
+                        "branches into one FSDP unit, or shard no parameters.")
+
+
 def check_uses(names: Sequence[str], comm: Communicator) -> None:
     """Raise RuntimeError, on every rank, unless all ranks used these weights in this order.
 
@@ -39,10 +47,7 @@ def check_uses(names: Sequence[str], comm: Communicator) -> None:
     """
     different = ranks_that_differ(comm, hashlib.sha256("\n".join(names).encode()).digest())
     if different:
-        raise RuntimeError(f"ranks {different} used different weights than rank 0 in this step. "
-                           "Sharded weights are gathered by all ranks together, so every rank must "
-                           "use the same ones in the same order. Multiply an unwanted branch by 0, "
-                           "put both branches into one FSDP unit, or shard no parameters.")
+        raise different_uses_error(different)
 
 
 def check_replicas(model: Module, comm: Communicator) -> None:

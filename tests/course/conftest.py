@@ -9,14 +9,15 @@ from minipar.course.checker.service import Limits
 
 @pytest.fixture(scope="module")
 def worker():
-    with Worker(Limits(seconds=1.0)) as started:
+    """Time enough for functions that end, on a busy machine, too."""
+    with Worker(Limits(seconds=30.0)) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def patient_worker():
-    """For right functions on a busy machine."""
-    with Worker(Limits(seconds=20.0)) as started:
+def hasty_worker():
+    """For functions that never end."""
+    with Worker(Limits(seconds=1.0)) as started:
         yield started
 
 
@@ -24,5 +25,5 @@ def pytest_collection_modifyitems(items):
     skip = pytest.mark.skip(reason="the sandbox needs Linux on x86-64 or ARM")
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
-        if names & {"worker", "patient_worker"} and not sandbox.is_supported():
+        if names & {"worker", "hasty_worker"} and not sandbox.is_supported():
             item.add_marker(skip)

@@ -1,5 +1,6 @@
 """Every assignment: its tasks are proven, its texts are complete, its numbers are true."""
 
+import dataclasses
 import math
 import re
 
@@ -9,8 +10,8 @@ from minipar.course.checker.broker import Message
 from minipar.course.checker.measure import Measure
 from minipar.course.checker.service import Run
 from minipar.course.grading.assignment import load_assignment, names_in
-from minipar.course.grading.proof import prove, try_version
-from minipar.course.grading.tasks import ASSIGNMENTS, variants
+from minipar.course.grading.proof import prove, try_nothing, try_version
+from minipar.course.grading.tasks import ASSIGNMENTS, make_case, variants
 from minipar.exercises import entries
 
 NAMES = names_in(ASSIGNMENTS)
@@ -20,21 +21,21 @@ EXERCISES = entries.load(ASSIGNMENTS.parents[2])
 
 
 @pytest.mark.parametrize("name, task_name", TASKS, ids=[task for _, task in TASKS])
-def test_one_draw_is_proven(patient_worker, name, task_name):
+def test_one_draw_is_proven(worker, name, task_name):
     assignment = load_assignment(ASSIGNMENTS, [name], "a key")
     task = next(task for task in assignment.tasks if task.name == task_name)
     versions = {"solution": task.solution, "stub": "raise NotImplementedError",
                 **{mutant: wrong.body for mutant, wrong in task.mutants.items()}}
     for version, body in versions.items():
-        finding = try_version(task, version, body, patient_worker, assignment.supplied)
+        finding = try_version(task, version, body, worker, assignment.supplied)
         assert not finding.surprise, finding
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, task_name", TASKS, ids=[task for _, task in TASKS])
-def test_every_draw_is_proven(patient_worker, name, task_name):
+def test_every_draw_is_proven(worker, name, task_name):
     supplied = load_assignment(ASSIGNMENTS, [name], "a key").supplied
-    for findings in prove(ASSIGNMENTS / name / "tasks.toml", patient_worker, supplied,
+    for findings in prove(ASSIGNMENTS / name / "tasks.toml", worker, supplied,
                           (task_name,)):
         assert not [finding for finding in findings if finding.surprise]
 
@@ -55,6 +56,26 @@ def test_an_assignment_is_whole(name):
     for task in assignment.tasks:
         assert not task.exercise or task.exercise in EXERCISES, task.exercise
         assert 8 <= task.points <= 25 and 60 <= len(task.text.split()) <= 260, task.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_that_does_nothing_earns_nothing(name):
+    for task in variants(ASSIGNMENTS / name / "tasks.toml"):
+        assert not try_nothing(task).surprise, try_nothing(task)
+
+
+@pytest.mark.parametrize("case, result", [
+    ({"ranks": 1, "n": 5, "root": 0}, "None"), ({"ranks": 1, "n": 5, "root": 0}, "array")])
+def test_a_case_that_is_given_away_is_told(case, result):
+    """The chain of one rank has nothing to do; here the result is returned, too."""
+    [task] = [task for task in variants(ASSIGNMENTS / "collectives/tasks.toml")
+              if task.name == "broadcast_chain"][:1]
+    if result == "array":
+        task = dataclasses.replace(task, code={**task.code, "expected": task.code[
+            "expected"].replace('"array":', '"return":')})
+    given = dataclasses.replace(task, cases=(make_case("here", 0, dict(case, points=3)),))
+    assert try_nothing(given).surprise == ("earns 3 points: 1 rank, n 5, root 0: "
+                                           + result), try_nothing(given)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,24 +7,14 @@ import time
 import numpy as np
 import pytest
 
-from minipar.course.checker.compare import judge, totals
+from minipar.course.checker.compare import totals
 from minipar.course.checker.ranks.frames import MAX_TEXT
 from minipar.course.checker.runner import Job, Worker
 from minipar.course.checker.service import Limits
+from tests.course.attempts import RAW, attempt
 
 NO_RIGHT = "it can open no file, make no socket, and start no process"
 SECRET = "the-answer-of-this-run"
-RAW = "import sys\nraw = sys.modules['checker.ranks.worker']\n"      # what writes to the pipe
-
-
-def attempt(worker, body, ranks=2):
-    """Run a body that should return the sum over all ranks; return (run, failure)."""
-    source = "import numpy as np\ndef total(comm, x):\n    " + "\n    ".join(
-        body.strip().split("\n")) + "\n"
-    arguments = [{"x": np.full(4, r + 1.0)} for r in range(ranks)]
-    run = worker.run(Job({"own": source}, "own", "total", arguments))
-    wanted = [{"return": np.full(4, ranks * (ranks + 1) / 2)}] * ranks
-    return run, judge(run, wanted, {"messages": 2 * (ranks - 1)}, 1e-9)[0]
 
 
 def test_an_honest_answer_passes(worker):
@@ -101,8 +91,8 @@ while True:
     ("import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))", "ValueError",
      "not allowed to raise"),
 ])
-def test_an_attempt_fails(worker, body, error, message):
-    _, failure = attempt(worker, body)
+def test_an_attempt_fails(worker, hasty_worker, body, error, message):
+    _, failure = attempt(hasty_worker if "TooSlow" in error else worker, body)
     assert failure is not None, "it passed"
     assert failure.error in error.split(" or ") and message in failure.message, failure
     assert len(failure.message) <= MAX_TEXT + len(NO_RIGHT) + 10
@@ -133,27 +123,15 @@ return x + out""")
     assert failure.error == "Traffic" and totals(run.messages)["rounds"] == 3
 
 
-def test_no_array_comes_before_it_was_waited_for(worker):
+def test_no_array_comes_before_it_was_waited_for(hasty_worker):
     """Without `wait` the checker would not know the round."""
-    _, failure = attempt(worker, """
+    _, failure = attempt(hasty_worker, """
 out = np.zeros(4)
 request = comm.irecv(out, 1 - comm.rank)
 comm.isend(x, 1 - comm.rank)
 comm._wire.take(comm._wire.read())
 return x + out""")
     assert failure.error == "TooSlow"
-
-
-def test_the_shape_of_an_empty_message_tells_nothing(worker):
-    run, failure = attempt(worker, RAW + """
-shapes = []
-def complete(request, frame):
-    request.is_done = True
-    shapes.extend(array.shape for array in frame.arrays.values())
-sys.modules[type(comm).__module__].Request.complete = complete
-comm.sendrecv(np.zeros((0, int(x[0]))), 1 - comm.rank, np.zeros(0), 1 - comm.rank)
-return x + shapes[0][-1]""")
-    assert totals(run.messages)["bytes"] == 0 and failure.error == "WrongValue"
 
 
 def test_a_pipe_sends_no_signals(worker):
@@ -180,12 +158,12 @@ def test_memory_of_the_worker_has_no_answer(worker):
     assert run.failure.error == "NameError"
 
 
-def test_nothing_is_left_behind(worker):
+def test_nothing_is_left_behind(hasty_worker):
     for body in ("while True: pass", "import os; os.fork()",
                  "import os; os.close(3)\nwhile True: pass"):
-        attempt(worker, body)
+        attempt(hasty_worker, body)
     time.sleep(0.1)
-    listed = subprocess.run(["ps", "-o", "pid=,stat=", "--ppid", str(worker.process.pid)],
+    listed = subprocess.run(["ps", "-o", "pid=,stat=", "--ppid", str(hasty_worker.process.pid)],
                             capture_output=True, text=True).stdout if os.path.exists("/bin/ps") \
         else ""
     assert not listed.strip()

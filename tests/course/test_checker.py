@@ -113,8 +113,8 @@ def test_a_rank_that_has_ended_is_named_in_the_deadlock(worker):
     ("import torch", "ModuleNotFoundError", "there is no module torch here"),
     ("for _ in range(17): comm.split(0)", "BadMessage", "more than 16 splits"),
 ])
-def test_what_fails(worker, body, error, message):
-    fails(worker, body, error, message)
+def test_what_fails(worker, hasty_worker, body, error, message):
+    fails(hasty_worker if error == "TooSlow" else worker, body, error, message)
 
 
 def test_a_syntax_error_and_a_missing_function_are_told(worker):
@@ -123,8 +123,27 @@ def test_a_syntax_error_and_a_missing_function_are_told(worker):
     assert failure.message == "own.py has no function f: write it there"
 
 
-def test_the_line_of_an_endless_loop(worker):
-    assert fails(worker, "n = 1\nwhile n: n += 1", "TooSlow").line in ("own.py:4", "own.py:3")
+def test_the_line_of_an_endless_loop(hasty_worker):
+    assert fails(hasty_worker, "n = 1\nwhile n: n += 1", "TooSlow").line in ("own.py:4", "own.py:3")
+
+
+def test_a_time_out_shows_what_was_printed_and_no_stack(hasty_worker):
+    """The stack tells the line; it also has the paths of the machine that grades."""
+    run = call(hasty_worker, "def f(comm):\n    print('begun', flush=True)\n    while True: pass")
+    assert run.failure.error == "TooSlow" and run.failure.line == "own.py:3"
+    assert run.printed[run.failure.rank] == "begun\n"
+
+
+def test_the_line_of_a_message_is_one_of_the_submission(worker):
+    run = call(worker, """
+import functools, heapq, numpy as np
+class Key:
+    def __init__(self, comm): self.comm = comm
+    def __lt__(self, other): self.comm.recv(np.zeros(1), 1 - self.comm.rank)
+def f(comm):
+    heapq.nsmallest(2, [Key(comm), Key(comm)])
+""")
+    assert run.failure.error == "Deadlock" and "/" not in run.failure.message
 
 
 def test_what_is_printed_comes_back(worker):

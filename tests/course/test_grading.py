@@ -43,14 +43,14 @@ def hand_in(folder: Path, text: str) -> Path:
     return folder
 
 
-def points_of(built, place, **settings):
-    found = grade_one(read_course(built), place, Settings(seconds=1.0, **settings))
-    return sum(outcome.points for outcome in found), found
+def points_of(built, place, seconds=20.0, **settings):
+    found = grade_one(read_course(built), place, Settings(seconds, **settings))
+    return sum(one.points for one in found), found
 
 
 def test_the_solution_gets_all_points_and_the_stub_none(built, solution, tmp_path):
     points, found = points_of(built, hand_in(tmp_path / "right", solution))
-    assert points == sum(outcome.most for outcome in found) == ALL
+    assert points == sum(one.most for one in found) == ALL
     points, found = points_of(built, built / "student")
     assert points == 0 and found[0].failure.error == "NotImplementedError"
 
@@ -65,7 +65,7 @@ def test_half_right(built, solution, tmp_path):
 def test_a_hang_costs_its_own_cases_only(built, solution, tmp_path):
     hang = solution.replace("place = STEP", "while p == 3: pass\nplace = STEP").replace(
         "\nplace", "\n    place")
-    points, found = points_of(built, hand_in(tmp_path, hang))
+    points, found = points_of(built, hand_in(tmp_path, hang), seconds=2.0)
     assert points == ALL - 2 and found[1].failure.error == "TooSlow"
 
 
@@ -81,14 +81,14 @@ def test_a_missing_file_is_said(built, tmp_path):
 
 
 def test_time_for_all_cases(built, tmp_path):
-    _, found = points_of(built, hand_in(tmp_path, HANG), budget=1.5)
-    assert [outcome.failure.error for outcome in found] == ["TooSlow"] * 2 + ["NoTimeLeft"] * 4
+    _, found = points_of(built, hand_in(tmp_path, HANG), seconds=1.0, budget=1.5)
+    assert [one.failure.error for one in found] == ["TooSlow"] * 2 + ["NoTimeLeft"] * 4
 
 
 def test_seeds_belong_to_the_submission(built, solution, tmp_path):
     seeds = []
     for name, text in (("a", solution), ("b", solution), ("c", solution + "# mine\n")):
-        seeds.append([outcome.seed for outcome in points_of(built, hand_in(
+        seeds.append([one.seed for one in points_of(built, hand_in(
             tmp_path / name, text))[1]])
     assert seeds[0] == seeds[1] != seeds[2]
     assert seed_of("k", "s", "t", 0) != seed_of("k", "s", "t", 1)

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from minipar.course.grading.assignment import load_assignment, names_in
 from minipar.course.grading.tasks import ASSIGNMENTS
 from minipar.course.packaging.build import build
 from minipar.course.packaging.handout import as_html, handout
+from minipar.course.packaging.selection import TAG, merged_rubric, selected
 from minipar.course.packaging.student import stub, student_files
 
 KEY = "a key"
@@ -80,6 +82,63 @@ def test_the_handout_is_one_page_in_two_forms(name):
     page = as_html(text, assignment.title)
     assert page.count("<h3>") == len(assignment.tasks) and "http://" not in page
     assert "<script" not in page and page.count("<table>") >= 1
+
+
+def text_of(*names):
+    return handout(load_assignment(ASSIGNMENTS, names, KEY), "## Help\n")
+
+
+def test_a_handout_of_some_tasks_is_on_these_alone():
+    text = text_of("broadcast_chain", "matmul_backward", "mean_gradients", "accept_draft")
+    assert "\nAbout 4.5 hours. 61 points" in text, "9 · 30/360 + 6 · 80/200 + 8 · 50/345"
+    heads = [line for line in text.splitlines() if line.startswith("## ")]
+    assert heads == ["## What you will learn", "## Background", "## Tasks", "## Questions",
+                     "## Check and hand in", "## Help"]
+    assert text.count("Write the answers into a text") == 1
+    assert re.findall(r"^(\d+)\. \(", text, re.MULTILINE) == list("12345")
+    for word in ("A chain in segments", "10 rows are dealt", "A small model proposes"):
+        assert word in text
+    for word in ("<!--", "ZeRO-1", "paged cache", "log₂ p rounds are", "In `fewest_bytes`", "Adam",
+                 "smoothed cross-entropy", "Compression and inference:"):
+        assert word not in text, word
+
+
+def test_a_handout_without_questions_promises_none():
+    text = text_of("top_p_sample")
+    assert "About 1 hour. 15 points for the functions below.\n" in text
+    assert "## Questions" not in text and "## Background" not in text
+
+
+@pytest.mark.parametrize("names", [["megatron_forward", "all_reduce"], ["sharding"], NAMES,
+                                   ["gathered_forward"], ["bucketed_all_reduce", "clip_shards"]])
+def test_the_rubric_answers_what_the_handout_asks(names):
+    assignment = load_assignment(ASSIGNMENTS, names, KEY)
+    text, rubric = handout(assignment, ""), merged_rubric(assignment)
+    asked = re.findall(r"^(\d+)\. \((\d+) points\)", text, re.MULTILINE)
+    assert asked == re.findall(r"^## (\d+)\. .+ \((\d+)\)$", rubric, re.MULTILINE) and asked
+    told = re.findall(r"^(\d+) points for the questions", rubric, re.MULTILINE)
+    assert sum(int(points) for _, points in asked) == sum(map(int, told))
+    assert [int(number) for number, _ in asked] == list(range(1, len(asked) + 1))
+    told = set(re.findall(r"^\* `(\w+)`", rubric, re.MULTILINE))
+    assert told == {task.name for task in assignment.tasks}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_are_marked_with_tasks_that_are_there(name):
+    [part] = load_assignment(ASSIGNMENTS, [name], KEY).parts
+    known = {task.name for task in part.tasks} | {"any"}
+    marked = [words.split() for _, words in TAG.findall(part.handout)]
+    assert len(marked) >= 9 and {word for words in marked for word in words} <= known
+    whole = "\n".join(line for line in part.handout.split("\n") if not TAG.fullmatch(line))
+    assert selected(part.handout, known) == re.sub(r"\n{3,}", "\n\n", whole).strip()
+    for task in part.tasks:         # a task that is not in the set is not asked about
+        rest = selected(part.handout, known - {task.name}).partition("## Questions")[2]
+        assert f"`{task.name}`" not in rest, task.name
+
+
+def test_what_a_task_builds_on_is_said_where_it_is_graded():
+    assert "a mistake costs the points of one" in text_of("all_reduce", "megatron_forward")
+    assert "a mistake costs the points of one" not in text_of("megatron_forward")
 
 
 def test_a_student_checks_shows_and_hands_in(tmp_path):

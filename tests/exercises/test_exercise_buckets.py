@@ -156,6 +156,14 @@ def test_gradients_travel_once():
     assert once == thrice > 0, f"{once} bytes for one microbatch, {thrice} for three"
 
 
+def test_the_loss_is_summed_once():
+    def rounds(cuts):
+        cluster = Cluster(2, trace=True)
+        cluster.run(lambda comm: accumulated(comm, DistributedDataParallel, CUTS[cuts]))
+        return cluster.trace.num_sent(label="control")
+    assert rounds("even") == rounds("one") > 0, "one sum for the batch, not for each microbatch"
+
+
 def test_strategies_without_room_reduce_each():
     results, _ = Cluster(2).run(lambda comm: accumulated(comm, ZeRO2, CUTS["uneven"]))
     pieces = [grad for _, (grad,), _ in results]

@@ -47,6 +47,22 @@ def test_from_the_stub_to_the_points(learner):
     assert "row_dot(g, y))" in (learner.tree / ".exercises/softmax_backward.yours.py").read_text()
 
 
+def test_each_hint_is_the_one_after_the_last(learner):
+    hints = EXERCISES["unbroadcast"].hints
+    assert len(hints) == 4
+
+    def numbers(*asked):
+        return [learner("hint", "unbroadcast", *words)[1][:11] for words in asked]
+    assert numbers([], [], [], [], []) == [f"Hint {n} of 4" for n in (1, 2, 3, 4, 4)]
+    assert numbers(["2"], [], ["1"], []) == [f"Hint {n} of 4" for n in (2, 3, 1, 2)]
+    assert "Hint 1 of" in learner("hint", "softmax_backward")[1], "each exercise has its own"
+    learner("start", "unbroadcast")
+    learner("restore", "unbroadcast")
+    assert numbers([]) == ["Hint 1 of 4"], "one begins again"
+    (learner.tree / ".exercises/unbroadcast.hint").write_text("no number")
+    assert numbers([], []) == ["Hint 1 of 4", "Hint 2 of 4"]
+
+
 def test_the_list_by_topic_and_kind(learner):
     status, said = learner("list")
     assert status == 0

@@ -116,7 +116,7 @@ def test_saved_bytes_are_halved_but_for_statistics():
     rows, blocks = ROWS * 16, CONFIG.num_layers
     statistics = 4 * rows * (2 * blocks + 1)
     masks = rows * 16 * (1 + 2 * blocks) + ROWS * blocks * 2 * 16 * 16     # of one byte each
-    ids = 8 * rows * 2                                      # one array with the targets
+    ids = 8 * rows
     dlogits = 4 * rows * 23                                 # the criterion is in float32
     same = statistics + masks + ids + dlogits
     assert narrow - same == (whole - same) / 2

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ...backend import Array, l2_blocks
+from ...backend import Array, keep_where, l2_blocks
 from ..function import Function
 from ..tensor import Tensor
 from .elementwise import as_rows
@@ -13,6 +13,8 @@ from .reductions import row_dot, row_sum
 
 class Relu(Function):
     """y = max(x, 0);  dx = g where x > 0.  Saves y, which the next layer saves too, not x."""
+
+    flops_per_element = 1, 0
 
     @staticmethod
     def forward(ctx, x):
@@ -23,7 +25,7 @@ class Relu(Function):
     @staticmethod
     def backward(ctx, g):
         (y,) = ctx.saved
-        return [lambda: g * (y() > 0)]
+        return [lambda: keep_where(y() > 0, g)]
 
 
 class Tanh(Function):
@@ -137,27 +139,20 @@ class Dropout(Function):
     """y = x keep / (1 - rate) with a mask of booleans;  dx = g keep / (1 - rate)."""
 
     expects = "x and a boolean mask that broadcasts to it"
-    flops_per_element = 2, 2, 0
+    flops_per_element = 1, 1, 0
 
     @staticmethod
     def forward(ctx, x, keep, rate):
-        if np.broadcast_shapes(x.shape, keep.shape) != x.shape:
-            raise ValueError("the mask has more elements than x")
+        if keep.dtype.kind != "b" or np.broadcast_shapes(x.shape, keep.shape) != x.shape:
+            raise ValueError("the mask has other elements than booleans, or more than x")
         ctx.save(keep)
         ctx.scale = 1 / (1 - rate)
-        y = x * keep
-        y *= ctx.scale
-        return y
+        return keep_where(keep, x) * ctx.scale
 
     @staticmethod
     def backward(ctx, g):
         (keep,), scale = ctx.saved, ctx.scale
-
-        def dx():
-            d = g * keep()
-            d *= scale
-            return d
-        return [dx, None]
+        return [lambda: keep_where(keep(), g) * scale, None]
 
 
 class Softmax(Function):

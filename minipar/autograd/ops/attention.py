@@ -19,6 +19,7 @@ import numpy as np
 
 from ...backend import Array, l2_blocks
 from ..function import Function
+from ..saved import unchanging
 from ..tensor import Tensor
 from .reductions import row_dot, row_sum
 
@@ -152,7 +153,7 @@ class Attention(Function):
         ctx.scale = 1 / (1 - rate)
         out = np.empty_like(q)
         q_, k_, v_ = Attention._grouped(q, k, v)
-        keep = None if keep is None else keep.reshape(*q_.shape[:-1], k.shape[2])
+        keep = None if keep is None else unchanging(keep).reshape(*q_.shape[:-1], k.shape[2])
         ctx.causal = causal
         ctx.save(q, k, v, keep,
                  *_attend(q_, k_, v_, out.reshape(q_.shape), keep, causal, ctx.scale))
@@ -202,14 +203,13 @@ class FusedAttention(Function):
     def forward(ctx, qkv, keep, num_heads, num_kv_heads, causal, rate):
         if (qkv.ndim != 3 or num_heads % num_kv_heads
                 or qkv.shape[2] % (num_heads + 2 * num_kv_heads)):
-            raise ValueError(f"a last axis of {qkv.shape[-1]} is not (heads + 2 kv heads) d for "
-                             f"{num_heads} heads and {num_kv_heads} kv heads")
+            raise heads_error(qkv, num_heads, num_kv_heads)
         q, k, v = FusedAttention.split(qkv, num_heads, num_kv_heads)
         batch, time, d = qkv.shape[0], qkv.shape[1], q.shape[-1]
         ctx.num_heads, ctx.num_kv_heads = num_heads, num_kv_heads
         ctx.causal, ctx.scale = causal, 1 / (1 - rate)
         out = np.empty((batch, time, num_heads * d), qkv.dtype, like=qkv)
-        keep = None if keep is None else keep.reshape(*q.shape[:-1], time)
+        keep = None if keep is None else unchanging(keep).reshape(*q.shape[:-1], time)
         ctx.save(qkv, keep, *_attend(q, k, v, FusedAttention.heads(out, num_kv_heads, d), keep,
                                      causal, ctx.scale))
         return out
@@ -223,6 +223,12 @@ class FusedAttention(Function):
         _attend_backward(g, q, k, v, keep, ctx.causal, ctx.scale, probabilities,
                          *FusedAttention.split(dqkv, ctx.num_heads, ctx.num_kv_heads))
         return [dqkv, None]
+
+
+def heads_error(qkv: Array, num_heads: int, num_kv_heads: int) -> ValueError:
+    """The error for a last axis that is not cut into these heads."""
+    return ValueError(f"a last axis of {qkv.shape[-1]} is not (heads + 2 kv heads) d for "
+                      f"{num_heads} heads and {num_kv_heads} kv heads")
 
 
 def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...backend import Array, check_ids, is_host
+from ...backend import Array, check_ids, is_host, keep_where
 from ..function import Function
 from ..tensor import Tensor
 from .elementwise import as_rows
@@ -49,7 +49,15 @@ class CrossEntropy(Function):
     @staticmethod
     def backward(ctx, g):
         (dlogits,) = ctx.saved
-        return [lambda: dlogits() * g, None]
+        return [lambda: scaled(dlogits(), g), None]
+
+
+def scaled(d: Array, g: Array) -> Array:
+    """d g for the gradient g of a loss, a number; where d is 0, as in a row that is ignored, 0.
+
+    d · g alone would be NaN there for an infinite g.
+    """
+    return d * g if is_host(g) and np.isfinite(g) else keep_where(d != 0, d * g)
 
 
 def count_targets(targets: Array, ignore_index: int = IGNORE_INDEX) -> int:

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from ...backend import Array
+from ...backend import Array, keep_where
 from ..function import Function
 from ..tensor import Tensor
 
@@ -119,7 +119,9 @@ class Divide(Broadcast):
 class Power(Function):
     """y = xᵖ for a number p;  dx = g p xᵖ⁻¹."""
 
-    flops_per_element = 1, 3
+    @staticmethod
+    def flops(ctx, out, x):
+        return out.size, [3 * out.size if ctx.p else 0]
 
     @staticmethod
     def forward(ctx, x, p):
@@ -130,8 +132,9 @@ class Power(Function):
     @staticmethod
     def backward(ctx, g):
         (x,), p = ctx.saved, ctx.p
-        exponent = p - 1 if p else 0    # 0 · x⁻¹ would be NaN at 0
-        return [lambda: g * (p * x() ** exponent)]
+        if not p:
+            return [lambda: np.zeros_like(g)]       # 0 · x⁻¹ would be NaN at 0
+        return [lambda: g * (p * x() ** (p - 1))]
 
 
 class Exp(Function):
@@ -183,7 +186,7 @@ class Sqrt(Function):
 class Where(Broadcast):
     """y = a where condition, else b;  da = g where condition, db = g elsewhere."""
 
-    flops_per_element = 0, 0, 1, 1
+    flops_per_element = 0, 0
 
     @staticmethod
     def forward(ctx, condition, a, b):
@@ -196,8 +199,8 @@ class Where(Broadcast):
     @staticmethod
     def backward(ctx, g):
         (condition,), (a_shape, b_shape) = ctx.saved, ctx.shapes
-        return [None, lambda: unbroadcast(g * condition(), a_shape),
-                lambda: unbroadcast(g * ~condition(), b_shape)]
+        return [None, lambda: unbroadcast(keep_where(condition(), g), a_shape),
+                lambda: unbroadcast(keep_where(~condition(), g), b_shape)]
 
 
 class AsType(Function):

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...backend import Array, check_ids, scatter_add
 from ..function import Function
+from ..saved import unchanging
 from ..tensor import Tensor
 from .elementwise import as_rows
 
@@ -62,7 +63,7 @@ class Rotary(Function):
         if x.ndim != 3 or ctx.width > x.shape[-1] or cos.shape[1] != x.shape[1]:
             raise ValueError(f"{num_heads} heads of width {2 * half} at {cos.shape[1]} positions")
         ctx.num_heads = num_heads
-        ctx.save(cos, sin)
+        ctx.save(unchanging(cos), unchanging(sin))
         return turn(x, cos, sin, num_heads)
 
     @staticmethod

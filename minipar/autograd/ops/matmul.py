@@ -51,7 +51,7 @@ class Linear(Function):
 
     @staticmethod
     def forward(ctx, x, w, bias):
-        need_x, need_w, _ = ctx.needs_grad
+        (need_x, need_w, _), ctx.has_bias = ctx.needs_grad, bias is not None
         if w.ndim != 2 or x.shape[-1] != w.shape[0] or bias is not None \
                 and bias.shape != w.shape[1:]:
             raise shape_error(x, w, bias)

@@ -8,6 +8,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from ...backend import add_at, is_host
 from ..function import Function
+from ..saved import unchanging
 from ..tensor import Tensor
 from .elementwise import Broadcast, unbroadcast
 
@@ -91,7 +92,7 @@ class GetItem(_Move):
         if not all(part is None or part is Ellipsis or isinstance(part, int | slice | np.integer)
                    for part in parts):
             ctx.index = None                    # with arrays in it, which only save may keep
-            ctx.save(*[np.asarray(part) if isinstance(part, list) else part for part in parts])
+            ctx.save(*[unchanging(np.asarray(p) if isinstance(p, list) else p) for p in parts])
         return x[index]
 
     @staticmethod

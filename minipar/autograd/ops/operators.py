@@ -19,7 +19,9 @@ def operators(function):
 
 
 Tensor.backward = backward
-Tensor.__add__, Tensor.__radd__ = operators(e.Add)
+Tensor.__add__ = operators(e.Add)[0]
+# 0 + x is x: Python's sum begins with 0
+Tensor.__radd__ = lambda a, b: a if type(b) is int and not b else e.Add.apply(b, a)
 Tensor.__sub__, Tensor.__rsub__ = operators(e.Subtract)
 Tensor.__mul__, Tensor.__rmul__ = operators(e.Multiply)
 Tensor.__truediv__, Tensor.__rtruediv__ = operators(e.Divide)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from ...backend import Array
+from ...backend import Array, keep_where
 from ..function import Function
 from ..tensor import Tensor
 
@@ -49,14 +49,19 @@ class Sum(Function):
 
 
 class Max(Function):
-    """y = max x over some axes;  dx = g at the maximum, shared evenly where several are equal."""
+    """y = max x over some axes;  dx = g at the maximum, shared evenly where several are equal.
 
-    flops_per_element = 1, 2
+    A NaN is the maximum of what it is among.
+    """
+
+    @staticmethod
+    def flops(ctx, out, x):
+        return x.size, [out.size]
 
     @staticmethod
     def forward(ctx, x, axis=None, keepdims=False):
         kept = np.max(x, axis=axis, keepdims=True)
-        ctx.save(x == kept)
+        ctx.save((x == kept) | np.isnan(x))
         ctx.axis, ctx.keepdims = axis, keepdims
         return kept if keepdims else np.squeeze(kept, axis)
 
@@ -66,7 +71,8 @@ class Max(Function):
 
         def dx():
             where = at_max()
-            return where * g / np.sum(where, axis=axis, keepdims=True).astype(g.dtype)
+            count = np.sum(where, axis=axis, keepdims=True)     # float16 ends at 65504
+            return keep_where(where, (g / count).astype(g.dtype))
         return [dx]
 
 

@@ -51,8 +51,7 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     bounds = piece_bounds(total, comm.size, counts)
     start, stop = bounds[comm.rank]
     if piece.shape[0] != stop - start:
-        raise ValueError(f"rank {comm.rank} of {comm.size} has length {piece.shape[0]} along axis "
-                         f"{dim}; its piece of {total} is {stop - start}")
+        raise piece_error(comm, piece.shape[0], dim, total, stop - start)
     check_out(out, array, with_length(array.shape, dim, total))
     there = None if out is None else np.moveaxis(out, dim, 0)
     in_place = there is not None and there.flags.c_contiguous
@@ -130,3 +129,9 @@ def bruck(comm: Communicator, chunks: list[Array]) -> None:
 
 
 ALGORITHMS = {"ring": ring, "recursive_doubling": recursive_doubling, "bruck": bruck}
+
+
+def piece_error(comm: Communicator, came: int, dim: int, total: int, piece: int) -> ValueError:
+    """The error for a piece of length `came`, where one of `piece` was expected."""
+    return ValueError(f"rank {comm.rank} of {comm.size} has length {came} along axis {dim}; its "
+                      f"piece of {total} is {piece}")

@@ -135,15 +135,19 @@ class MPICommunicator(Communicator):
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
         """Exchange: one call of the library, if there is no copy, no trace and no Work."""
         me, size = self.rank_state, self.size
-        # lies_ready of both, written out: two calls would take a tenth of a short message's time
-        if not (type(array) is type(out) is np.ndarray and array.flags.c_contiguous
-                and out.flags.c_contiguous and me.trace is None and me.engine is None
-                and not (array.dtype.hasobject or out.dtype.hasobject)):
-            Communicator.sendrecv(self, array, dest, out, source, tag)
-            return
-        if not (0 <= dest < size and 0 <= source < size and 0 <= tag < NUM_TAGS):
+        are_plain = type(array) is type(out) is np.ndarray
+        # Both at once: a half that is under way when the other is refused would take a message
+        # that is meant for a later call.
+        if not (are_plain and out.flags.writeable
+                and not (array.dtype.hasobject or out.dtype.hasobject)
+                and 0 <= dest < size and 0 <= source < size and 0 <= tag < NUM_TAGS):
             check_message(self, array, dest, "dest", tag)
             check_message(self, out, source, "source", tag)
+        # lies_ready of both, written out: two calls would take a tenth of a short message's time
+        if not (are_plain and array.flags.c_contiguous and out.flags.c_contiguous
+                and me.trace is None and me.engine is None):
+            Communicator.sendrecv(self, array, dest, out, source, tag)
+            return
         # A new tuple, by which the watchdog recognizes this wait.
         num_bytes, members = out.nbytes, self.members
         description = "receive from", source, tag, num_bytes, self.label

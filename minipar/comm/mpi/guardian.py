@@ -8,7 +8,9 @@ small process, in a session of its own that `mpirun` does not end:
     rank 1 ─┼─ guardian         rank has died.  Report it, and its cause; end the ranks that are
     rank 2 ─┘                   still there after 2 s.  When no line is left, end.
 
-Lines are sockets, which the kernel closes for dead processes, in the order in which they die.
+Lines are sockets, which the kernel closes for dead processes, in the order in which they die.  On a
+busy machine `mpirun` may kill another rank before the one that crashed has closed its line: so a
+rank that was killed is not blamed while another is dying of something else.
 
     "left"  This rank has left the program.  Passed on, since a wait for this rank would not end.
     "told"  This rank has reported what is wrong, and ends the run: report no other death.
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 PATIENCE = 2.0      # seconds that mpirun has to end the others
+BY_MPIRUN = {-signal.SIGKILL, -signal.SIGTERM}      # exit codes of ranks that mpirun ends
 MOST_NAMED = 60     # bytes of a folder's name; that of a socket in it may have about 100
 
 
@@ -126,10 +129,11 @@ def guard(listener: socket.socket, size: int) -> None:
                     segments |= shared_memory(ward.pid)
             if not words:
                 lines.unregister(ward.line)
-                cause = None if is_told else death(ward.pid, ward.may_go)
+                others = [key.data for key in lines.get_map().values()]
+                cause = None if is_told else first_cause(ward, others)
                 if cause:
                     with suppress(OSError):         # mpirun has gone, and stderr with it
-                        print(f"minipar: rank {ward.rank} of {size} {cause}", file=sys.stderr)
+                        print(f"minipar: rank {cause[0]} of {size} {cause[1]}", file=sys.stderr)
                     is_told = True
         if not events:                      # mpirun has not ended the others
             for pid in filter(None, [key.data.pid for key in lines.get_map().values()]):
@@ -155,18 +159,36 @@ def tell_all(lines: selectors.BaseSelector, words: str) -> None:
             key.data.line.sendall(words.encode())
 
 
-def death(pid: int, may_go: bool) -> str | None:
+def first_cause(ward: Ward, others: list[Ward]) -> tuple[int, str] | None:
+    """(rank, death) of `ward`, whose line has closed, or of the one for which mpirun killed it."""
+    if exit_code(ward.pid) in BY_MPIRUN:
+        dying = [other for other in others if exit_code(other.pid) not in {None, 0, *BY_MPIRUN}]
+        ward = next(filter(death, dying), ward)
+    cause = death(ward)
+    return (ward.rank, cause) if cause else None
+
+
+def exit_code(pid: int) -> int | None:
+    """That of a process that is ending: -n if signal n killed it; None if mpirun has it already.
+
+    0 before.
+    """
+    with suppress(OSError, ValueError):
+        status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])     # field 52
+        return os.waitstatus_to_exitcode(status)
+    return None
+
+
+def death(ward: Ward) -> str | None:
     """The cause of death of a process that is ending; None if it ends in good order."""
-    try:    # field 52: the exit status, unless mpirun has taken it already
-        status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
-    except (OSError, ValueError):
-        return None if may_go else "died suddenly: killed, or crashed (mpirun may name the signal)"
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return f"was killed by signal {number} ({signal.strsignal(number)})"
-    if may_go:
+    code = exit_code(ward.pid)
+    if code is not None and code < 0:
+        return f"was killed by signal {-code} ({signal.strsignal(-code)})"
+    if ward.may_go:
         return None
-    return f"ended with exit status {os.WEXITSTATUS(status)}, without leaving MPI (os._exit?)"
+    if code is None:
+        return "died suddenly: killed, or crashed (mpirun may name the signal)"
+    return f"ended with exit status {code}, without leaving MPI (os._exit?)"
 
 
 if __name__ == "__main__":

@@ -133,15 +133,15 @@ class SimulatedCommunicator(Communicator):
         """Exchange.  Most messages go this way, so it avoids work: a half that finds its other half
         waiting needs no request."""
         cluster, me = self.cluster, self.rank_state
+        if not (type(array) is type(out) is np.ndarray
+                and 0 <= dest < self.size and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
+            check_message(self, array, dest, "dest", tag)
+            check_message(self, out, source, "source", tag)
         if me.actions is not None or cluster.eager:
             sending, receiving = self.isend(array, dest, tag), self.irecv(out, source, tag)
             receiving.wait()
             sending.wait()
             return
-        if not (type(array) is type(out) is np.ndarray
-                and 0 <= dest < self.size and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
-            check_message(self, array, dest, "dest", tag)
-            check_message(self, out, source, "source", tag)
         posted, send = me.clock, None
         key = self.group, self.rank, dest, tag
         recv = cluster.recvs.pop(key, None)

@@ -5,7 +5,7 @@ import secrets
 import statistics
 from pathlib import Path
 
-from ...course.checker.runner import Worker
+from ...course.checker.runner import Worker, WorkerError
 from ...course.checker.service import Limits
 from ...course.grading import __main__ as grading
 from ...course.grading import report
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="assignments or tasks, separated by spaces or commas (course list)")
     made.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     made.add_argument("--key", metavar="WORD", help="draws the parameters of the tasks, and the "
-                      "values of the cases (default: a random one)")
+                      "values of the public cases (default: a random one)")
     grading.add_arguments(add("grade", "grade a submission, or a folder of them"))
     told = add("report", "show which cases tell who has understood, and common failures")
     told.add_argument("results", type=Path, metavar="RESULTS",
@@ -50,7 +50,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
             return grading.run(options)
         return {"list": _list, "build": _build, "report": _report, "prove": _prove}[
             options.action](options, output)
-    except CourseError as error:
+    except (CourseError, WorkerError) as error:
         raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError.of(error) from None

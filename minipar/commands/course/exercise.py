@@ -12,7 +12,7 @@ from rich.table import Column
 from rich.table import Table as RichTable
 
 from ...environment import minipar_command
-from ...exercises import entries
+from ...exercises import entries, hints
 from ...exercises.check import check, check_all, print_task, say
 from ...exercises.entries import ExerciseError
 from ...exercises.judge import LIMIT
@@ -64,7 +64,7 @@ def _parser() -> _Parser:
             ("list", _list, "show all exercises"),
             ("start", _start, "replace a function with a stub"),
             ("check", _check, "run an exercise's tests on what you wrote"),
-            ("hint", _hint, "show a hint; hint NAME 2 shows a stronger one"),
+            ("hint", _hint, "show the next hint; hint NAME 1 shows the first again"),
             ("restore", _restore, "put the reference back; your version is kept"),
             ("prove", _prove, "show that the tests tell right from wrong")):
         command = commands.add_parser(name, help=text, description=text)
@@ -85,8 +85,9 @@ def _parser() -> _Parser:
         if name in ("list", "check"):
             add_json(command)
         if name == "hint":
-            command.add_argument("number", metavar="N", type=int, nargs="?", default=1,
-                                 help="which hint: 1 is gentle, the last nearly the answer")
+            command.add_argument("number", metavar="N", type=int, nargs="?",
+                                 help="which hint: 1 is gentle, the last nearly the answer "
+                                      "(default: the one after the last that was shown)")
         if name == "prove":
             command.add_argument("names", metavar="NAME", nargs="*",
                                  help="prove these only (default: all exercises)")
@@ -161,16 +162,20 @@ def _check(workspace: Workspace, console: Console, options: argparse.Namespace) 
 
 def _hint(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
     exercise = workspace.find(options.name)
-    number, total = options.number, len(exercise.hints)
+    total = len(exercise.hints)
+    following = min(hints.last_shown(workspace, exercise) + 1, total)
+    number = following if options.number is None else options.number
     if not 1 <= number <= total:
         raise ExerciseError(f"{exercise.name} has hints 1 … {total}, not {number}")
     console.print(f"Hint {number} of {total}: {exercise.hints[number - 1]}")
+    hints.note_shown(workspace, exercise, number)
     return 0
 
 
 def _restore(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
     exercise = workspace.find(options.name)
     yours = workspace.restore(exercise)
+    hints.record(workspace, exercise).unlink(missing_ok=True)
     say(console, f"{exercise.file} has the reference {exercise.function} again; yours is kept in "
                   f"{yours.relative_to(workspace.root)}")
     return 0

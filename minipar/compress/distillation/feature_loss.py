@@ -11,6 +11,7 @@ training.  Romero et al. 2015, FitNets (hints); Jiao et al. 2020, TinyBERT, equa
 import numpy as np
 
 from ...autograd import Function, Tensor
+from ...autograd.ops.cross_entropy import scaled
 from ...autograd.ops.reductions import row_dot
 from ...backend import Array
 
@@ -49,7 +50,7 @@ class SquaredError(Function):
     @staticmethod
     def backward(ctx, g):
         (dx,) = ctx.saved
-        return [lambda: dx() * g, None, None]
+        return [lambda: scaled(dx(), g), None, None]
 
 
 class CosineDistance(Function):
@@ -83,7 +84,7 @@ class CosineDistance(Function):
     @staticmethod
     def backward(ctx, g):
         (dx,) = ctx.saved
-        return [lambda: dx() * g, None, None]
+        return [lambda: scaled(dx(), g), None, None]
 
 
 DISTANCES = {"squared": SquaredError, "cosine": CosineDistance}

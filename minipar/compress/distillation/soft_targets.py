@@ -18,6 +18,7 @@ import math
 import numpy as np
 
 from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets
+from ...autograd.ops.cross_entropy import scaled
 from ...autograd.ops.reductions import row_sum
 from ...backend import Array
 
@@ -58,7 +59,7 @@ class SoftTargets(Function):
     @staticmethod
     def backward(ctx, g):
         (dlogits,) = ctx.saved
-        return [lambda: dlogits() * g, None, None]
+        return [lambda: scaled(dlogits(), g), None, None]
 
 
 def soft_cross_entropy(logits: Tensor, teacher: Array, targets: Array, temperature: float,

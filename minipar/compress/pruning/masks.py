@@ -15,9 +15,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...autograd import Function, Tensor
-from ...backend import Array, asarray_like
+from ...backend import Array, asarray_like, keep_where
 from ...nn import Linear, Module, Parameter
 from ...nn.moe import refuse_experts
+from ...nn.parameter import mark_changed
 
 
 class ApplyMask(Function):
@@ -27,18 +28,18 @@ class ApplyMask(Function):
 
     @staticmethod
     def flops(ctx, out, w, mask):
-        """One product for each element, in both directions."""
-        return out.size, [out.size, 0]
+        """None: elements are only picked."""
+        return 0, [0, 0]
 
     @staticmethod
     def forward(ctx, w, mask):
         ctx.save(mask)
-        return np.multiply(w, mask)
+        return keep_where(mask, w)
 
     @staticmethod
     def backward(ctx, g):
         (mask,) = ctx.saved
-        return [lambda: np.multiply(g, mask()), None]
+        return [lambda: keep_where(mask(), g), None]
 
 
 def prunable_weights(model: Module) -> dict[str, Parameter]:
@@ -108,6 +109,7 @@ class Masks:
         """Set masked entries of the parameters themselves to 0, for code that reads them."""
         for parameter in self.parameters.values():
             parameter.data[...] *= asarray_like(self.local(parameter), parameter.data)
+        mark_changed(self.parameters.values())
 
     def num_kept(self) -> int:
         """The number of kept elements of masked parameters on this rank."""

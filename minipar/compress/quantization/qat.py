@@ -27,7 +27,7 @@ import numpy as np
 
 from ...autograd import Function, Tensor
 from ...autograd.function import is_recording
-from ...backend import Array
+from ...backend import Array, keep_where
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Embedding, Linear, Module
@@ -52,7 +52,7 @@ class FakeQuantize(Function):
 
     @staticmethod
     def flops(ctx, out, x, scale, zero):
-        return 6 * out.size, [out.size, 0, 0]
+        return 6 * out.size, [0, 0, 0]
 
     @staticmethod
     def forward(ctx, x, scale, zero, grid):
@@ -64,7 +64,7 @@ class FakeQuantize(Function):
     def backward(ctx, g):
         # dx = g inside of the grid's range, 0 outside
         (inside,) = ctx.saved
-        return [lambda: g * inside(), None, None]
+        return [lambda: keep_where(inside(), g), None, None]
 
 
 def fake_quantize(x: Tensor, scale: Array, zero: Array, grid: IntGrid) -> Tensor:

@@ -7,6 +7,10 @@
 A send meets its receive by group, source, destination and tag, in the order of posting.  Until they
 have met, neither is done.  When every rank that has not ended waits, none can go on: a deadlock.
 
+A message has the size and the dtype that its receive was posted with, or the run fails: so neither
+tells a rank anything.  Its tag, its order and its existence do, also without a byte of content:
+that is what HEADER stands for.
+
 Rounds: a rank's clock is the number of messages
 that it had to wait for, one after another; a message takes one round from the later of its ends.
 A message stays here until its rank asks for it, by `wait` or `test`: so none arrives uncounted.
@@ -20,6 +24,7 @@ import numpy as np
 
 from .ranks.frames import Frame, clean, pack
 
+HEADER = 16                 # bytes that a message counts where no number of messages is given
 MAX_OPEN = 64 << 20         # bytes of messages under way
 MAX_LINE = 200              # characters of a line's place
 MAX_POSTS = 100_000         # of a run
@@ -29,6 +34,14 @@ Key = tuple[int, int, int, int]         # group, source and destination in the w
 
 class Broken(Exception):
     """A rank broke a rule: the message says which."""
+
+
+class Mismatch(Broken):
+    """A message does not fit the array of `rank` that receives it, by the receive at `line`."""
+
+    def __init__(self, sentence: str, rank: int, line: str):
+        super().__init__(sentence)
+        self.rank, self.line = rank, line
 
 
 class Message(NamedTuple):
@@ -41,12 +54,14 @@ class Message(NamedTuple):
 
 
 class Post(NamedTuple):
-    """A send or a receive that has been posted; `clock` is that of its rank."""
+    """A send or a receive that has been posted, with the form of its array; `clock`: its rank's."""
 
     rank: int
     number: int
     clock: int
     line: str
+    size: int
+    dtype: str
     array: np.ndarray | None = None
 
 
@@ -114,12 +129,15 @@ class Broker:
                 if self.open_bytes > MAX_OPEN:
                     raise Broken(f"messages of more than {MAX_OPEN:,} bytes that no rank waits for")
                 key = int(fields["group"]), rank, peer, tag
-                self.sends[key].append(Post(rank, number, self.clocks[rank], line, array))
+                self.sends[key].append(Post(rank, number, self.clocks[rank], line, array.size,
+                                            array.dtype.name, array))
             elif kind == "recv":
-                self.posted[rank, number] = (f"to receive {int(fields['bytes'])} bytes from rank "
+                size, dtype = int(fields["size"]), np.dtype(str(fields["dtype"]))
+                self.posted[rank, number] = (f"to receive {size * dtype.itemsize} bytes from rank "
                                              f"{peer}")
                 key = int(fields["group"]), peer, rank, tag
-                self.recvs[key].append(Post(rank, number, self.clocks[rank], line))
+                self.recvs[key].append(Post(rank, number, self.clocks[rank], line, size,
+                                            dtype.name))
             else:
                 raise Broken("a frame of an unknown kind")
             return self.match(key)
@@ -127,11 +145,14 @@ class Broker:
             raise Broken(f"a frame that is not of the communicator's ({error!r})") from None
 
     def match(self, key: Key) -> list[tuple[int, bytes]]:
-        """Deliver the message that a post has completed, if it has."""
+        """Deliver the message that a post has completed, if it has.  Raises Mismatch."""
         if not (self.sends[key] and self.recvs[key]):
             return []
         send, recv = self.sends[key].popleft(), self.recvs[key].popleft()
         assert send.array is not None
+        if (send.size, send.dtype) != (recv.size, recv.dtype):
+            raise Mismatch(f"the message has {send.size} × {send.dtype}, but the array to receive "
+                           f"into has {recv.size} × {recv.dtype}", recv.rank, recv.line)
         round = max(send.clock, recv.clock) + 1
         self.messages.append(Message(send.rank, recv.rank, send.array.nbytes, round))
         array = send.array.reshape(-1)          # a shape would tell something, and cost no bytes

@@ -21,7 +21,7 @@ from .broker import Message
 from .cases import PublicCase, read_cases
 from .compare import judge
 from .outcome import Outcome, as_junit, as_text
-from .runner import Job, Worker
+from .runner import Job, Worker, WorkerError
 from .service import Limits, Run
 
 MOST_RANKS_SHOWN = 8
@@ -47,7 +47,7 @@ def main(folder: Path, words: Sequence[str] | None = None) -> int:
         if not options.seconds > 0:
             raise Mistake(f"--seconds takes a positive number, not {options.seconds:g}")
         return write_zip(folder, tasks) if options.zip else run_cases(folder, options, tasks)
-    except (Mistake, OSError) as error:
+    except (Mistake, WorkerError, OSError) as error:
         print(f"check.py: {error}", file=sys.stderr)
         return 2
 

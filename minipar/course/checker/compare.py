@@ -4,11 +4,12 @@ This runs in the checker's process, on values that came over a pipe.  The submis
 it, whatever it does to NumPy in its own.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 
-from .broker import Message
+from .broker import HEADER, Message
 from .measure import Measure
 from .service import Failure, Run
 
@@ -34,6 +35,9 @@ def first_failure(run: Run, expected: list[dict[str, Any]], traffic: dict[str, A
             difference = differ(name_of(name), value, values.get(name), tolerance)
             if difference:
                 return Failure(rank, "WrongValue", difference)
+    if run.num_splits > traffic.get("splits", math.inf):
+        return Failure(None, "Traffic", "split tells about the other ranks without a message: in "
+                       "this task exchange data with messages, which count")
     excess = too_much(run.messages, traffic)
     return Failure(None, "Traffic", excess) if excess else None
 
@@ -106,7 +110,10 @@ def too_much(messages: list[Message], traffic: dict[str, Any]) -> str:
             if (message.source, message.dest) not in allowed:
                 return (f"rank {message.source} sent {message.num_bytes} bytes to rank "
                         f"{message.dest}: in this task it does not talk to that rank")
-    for name, found in totals(messages).items():
+    counted = totals(messages)
+    if "messages" not in traffic:       # else messages without content would tell something for 0
+        counted["bytes"] += HEADER * len(messages)
+    for name, found in counted.items():
         if name in traffic and found > traffic[name]:
             return (f"the values are right, but it took {found:,} {name.replace('_', ' ')}; "
                     f"{traffic[name]:,} are enough")

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,11 @@ from .ranks.values import encode
 from .service import Limits, Rank, Run, Service
 
 FIRST_USER = 61_000         # numbers of users that no account has
+NUMPY = str(Path(np.__file__).parents[1])       # its folder: one of sys.path, or of PYTHONPATH
+
+
+class WorkerError(Exception):
+    """No rank can be started; the message is one line that says why."""
 
 
 class Job(NamedTuple):
@@ -40,7 +46,10 @@ class Job(NamedTuple):
 
 
 class Worker:
-    """A context with a worker process; `is_fenced` tells whether the ranks are in the sandbox."""
+    """A context with a worker process; `is_fenced` tells whether the ranks are in the sandbox.
+
+    All methods raise WorkerError if the process does not start, or has ended.
+    """
 
     def __init__(self, limits: Limits | None = None, fenced: bool = True):
         self.limits = limits or Limits()
@@ -56,16 +65,26 @@ class Worker:
         self.stop()
 
     def start(self) -> None:
-        """Start the worker process, with an environment of its own."""
+        """Start the worker process, with an environment of its own; return when it is ready."""
         self.control, theirs = socket.socketpair()
         package = Path(__file__).parent
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c",
-             f"import sys; sys.path.insert(0, {str(package.parent)!r}); "
-             f"from {package.name}.ranks.worker import main; main()"], stdin=theirs,
-            env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PATH": os.defpath,
-                 "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"})
-        theirs.close()
+        with TemporaryFile() as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c",
+                 f"import sys; sys.path[:] = [{str(package.parent)!r}, *sys.path, {NUMPY!r}]; "
+                 f"from {package.name}.ranks.worker import main; main()"],
+                stdin=theirs, stderr=said,
+                env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PATH": os.defpath,
+                     "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"})
+            theirs.close()
+            try:
+                self.answer()
+            except WorkerError:
+                self.stop()
+                said.seek(0)
+                words = said.read().decode(errors="replace").strip().split("\n")[-1]
+                raise WorkerError(f"{sys.executable} cannot start ranks: {words or 'it ended'}"
+                                  ) from None
 
     def stop(self) -> None:
         """End the worker process."""
@@ -74,6 +93,21 @@ class Worker:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def answer(self) -> Any:
+        """What the worker process says next."""
+        with suppress(ConnectionError):
+            text = self.control.recv(64)
+            if text:
+                return json.loads(text)
+        raise WorkerError("the process that starts ranks has ended: killed by the system, for its "
+                          "memory?")
+
+    def ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> Any:
+        """The answer of the worker process to a request."""
+        with suppress(ConnectionError):
+            socket.send_fds(self.control, [json.dumps(request).encode()], fds)
+        return self.answer()
 
     def run(self, job: Job) -> Run:
         """Run a job to its end, or to its failure."""
@@ -102,20 +136,20 @@ class Worker:
         request = {"user": FIRST_USER + number if self.as_root else None,
                    "memory": self.limits.memory, "seconds": int(self.limits.seconds) + 1,
                    "filter": self.is_fenced}
-        socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno(), written])
-        theirs.close()
-        os.close(written)
+        try:
+            pid = self.ask(request, [theirs.fileno(), written])
+        finally:
+            theirs.close()
+            os.close(written)
         ours.setblocking(False)
         os.set_blocking(output, False)
-        return Rank(json.loads(self.control.recv(64)), ours, output)
+        return Rank(pid, ours, output)
 
     def end(self, rank: Rank) -> int:
         """End a rank with all that it started; return its exit status."""
         for kill in (os.killpg, os.kill):
             with suppress(ProcessLookupError, PermissionError):
                 kill(rank.pid, signal.SIGKILL)
-        self.control.send(json.dumps({"reap": rank.pid}).encode())
-        status = json.loads(self.control.recv(64))
         rank.pipe.close()
         os.close(rank.output)
-        return status
+        return self.ask({"reap": rank.pid})

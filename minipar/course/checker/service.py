@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .broker import MAX_OPEN, Broken, Broker, Message
+from .broker import MAX_OPEN, Broken, Broker, Message, Mismatch
 from .ranks.frames import Assembler, BadFrame, Frame, clean
 from .ranks.values import decode
 
@@ -50,6 +50,7 @@ class Run:
     messages: list[Message] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
     failure: Failure | None = None
+    num_splits: int = 0                 # calls of all ranks together
 
 
 class Rank:
@@ -105,6 +106,7 @@ class Service:
                         selector.unregister(rank.pipe)
                     else:
                         selector.modify(rank.pipe, READ | WRITE * bool(rank.outgoing), number)
+        self.run.num_splits = sum(self.broker.all_splits)
         left = self.broker.left_over()
         return Failure(None, "LostMessage", left) if left else None
 
@@ -151,6 +153,8 @@ class Service:
                     self.ranks[dest].outgoing += answer
                 if len(rank.outgoing) > MAX_OPEN:
                     raise Broken("it waits for messages, and does not read them")
+        except Mismatch as error:
+            return Failure(error.rank, "ValueError", clean(error), error.line)
         except (BadFrame, Broken, ValueError) as error:
             return Failure(number, "BadMessage", clean(error))
         return None
@@ -161,12 +165,15 @@ class Service:
                 if not rank.has_ended and n not in self.broker.waiting]
         first = busy[0] if busy else 0
         rank = self.ranks[first]
+        rank.read_output()
+        printed = bytes(rank.printed)
         rank.printed.clear()
         with suppress(ProcessLookupError, PermissionError):
             os.kill(rank.pid, signal.SIGUSR1)               # faulthandler prints the stack
         time.sleep(0.05)
         rank.read_output()
         own = re.search(r'File "([^/<"]+)", line (\d+)', rank.printed.decode(errors="replace"))
+        rank.printed[:] = printed       # without the stack, which has paths of this machine
         return Failure(first, "TooSlow", f"no end after {self.limits.seconds:g} s: is there a loop "
                        "whose condition stays true?", f"{own[1]}:{own[2]}" if own else "")
 

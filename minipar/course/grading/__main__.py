@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from ..checker.outcome import as_text, printable, total
+from ..checker.runner import WorkerError
 from .program import FORMATS, Row, Settings, grade_each, grade_one, read_course
 from .results import autolab
 from .tasks import CourseError
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Grade as the options say; print the results.  Raises CourseError."""
+    """Grade as the options say; print the results.  Raises CourseError, WorkerError."""
     for name in ("seconds", "budget"):
         if not getattr(options, name) > 0:
             raise CourseError(f"--{name} takes a positive number, not {getattr(options, name):g}")
@@ -66,7 +67,7 @@ def main() -> int:
     add_arguments(parser)
     try:
         return run(parser.parse_args())
-    except CourseError as error:
+    except (CourseError, WorkerError) as error:
         print(f"course: {error}", file=sys.stderr)
         return 2
 

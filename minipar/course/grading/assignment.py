@@ -2,14 +2,15 @@
 
     assignments/collectives/    assignment.toml     number, title, summary, hours, previous
                                 tasks.toml          the graded tasks (`tasks.py`)
-                                handout.md          for students: aims, background, questions
+                                handout.md          for students: aims, background, questions;
+                                                    packaging/selection.py tells how to mark them
                                 rubric.md           for instructors: answers, and samples by grade
 
 `previous` names the assignments whose solutions students get as modules, under the tasks' names.
 """
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +20,15 @@ META = {"number": int, "title": str, "summary": str, "hours": int | float, "prev
 
 
 class Part(NamedTuple):
-    """The tasks and texts that an assignment takes from one folder."""
+    """The tasks and texts that an assignment takes from one folder.
+
+    `share` is what these tasks are of all in the folder, in minutes.
+    """
 
     name: str
     meta: dict[str, Any]
     tasks: tuple[Task, ...]
+    share: float
     handout: str
     rubric: str
 
@@ -38,6 +43,15 @@ class Assignment(NamedTuple):
     def tasks(self) -> tuple[Task, ...]:
         """All tasks."""
         return tuple(task for part in self.parts for task in part.tasks)
+
+    def solutions_below(self, task: Task) -> dict[str, str]:
+        """The solutions of those tasks that this one builds on, as modules by name.
+
+        They would be supplied, were they not in the same assignment.
+        """
+        previous = next(part.meta["previous"] for part in self.parts if task in part.tasks)
+        return {below.name: below.module(below.solution) for part in self.parts
+                if part.name in previous for below in part.tasks}
 
     @property
     def points(self) -> int:
@@ -72,7 +86,8 @@ def load_assignment(folder: Path, wanted: Sequence[str], key: str) -> Assignment
         chosen = tuple(task for task in tasks.values() if name in wanted or task.name in wanted)
         rest = [word for word in rest if word != name and word not in tasks]
         if chosen:
-            parts.append(Part(name, read_meta(folder / name), chosen,
+            share = minutes(chosen) / minutes(tasks.values())
+            parts.append(Part(name, read_meta(folder / name), chosen, share,
                               *((folder / name / file).read_text(encoding="utf-8")
                                 for file in ("handout.md", "rubric.md"))))
     if rest or not parts:
@@ -85,6 +100,11 @@ def load_assignment(folder: Path, wanted: Sequence[str], key: str) -> Assignment
                 for task in load(folder / name / "tasks.toml", key).values()
                 if task.name not in own}
     return Assignment(tuple(parts), supplied)
+
+
+def minutes(tasks: Iterable[Task]) -> int:
+    """The minutes that tasks take."""
+    return sum(task.minutes for task in tasks)
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

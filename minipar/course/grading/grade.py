@@ -4,17 +4,23 @@
     task, case, seed ─▶ arguments ─▶ Worker.run ─▶ results, messages
                      └▶ expected, traffic ───────▶ judge ─▶ points
 
-The seed of a case comes from the course's key and the digest of the submission: answers cannot be
-prepared, and the same submission is always graded alike.
+The seed of a case comes from the course's secret and the digest of the submission: answers cannot
+be prepared, and the same submission is always graded alike.  No student gets anything that was
+derived from the secret, so a key that can be guessed tells nothing about these values.
+
+A case counts if it passes with the student's own modules, or with the solutions of those tasks that
+this one builds on: one wrong function costs its own points.  What is printed and told comes from
+the first run alone, or it could hold these solutions.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ..checker.compare import judge
 from ..checker.outcome import Outcome
 from ..checker.runner import Job, Worker
 from ..checker.service import Failure
+from .assignment import Assignment
 from .submission import Submission
 from .tasks import Case, CourseError, Task, seed_of
 
@@ -33,17 +39,17 @@ def check_sandbox(worker: Worker, allow_none: bool) -> None:
                           "machine, or in a container that allows seccomp")
 
 
-def grade(submission: Submission, tasks: Sequence[Task], key: str, worker: Worker,
-          supplied: dict[str, str], deadline: float = float("inf")) -> Iterator[Outcome]:
+def grade(submission: Submission, assignment: Assignment, secret: str, worker: Worker,
+          deadline: float = float("inf")) -> Iterator[Outcome]:
     """Grade the tasks' cases one by one.
 
-    `supplied` are files that come with the assignment, by module name; a submission cannot replace
-    them.  Cases that would start after `deadline` (of time.monotonic) earn nothing.
+    A submission cannot replace the files that are supplied with the assignment.  Cases that would
+    start after `deadline` (of time.monotonic) earn nothing.
     """
-    files = {**submission.files, **supplied}
-    for task in tasks:
+    files = {**submission.files, **assignment.supplied}
+    for task in assignment.tasks:
         for case in task.cases:
-            seed = seed_of(key, submission.digest, task.name, case.number)
+            seed = seed_of(secret, submission.digest, task.name, case.number)
             if task.name not in submission.files:
                 yield outcome(task, case, seed, Failure(None, "Missing", f"there is no {task.name}"
                                                         ".py in the submission"))
@@ -51,7 +57,18 @@ def grade(submission: Submission, tasks: Sequence[Task], key: str, worker: Worke
                 yield outcome(task, case, seed, Failure(None, "NoTimeLeft", "the time for the "
                               "whole submission was over before this case"))
             else:
-                yield run_case(task, case, seed, files, worker)
+                yield first_or_second(task, case, seed, files, assignment.solutions_below(task),
+                                      worker)
+
+
+def first_or_second(task: Task, case: Case, seed: int, files: dict[str, str],
+                    solutions: dict[str, str], worker: Worker) -> Outcome:
+    """The outcome of a case with the student's own modules; if it fails, with `solutions`."""
+    first = run_case(task, case, seed, files, worker)
+    if first.failure is None or not solutions:
+        return first
+    second = run_case(task, case, seed, {**files, **solutions}, worker)
+    return first if second.failure else second._replace(printed="")
 
 
 def run_case(task: Task, case: Case, seed: int, files: dict[str, str], worker: Worker) -> Outcome:

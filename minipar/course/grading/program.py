@@ -39,9 +39,9 @@ FORMATS: dict[str, Callable[[Sequence[Outcome], Submission], str]] = {
 
 
 class Course(NamedTuple):
-    """A course that was built: its key, and its assignment."""
+    """A course that was built: the secret that draws the values of its cases; its assignment."""
 
-    key: str
+    secret: str
     assignment: Assignment
 
 
@@ -68,11 +68,11 @@ def read_course(folder: Path) -> Course:
         if (place / COURSE).is_file():
             try:
                 saved = json.loads((place / COURSE).read_text(encoding="utf-8"))
-                key, tasks = str(saved["key"]), list(saved["tasks"])
+                key, secret, tasks = str(saved["key"]), str(saved["secret"]), list(saved["tasks"])
             except (ValueError, KeyError, TypeError):
                 raise CourseError(f"{place / COURSE} is not what `course build` wrote: build "
                                   "again, with the same --key") from None
-            return Course(key, load_assignment(place / "assignments", tasks, key))
+            return Course(secret, load_assignment(place / "assignments", tasks, key))
     raise CourseError(f"there is no {COURSE} in {folder}, nor in its folder instructor: give the "
                       "folder that `course build --out` has written")
 
@@ -102,8 +102,7 @@ def run(course: Course, submission: Submission, settings: Settings, worker: Work
     """Grade with a worker that is ready."""
     found: list[Outcome] = []
     last, deadline = 0.0, time.monotonic() + settings.budget
-    for result in grade(submission, course.assignment.tasks, course.key, worker,
-                        course.assignment.supplied, deadline):
+    for result in grade(submission, course.assignment, course.secret, worker, deadline):
         found.append(result)
         if out is not None and time.monotonic() - last > 5:
             last = time.monotonic()

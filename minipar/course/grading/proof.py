@@ -1,15 +1,22 @@
 """Prove an assignment: each solution earns all points, each stub and each wrong body loses some.
 
-For every combination of a task's parameters, since any may be drawn.
+And a function that does nothing earns none: it returns an argument, a part of one, or zeros.  All
+this for every combination of a task's parameters, since any may be drawn.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from ..checker.compare import judge
 from ..checker.runner import Worker
+from ..checker.service import Run
 from .grade import run_case
 from .tasks import Task, seed_of, variants
+
+NOTHING = "a function that does nothing"
 
 
 class Finding(NamedTuple):
@@ -25,6 +32,8 @@ class Finding(NamedTuple):
         """A contradiction to what is to be proven, in a sentence; "" if all is well."""
         if self.version == "solution":
             return f"does not pass: {self.failure}" if self.points < self.task.points else ""
+        if self.version == NOTHING:
+            return f"earns {self.points} points: {self.failure}" if self.points else ""
         return "earns all points" if self.points == self.task.points else ""
 
 
@@ -36,8 +45,8 @@ def prove(file: Path, worker: Worker, supplied: dict[str, str],
             continue
         versions = {"solution": task.solution, "stub": "raise NotImplementedError",
                     **{name: wrong.body for name, wrong in task.mutants.items()}}
-        yield [try_version(task, version, body, worker, supplied)
-               for version, body in versions.items()]
+        yield [*(try_version(task, version, body, worker, supplied)
+                 for version, body in versions.items()), try_nothing(task)]
 
 
 def try_version(task: Task, version: str, body: str, worker: Worker,
@@ -53,3 +62,41 @@ def try_version(task: Task, version: str, body: str, worker: Worker,
             first = first or f"{case}: {outcome.failure.error}: {outcome.failure.message}"
             break
     return Finding(task, version, points, first)
+
+
+def try_nothing(task: Task) -> Finding:
+    """What the cases give away; its `failure` names one of them, and the result that passes."""
+    points, where = 0, ""
+    for case in task.cases:
+        inputs = task.arguments(case, seed_of("proof", NOTHING, task.name, case.number))
+        expected, measure = task.expected(inputs, case), task.measure(case)
+        ranks = [without_work(arguments) for arguments in inputs]
+        for name in ranks[0]:
+            run = Run([{"return": results.get(name), "arguments": arguments}
+                       for results, arguments in zip(ranks, inputs)])
+            if judge(run, expected, {}, task.tolerance, measure)[0] is None:
+                points += case.points
+                where = where or f"{case}: {name}"
+                break
+    return Finding(task, NOTHING, points, where)
+
+
+def without_work(arguments: dict[str, Any]) -> dict[str, Any]:
+    """By name, what a function can return that does nothing with its arguments."""
+    found: dict[str, Any] = {"None": None, "[]": [], "0": 0, "0.0": 0.0, "True": True,
+                             "False": False, **arguments, "all arguments": [*arguments.values()]}
+    names = list(arguments)
+    for name, following in zip(names, names[1:]):
+        found[f"{name}, {following}"] = arguments[name], arguments[following]
+    for name, value in arguments.items():
+        if isinstance(value, np.ndarray):
+            found |= {f"{name}, {what}, of {dtype}": fill(value, dtype=dtype)
+                      for what, fill in (("zeros", np.zeros_like), ("ones", np.ones_like))
+                      for dtype in ("float", "int", "bool")}
+            found[f"{name}, flat"] = value.ravel()
+        if isinstance(value, list | tuple) and len(value):
+            found[f"{name}[0]"] = value[0]
+            if all(isinstance(part, np.ndarray) for part in value):
+                found[f"{name}, in a row"] = np.concatenate([np.ravel(part) for part in value])
+                found[f"{name}, zeros"] = [np.zeros_like(part) for part in value]
+    return found

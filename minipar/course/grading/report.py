@@ -62,13 +62,14 @@ def items(results: Sequence[dict[str, Any]]) -> list[Item]:
     """The cases, in the order of the assignment."""
     tests = results[0]["tests"]
     scores = np.array([[test["score"] for test in one["tests"]] for one in results], float)
+    passed = np.array([[test["status"] == "passed" for test in one["tests"]] for one in results])
     found = []
     for column, test in enumerate(tests):
-        own, rest = scores[:, column], scores.sum(1) - scores[:, column]
+        own, rest = passed[:, column], scores.sum(1) - scores[:, column]
         varies = own.std() > 0 and rest.std() > 0
         found.append(Item(test["extra_data"]["task"], test["extra_data"]["case"],
                           test["extra_data"]["hidden"], test["max_score"],
-                          float((own == test["max_score"]).mean()),
+                          float(own.mean()),
                           float(np.corrcoef(own, rest)[0, 1]) if varies else float("nan")))
     return found
 

@@ -15,13 +15,15 @@ the KEY of a course chooses one value for each parameter.  An entry:
                                         results, a dict with "return", or the names of arguments
                                         that the function changes
     traffic                             optional body of traffic(inputs, p, **case): at most these
-                                        "messages", "bytes", "rounds", "bytes_of_a_rank"; "pairs":
-                                        the (source, dest) that may talk
+                                        "messages", "bytes", "rounds", "bytes_of_a_rank", "splits";
+                                        "pairs": the (source, dest) that may talk.  Without
+                                        "messages", each of them counts HEADER bytes more
     measure                             optional body of measure(results, messages, p, **case): what
                                         a leaderboard ranks by, a dict of numbers; it raises
                                         ValueError for a result that breaks a rule
     tolerance                           relative; 1e-9 if missing; 0 means equal
-    cases                               tables with ranks, points, hidden, and what inputs takes
+    cases                               tables with ranks, points, hidden, and what inputs takes;
+                                        no points where the result is an argument, or zeros
     solution                            body of the function; or a whole module, with helpers
     mutants.NAME                        `why` it is wrong, and a wrong `body`; or `replace`: pairs
                                         of words of the solution, and what stands there instead
@@ -239,7 +241,7 @@ def combinations(parameters: dict[str, list]) -> list[dict[str, Any]]:
             itertools.product(*(parameters[name] for name in names))]
 
 
-def seed_of(key: str, submission: str, task: str, case: int) -> int:
+def seed_of(secret: str, submission: str, task: str, case: int) -> int:
     """The seed of a case for one submission: no student knows it, an instructor can repeat it."""
-    digest = hashlib.sha256(f"{key}/{submission}/{task}/{case}".encode()).digest()
+    digest = hashlib.sha256(f"{secret}/{submission}/{task}/{case}".encode()).digest()
     return int.from_bytes(digest[:6])

@@ -2,12 +2,13 @@
 
     DIR/README.md               what is what, and which commands to run
     DIR/student/                the package, and a template repository; DIR/student.zip
-    DIR/instructor/             private: the key, tasks with solutions, rubric
+    DIR/instructor/             private: key and secret, tasks with solutions, rubric
                     gradescope.zip, autolab/autograde.tar, autolab/autograde-Makefile
 """
 
 import io
 import json
+import secrets
 import shutil
 import tarfile
 import tempfile
@@ -19,11 +20,12 @@ from pathlib import Path
 from ..grading.assignment import Assignment, load_assignment
 from ..grading.program import COURSE
 from ..grading.tasks import ASSIGNMENTS, CourseError
+from .selection import merged_rubric
 from .student import student_files
 
 COURSE_PACKAGE = Path(__file__).parents[1]
 FILES = files(__package__) / "files"
-TIME = (2026, 1, 1, 0, 0, 0)            # of files in archives: the same build gives the same bytes
+TIME = (2026, 1, 1, 0, 0, 0)            # of files in archives: a key gives students the same bytes
 EXECUTABLE = ("setup.sh", "run_autograder")
 Files = Iterable[tuple[str, bytes]]
 
@@ -60,9 +62,14 @@ def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS) ->
 
 
 def private_files(assignment: Assignment, key: str, folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The files that grading reads: the key, the tasks' names, the assignments' own files."""
+    """The files that grading reads: the tasks' names, the assignments' own files, and a secret.
+
+    It draws the values of the cases that are graded.  A key can be guessed, from words and from
+    what students see of its draws; the secret cannot, and is another one in each build.
+    """
     names = [task.name for task in assignment.tasks]
-    yield COURSE, (json.dumps({"key": key, "tasks": names}, indent=1) + "\n").encode()
+    course = {"key": key, "secret": secrets.token_hex(), "tasks": names}
+    yield COURSE, (json.dumps(course, indent=1) + "\n").encode()
     wanted = dict.fromkeys(name for part in assignment.parts
                            for name in (part.name, *part.meta["previous"]))
     for name in wanted:
@@ -83,7 +90,7 @@ def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:
     """For the instructor: solutions with the course's parameters, and the rubric."""
     for task in assignment.tasks:
         yield f"solutions/{task.name}.py", task.module(task.solution).encode()
-    yield "rubric.md", "\n\n".join(part.rubric.strip() for part in assignment.parts).encode()
+    yield "rubric.md", merged_rubric(assignment).encode()
 
 
 def readme(assignment: Assignment, key: str, out: Path) -> str:

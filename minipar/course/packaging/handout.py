@@ -4,8 +4,9 @@ import html
 
 from markdown_it import MarkdownIt
 
-from ..grading.assignment import Assignment, Part
+from ..grading.assignment import Assignment
 from ..grading.tasks import Task
+from .selection import merged
 
 CHECK = """## Check and hand in
 
@@ -46,15 +47,17 @@ a{color:#8ab4f8}}"""
 
 
 def handout(assignment: Assignment, policy: str) -> str:
-    """The handout in Markdown."""
-    tasks = assignment.tasks
-    hours = sum(part.meta["hours"] for part in assignment.parts)
+    """The handout in Markdown: what concerns the tasks of the assignment, and no others."""
+    tasks, texts = assignment.tasks, merged(assignment)
+    hours = max(0.5, round(2 * sum(part.share * part.meta["hours"]
+                                   for part in assignment.parts)) / 2)
     rows = [f"| `{task.name}` | {task.title} | {task.points} | {task.minutes} |" for task in tasks]
     longest = max((task.name for task in tasks), key=len)
     parts = [f"# {assignment.title}",
-             " ".join(part.meta["summary"] for part in assignment.parts),
-             f"About {hours:g} hours. {assignment.points} points for the functions below; the "
-             "questions have their own.",
+             *filter(None, [" ".join(part.meta["summary"] for part in assignment.parts
+                                     if part.share == 1)]),
+             f"About {hours:g} hour{'s' * (hours != 1)}. {assignment.points} points for the "
+             "functions below" + "; the questions have their own" * ("Questions" in texts) + ".",
              "\n".join(["| file | task | points | minutes |", "| --- | --- | ---: | ---: |",
                         *rows])]
     if assignment.supplied:
@@ -62,16 +65,16 @@ def handout(assignment: Assignment, policy: str) -> str:
         parts.append("Solutions of earlier tasks come with this one, in `supplied/`; import them "
                      f"by name, as in `from {first} import {first}`: " +
                      ", ".join(f"`{name}`" for name in assignment.supplied) + ".")
-    parts += [section for part in assignment.parts for section in sections(part)]
+    if any(map(assignment.solutions_below, tasks)):
+        parts.append("A task that builds on another one of these is graded with your function; if "
+                     "a case fails, also with the solution. So a mistake costs the points of one "
+                     "task.")
+    questions = texts.pop("Questions", "")
+    parts += [f"## {head}\n\n{text}" for head, text in texts.items()]
+    parts += ["## Tasks", *map(task_text, tasks)]
+    parts += [f"## Questions\n\n{questions}"] if questions else []
     check = CHECK.format(task=longest, pad=" " * max(1, 16 - len(longest)))
     return "\n\n".join([*parts, check.strip(), policy.strip()]) + "\n"
-
-
-def sections(part: Part) -> list[str]:
-    """The sections of a part: aims and background, the tasks, the questions."""
-    before, _, questions = part.handout.partition("## Questions")
-    return [before.strip(), "## Tasks", *map(task_text, part.tasks),
-            *(["## Questions\n\n" + questions.strip()] if questions else [])]
 
 
 def task_text(task: Task) -> str:

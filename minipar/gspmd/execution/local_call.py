@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd import Function
-from ...backend import Array
+from ...backend import Array, keep_where
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
 from ...parallel.tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy
@@ -38,7 +38,7 @@ class MaxOverRanks(Function):
     @staticmethod
     def forward(ctx, x, comm, axis, keepdims):
         kept = all_reduce(comm, local_max(x, axis), "max", "ring")
-        ctx.save(x == kept)
+        ctx.save((x == kept) | np.isnan(x))
         ctx.comm, ctx.axis, ctx.keepdims = comm, axis, keepdims
         return kept if keepdims else np.squeeze(kept, axis)
 
@@ -50,7 +50,7 @@ class MaxOverRanks(Function):
             where = at_max()
             count = np.sum(where, axis=axis, keepdims=True).astype(g.dtype)
             spread = g if axis is None or keepdims else np.expand_dims(g, axis)
-            return where * spread / all_reduce(comm, count, "sum", "ring")
+            return keep_where(where, spread / all_reduce(comm, count, "sum", "ring"))
         return [dx]
 
 

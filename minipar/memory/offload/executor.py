@@ -20,7 +20,7 @@ import numpy as np
 
 from ...autograd import Tensor, saved_tensors_hooks
 from ...autograd.function import Function, is_recording
-from ...autograd.saved import SavedArray, current_saved_tensors_hooks
+from ...autograd.saved import SavedArray, current_saved_tensors_hooks, unchanging
 from ...backend import Array, is_gpu, is_host, record_allocation
 from ...backend.copy_stream import CopyStream
 from ...backend.views import flat_view, storage, view_from_spec, view_spec
@@ -183,7 +183,8 @@ def transfer_hooks(transfer: Transfer, decision: str) -> AbstractContextManager:
 
 def parts_and_loss(model: Module, targets: Array,
                    loss_divisor: float | None = None) -> list[Callable[[Any], Tensor]]:
-    """The parts of a model and, as the last one, its loss."""
+    """The parts of a model and, as the last one, its loss, which may be computed again."""
+    targets = unchanging(targets)
     return [*chain(model), lambda logits: model.criterion(logits, targets, loss_divisor)]
 
 

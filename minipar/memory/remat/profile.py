@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ...autograd import Meter, Tensor, saved_tensors_hooks
 from ...autograd.graph_traversal import count_consumers
-from ...autograd.saved import StopForward
+from ...autograd.saved import StopForward, unchanging
 from ...autograd.tensor import GradientSlot, Node
 from ...backend import Array
 from ...backend.views import storage
@@ -58,6 +58,8 @@ def profile_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Te
     count nothing.
     """
     costs = []
+    # Read-only, so that the first part saves its input itself, as the others do, and not a copy.
+    x = Tensor(unchanging(x.data), x.requires_grad) if isinstance(x, Tensor) else unchanging(x)
     for part in parts:
         cost, x = _measure(part, x, parameters)
         costs.append(cost)

@@ -24,7 +24,7 @@ import numpy as np
 
 from ...autograd import Tensor, saved_tensors_hooks
 from ...autograd.function import is_recording
-from ...autograd.saved import SavedArray, StopForward, current_saved_tensors_hooks
+from ...autograd.saved import SavedArray, StopForward, current_saved_tensors_hooks, unchanging
 from ...backend import Array
 
 # The segment whose first forward is running; every simulated rank has its own.
@@ -75,7 +75,8 @@ class CheckpointedCall:
         around, hooks = _around.get(), current_saved_tensors_hooks()
         self.function, self.context = function, copy_context()
         self.hooks = around.hooks if around else hooks
-        self.inputs = [(SavedArray(x.data, hooks), x.requires_grad) if isinstance(x, Tensor) else x
+        self.inputs = [(SavedArray(x.data if x.requires_grad else unchanging(x.data), hooks),
+                        x.requires_grad) if isinstance(x, Tensor) else unchanging(x)
                        for x in inputs]
         if any(isinstance(x, tuple) and x[0].item is StopForward for x in self.inputs):
             raise StopForward

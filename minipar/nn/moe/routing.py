@@ -89,8 +89,10 @@ def dispatch(ids: np.ndarray, kept: np.ndarray, num_experts: int) -> Dispatch:
     choices = np.flatnonzero(kept)
     experts = ids.ravel()[choices]
     choices = choices[np.argsort(experts, kind="stable")]
+    tokens = choices // max(ids.shape[1], 1)
+    tokens.flags.writeable = choices.flags.writeable = False    # several operations save them
     counts = np.bincount(experts, minlength=num_experts)
-    return Dispatch(choices // max(ids.shape[1], 1), choices, tuple(counts.tolist()))
+    return Dispatch(tokens, choices, tuple(counts.tolist()))
 
 
 def balanced_dispatch(num_tokens: int, top_k: int, num_experts: int, like: Array) -> Dispatch:

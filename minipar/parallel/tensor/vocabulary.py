@@ -13,9 +13,10 @@ import numpy as np
 
 from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets
 from ...autograd.ops.attention import MASKED
+from ...autograd.ops.cross_entropy import scaled
 from ...autograd.ops.elementwise import as_rows
 from ...autograd.ops.reductions import row_sum
-from ...backend import Array, check_ids, scatter_add
+from ...backend import Array, check_ids, keep_where, scatter_add
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, chunk_bounds
 from ...nn import Embedding
@@ -29,7 +30,7 @@ class PartialEmbedding(Function):
 
     @staticmethod
     def flops(ctx, out, table, ids):
-        return out.size, [2 * out.size, 0]
+        return 0, [out.size, 0]
 
     @staticmethod
     def forward(ctx, table, ids, start, vocab_size):
@@ -39,12 +40,13 @@ class PartialEmbedding(Function):
         ids = np.where(here, ids, 0)
         ctx.save(ids, here)
         ctx.shape = table.shape
-        return np.take(table, ids, axis=0) * here[..., None]
+        return keep_where(here[..., None], np.take(table, ids, axis=0))
 
     @staticmethod
     def backward(ctx, g):
         (ids, here), shape = ctx.saved, ctx.shape
-        return [lambda: scatter_add(as_rows(g * here()[..., None]), ids().reshape(-1), shape), None]
+        return [lambda: scatter_add(as_rows(keep_where(here()[..., None], g)), ids().reshape(-1),
+                                    shape), None]
 
 
 class VocabularyCrossEntropy(Function):
@@ -88,7 +90,7 @@ class VocabularyCrossEntropy(Function):
     @staticmethod
     def backward(ctx, g):
         (dlogits,) = ctx.saved
-        return [lambda: dlogits() * g, None]
+        return [lambda: scaled(dlogits(), g), None]
 
 
 class VocabularyEmbedding(Embedding):

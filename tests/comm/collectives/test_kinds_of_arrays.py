@@ -47,8 +47,8 @@ def test_arrays_that_are_more_than_their_numbers_are_refused(world, kind):
             assert advice in refused(partial(operation, out=special), comm, array)
         for call in (comm.send, comm.isend, comm.recv, comm.irecv):
             assert advice in refused(call, special, peer)
-        assert advice in refused(comm.split(0).sendrecv, special, peer, plain, peer)
-        assert advice in refused(comm.split(0).sendrecv, plain, peer, special, peer)
+        assert advice in refused(comm.sendrecv, special, peer, plain, peer)
+        assert advice in refused(comm.sendrecv, plain, peer, special, peer)
         assert_nothing_is_under_way(comm)
     world.run(body)
 

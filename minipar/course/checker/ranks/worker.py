@@ -68,6 +68,7 @@ def main() -> None:
     for name in OFFERED:
         importlib.import_module(name)
     control = socket.socket(fileno=os.dup(0))
+    control.send(json.dumps("ready").encode())
     while True:
         request, fds, _, _ = socket.recv_fds(control, 4096, 2)
         if not request:
