@@ -76,7 +76,7 @@ def start_work(function: Callable, comm: Communicator, *args: Any, **options: An
 
     Its arrays must not be touched before `wait` returns.  All ranks of `comm` must start the same.
     """
-    engine = comm.rank_state.engine
+    engine: Any = comm.rank_state.engine
     if engine is not None and engine.is_inside():
         raise RuntimeError("a Work cannot start another: call the function itself, it will yield")
     engine = comm.rank_state.engine = engine or comm.make_progress_engine()

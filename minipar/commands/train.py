@@ -39,7 +39,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
         output.table(closing_figures(result), show=False)
     if result.comparison is not None and not result.comparison.is_same:
         return report_usage(UsageError(
-            f"NOT the same: {result.comparison.place}: {result.comparison.distance:.1e} "
+            f"NOT the same: {result.comparison.place}: {result.distance:.1e} "
             "(relative) from one rank, in float64", status=1))
     return 0
 
@@ -54,7 +54,7 @@ def closing_figures(result: TrainResult) -> Table:
     if result.score.accuracy is not None:
         table.add("validation accuracy", result.score.accuracy, "")
     if result.comparison is not None:
-        table.add("distance to one rank", result.comparison.distance, "relative")
+        table.add("distance to one rank", result.distance, "relative")
     for file in result.files:
         table.add(file.name, str(file), "path")
     return table

@@ -40,6 +40,11 @@ class TrainResult:
     comparison: Comparison | None = None    # of --verify, on every rank
     files: list[Path] = field(default_factory=list)
 
+    @property
+    def distance(self) -> float | None:
+        """The largest relative difference that --verify found; None without it."""
+        return None if self.comparison is None else self.comparison.distance
+
 
 def train(config: TrainConfig, console: Console | None = None) -> TrainResult:
     """Train as `config` says, on the ranks of mpirun or on simulated ones; print to `console`.
@@ -105,7 +110,7 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
         result.comparison = compare_with_one_rank(comm, state.config)
         if is_first and result.comparison.is_same:
             console.print(f"the same: after {run.verify} steps in float64, {world} are "
-                          f"{result.comparison.distance:.1e} (relative) from one rank, in losses, "
+                          f"{result.distance:.1e} (relative) from one rank, in losses, "
                           "gradients and parameters", highlight=False)
     return result
 
