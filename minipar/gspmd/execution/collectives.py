@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...autograd import Tensor
+from ...autograd import Function, Tensor
+from ...backend import Array
 from ...comm import Communicator
 from ...parallel.conjugate import (
     all_gather,
@@ -26,6 +27,32 @@ from ..partitioning.program import Local
 from .padding import Reorder, by_piece, pad_to, strip_to
 
 Run = Callable[[Tensor], Tensor]
+
+
+class Permute(Function):
+    """Each rank's piece goes to one rank, `dest`, and comes from one, `source`;  dx goes back.
+
+    Either may be the rank itself.
+    """
+
+    metered = False
+
+    @staticmethod
+    def forward(ctx, x, comm, dest, source):
+        ctx.comm, ctx.dest, ctx.source = comm, dest, source
+        return passed_on(comm, x, dest, source)
+
+    @staticmethod
+    def backward(ctx, g):
+        comm, dest, source = ctx.comm, ctx.dest, ctx.source
+        return [lambda: passed_on(comm, g, source, dest)]
+
+
+def passed_on(comm: Communicator, x: Array, dest: int, source: int) -> Array:
+    """The piece of `source`, of the same shape as x, which goes to `dest`."""
+    out = np.empty_like(x, order="C")
+    comm.sendrecv(np.ascontiguousarray(x), dest, out, source)
+    return out
 
 
 class Exchange(NamedTuple):

@@ -12,7 +12,6 @@ program is its conjugate, and needs no rules of its own: copy ↔ all-reduce, al
 reduce-scatter, all-to-all ↔ all-to-all.
 """
 
-import math
 from typing import Any
 
 from ..constrain import Constrain
@@ -23,7 +22,7 @@ from ..rules.shapes import sliced_dimension
 from ..shard_map import ShardMap
 from ..spec import Axes, Dims, num_pieces
 from .cuts import CutChoice, result_layout
-from .overlaps import most_rows_sent
+from .overlaps import num_rows_sent
 from .program import Cut, Instruction, Local, LocalProgram
 from .reshard import Array, Layout, cheapest
 from .simplify import simplified
@@ -55,7 +54,8 @@ class Partitioner:
 
     def compute(self, operation: Operation) -> None:
         """Append an operation on pieces, after the collectives that its operands need."""
-        if operation.function is Constrain:         # only its resharding is left to do
+        if operation.function is Constrain and operation.values[0].sections \
+                == operation.result.sections:       # only its resharding is left to do
             x = self.home[operation.values[0]]
             self.home[operation.result] = self.settled(operation, x)
             return
@@ -99,12 +99,13 @@ class Partitioner:
         if name == "GetItem":
             return self.shifted_rows(operation, cut, inputs[0])
         if name == "CrossEntropy" and cut.get("v"):     # maximum, target, sum of each row
-            num_bytes = 3 * math.prod(inputs[0].shape[:-1]) * inputs[0].value.dtype.itemsize
             axes = cut["v"]
+            num_bytes = 3 * inputs[0].mean_bytes / inputs[0].value.shape[-1] * num_pieces(
+                axes, self.mesh)
         elif name == "Max":
             kept = {axis for axes in result.layout.dims for axis in axes}
             axes = tuple([axis for each in cut.values() for axis in each if axis not in kept])
-            num_bytes = result.nbytes
+            num_bytes = result.mean_bytes
         else:
             return (), 0.0
         p = num_pieces(axes, self.mesh)
@@ -116,9 +117,8 @@ class Partitioner:
         axes = () if sliced is None else cut.get(letters(sliced.dim + 1)[-1], ())
         if sliced is None or not axes:
             return (), 0.0
-        rows = most_rows_sent(sliced.length, sliced.start, sliced.stop,
-                              num_pieces(axes, self.mesh))
-        return axes, rows * x.nbytes / x.shape[sliced.dim]
+        rows = num_rows_sent(sliced.length, sliced.start, sliced.stop, num_pieces(axes, self.mesh))
+        return axes, rows * x.mean_bytes / sliced.length
 
     def goal(self, operation: Operation, made: Layout) -> Dims | None:
         """The layout that a result is brought into; None: it stays as it is made."""
