@@ -3,6 +3,8 @@
     all-gather      the pieces of all ranks; without their padding; in their natural order
     slice           padded to equal pieces; this rank's
 
+By the ring, or in pairs, every rank sends as many bytes as the plan says, for any number of ranks.
+
 Beside them stands the order of sections: [q | k | v] is cut as q₀ k₀ v₀ | q₁ k₁ v₁.
 """
 
@@ -68,21 +70,21 @@ class Exchange(NamedTuple):
     def gathered(self, gather: Callable[..., Tensor]) -> Run:
         """All pieces along `dim`."""
         length = self.after.shape[self.dim]
-        return self.restore_after(lambda x: strip_to(gather(x, self.comm, self.dim), self.dim,
-                                                     length))
+        return self.restore_after(lambda x: strip_to(
+            gather(x, self.comm, self.dim, algorithm="ring"), self.dim, length))
 
     def cut(self, scatter: Callable[..., Tensor]) -> Run:
         """This rank's piece along `dim`."""
         length = self.comm.size * self.after.shape[self.dim]
         return self.reorder_before(self.dim, lambda x: scatter(
-            pad_to(x, self.dim, length), self.comm, self.dim))
+            pad_to(x, self.dim, length), self.comm, self.dim, algorithm="ring"))
 
     def exchanged(self) -> Run:
         """All pieces along `dim`, this rank's along `to`."""
         padded, length = self.comm.size * self.after.shape[self.to], self.after.shape[self.dim]
         return self.reorder_before(self.to, self.restore_after(lambda x: strip_to(
-            all_to_all(pad_to(x, self.to, padded), self.comm, self.to, self.dim), self.dim,
-            length)))
+            all_to_all(pad_to(x, self.to, padded), self.comm, self.to, self.dim, "pairwise"),
+            self.dim, length)))
 
     def restore_after(self, run: Run) -> Run:
         """`run`, and then the natural order of sections that were cut along `dim`."""
