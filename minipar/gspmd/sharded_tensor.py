@@ -114,6 +114,11 @@ class ShardedTensor:
     def __array__(self, *arguments: Any, **options: Any) -> Array:
         raise TypeError("this needs an array, not a ShardedTensor: pass full_tensor().data")
 
+    def refuse_as_operand(self) -> None:
+        """Raise the TypeError of a function of Tensors, which knows nothing of pieces."""
+        raise TypeError("a function of Tensors was called with a ShardedTensor: call "
+                        "sharded(function) instead, as sharded(ag.exp)(x)")
+
     # operators and methods of Tensor; an index is of integers and slices
     __add__, __radd__ = _operator("__add__"), _operator("__radd__")
     __sub__, __rsub__ = _operator("__sub__"), _operator("__rsub__")
