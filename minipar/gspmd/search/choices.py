@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ..graph import Operation, Value
+from ..partitioning.conversion import conversion
 from ..partitioning.cuts import result_layout
-from ..partitioning.program import Cut
-from ..partitioning.reshard import Array as Sizes
-from ..partitioning.reshard import Layout, Move, cheapest
+from ..partitioning.program import Cut, Local
+from ..partitioning.reshard import Layout
 from ..rules.rule import FactorRule, fits, to_dims
 from ..spec import Axes, Dims, num_pieces
-from .machine import Machine, is_view, num_flops
+from .machine import Machine, instruction_seconds, is_view, num_flops
 
 
 class OperationChoice(NamedTuple):
@@ -105,24 +105,5 @@ def move_seconds(value: Value, start: Layout, goal: Dims, varies: set[str], mach
 
     Forward and backward: with the sum of gradients along axes where the value is whole.
     """
-    own = {axis for axes in start.dims for axis in axes}
-    after = {axis for axes in goal for axis in axes}
-    total = 0.0
-    copies = tuple([axis for axis in mesh if axis in varies - own - after])
-    if copies and value.needs_grad and not start.partial:
-        p = num_pieces(copies, mesh)
-        total += machine.seconds(2 * local_bytes(value, start.dims, mesh) * (p - 1) / p, copies)
-    for move in cheapest(Sizes.of(value), start, goal, mesh):
-        total += machine.seconds(move.num_bytes, move.axes)
-        if value.needs_grad:
-            total += machine.seconds(gradient_bytes(value, move, varies, mesh), move.axes)
-    return total
-
-
-def gradient_bytes(value: Value, move: Move, varies: set[str], mesh: Mapping[str, int]) -> float:
-    """The bytes of the collective that a gradient takes back."""
-    if move.kind == "all-gather":
-        return move.num_bytes if varies.issuperset(move.axes) else 0.0
-    if move.kind in ("slice", "reduce-scatter"):
-        return (num_pieces(move.axes, mesh) - 1) * local_bytes(value, move.after.dims, mesh)
-    return 0.0 if move.kind == "all-reduce" else move.num_bytes
+    return sum(instruction_seconds(each, machine) for each in
+               conversion(Local(value, start, mesh), goal, varies))
