@@ -20,23 +20,25 @@ from ..spec import Axes, Dims, num_pieces
 from .machine import Machine, instruction_seconds, is_view, num_flops
 
 
+class Use(NamedTuple):
+    """What an operation needs of an operand: its layout; the axes along which ranks use it apart."""
+
+    dims: Dims
+    varies: frozenset[str]
+
+
 class OperationChoice(NamedTuple):
     """An operation that is cut so, and where its result lies then.
 
-    `needs` are the layouts of its operands, None for numbers.  `seconds` are those of its
-    arithmetic and of the sum of its partial results; `num_bytes` are kept for backward.
+    `seconds` are those of its arithmetic and of the sum of its partial results; `num_bytes` are
+    kept for backward.
     """
 
     cut: Cut
-    needs: tuple[Dims | None, ...]
+    uses: tuple[Use, ...]
     home: Dims
     seconds: float
     num_bytes: float
-
-    @property
-    def varies(self) -> set[str]:
-        """The axes along which ranks compute different things."""
-        return {axis for axes in self.cut.values() for axis in axes}
 
 
 def cuts(operation: Operation, rule: FactorRule, mesh: Mapping[str, int]) -> Iterator[Cut]:
@@ -71,14 +73,17 @@ def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
     for cut in cuts(operation, rule, mesh):
         used = num_pieces(tuple([a for axes in cut.values() for a in axes]), mesh)
         computing = num_flops(operation) / used / machine.flops
-        needs = tuple([None if rule.of(i) is None else
-                       to_dims(cut, rule.of(i) or (), rule.sizes, mesh)
-                       for i in range(len(rule.operands))])
+        varies = frozenset([axis for axes in cut.values() for axis in axes])
+        uses = [Use(to_dims(cut, factors or (), rule.sizes, mesh), varies)
+                for factors in rule.operands]
         made = result_layout(operation, rule, cut, mesh)
         for home in homes(operation.result, made, mesh):
-            seconds = computing + move_seconds(operation.result, made, home, set(), machine, mesh)
+            if made.partial and operation.function.__name__ == "Linear":    # bias added at home
+                uses[2] = Use(home[-1:], frozenset([axis for axes in home for axis in axes]))
+            seconds = computing + sum(conversion_parts(
+                operation.result, made, Use(home, frozenset()), machine, mesh).values())
             num_bytes = 0.0 if is_view(operation) else local_bytes(operation.result, home, mesh)
-            found.append(OperationChoice(cut, needs, home, seconds, num_bytes))
+            found.append(OperationChoice(cut, tuple(uses), home, seconds, num_bytes))
     return found
 
 
@@ -99,11 +104,18 @@ def local_bytes(value: Value, dims: Dims, mesh: Mapping[str, int]) -> float:
     return size
 
 
-def move_seconds(value: Value, start: Layout, goal: Dims, varies: set[str], machine: Machine,
-                 mesh: Mapping[str, int]) -> float:
-    """The time from one layout to another for an operation that varies along some axes.
+def conversion_parts(value: Value, start: Layout, use: Use, machine: Machine,
+                     mesh: Mapping[str, int]) -> dict[tuple, float]:
+    """The seconds of the parts of a conversion, forward and backward: a copy, and what follows.
 
-    Forward and backward: with the sum of gradients along axes where the value is whole.
+    Parts of equal keys are made once for all users of the value.
     """
-    return sum(instruction_seconds(each, machine) for each in
-               conversion(Local(value, start, mesh), goal, varies))
+    moves = conversion(Local(value, start, mesh), use.dims, set(use.varies))
+    num_copies = int(bool(moves) and moves[0].kind == "copy")
+    found = {}
+    for part, goal in ((moves[:num_copies], None), (moves[num_copies:], use.dims)):
+        key = (start, goal, tuple([(each.kind, each.axes) for each in moves[:num_copies] + part]))
+        seconds = sum(instruction_seconds(each, machine) for each in part)
+        if seconds:
+            found[key] = seconds
+    return found
