@@ -39,9 +39,9 @@ def rotary(operation: Operation) -> FactorRule:
     width = 2 * operation.options["cos"].shape[-1]
     sections = operation.inputs[0].sections or operation.inputs[0].shape[2:]
     turned = width * operation.options["num_heads"]
-    return rule_from("b t (h w) -> b t (h w)", operation, {"h": min(sections) // width},
-                     whole="w" if turned in itertools.accumulate(sections) and not any(
-                         length % width for length in sections) else "h w", moves=True)
+    alike = turned in itertools.accumulate(sections) and not any(n % width for n in sections)
+    return rule_from("b t (h w) -> b t (h w)", operation, {"h": min(sections) // width if alike
+                                                           else 1}, whole="w", moves=True)
 
 
 # what computes each place of the last dimension alike, in whatever order they lie
