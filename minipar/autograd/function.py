@@ -101,8 +101,6 @@ def unpack_inputs(inputs: Sequence[Any]) -> tuple[list[Array], list[Any], bool, 
         if isinstance(x, Tensor):
             array, target = x.data, x.grad_target
             weight_only = weight_only and target is not None and target.weight_only
-        elif hasattr(x, "refuse_as_operand"):
-            x.refuse_as_operand()
         arrays.append(array)
         targets.append(target)
         dtype = getattr(array, "dtype", None)

@@ -55,6 +55,8 @@ class ShardedTensor:
     """
 
     __array_ufunc__ = None          # array * sharded: NumPy steps back
+    refusal = ("a function of Tensors was called with a ShardedTensor: call sharded(function) "
+               "instead, as sharded(ag.exp)(x)")
 
     def __init__(self, local: Tensor, shape: tuple[int, ...], layout: Layout, mesh: DeviceMesh):
         self.local, self.shape, self.layout, self.mesh = local, shape, layout, mesh
@@ -113,11 +115,6 @@ class ShardedTensor:
 
     def __array__(self, *arguments: Any, **options: Any) -> Array:
         raise TypeError("this needs an array, not a ShardedTensor: pass full_tensor().data")
-
-    def refuse_as_operand(self) -> None:
-        """Raise the TypeError of a function of Tensors, which knows nothing of pieces."""
-        raise TypeError("a function of Tensors was called with a ShardedTensor: call "
-                        "sharded(function) instead, as sharded(ag.exp)(x)")
 
     # operators and methods of Tensor; an index is of integers and slices
     __add__, __radd__ = _operator("__add__"), _operator("__radd__")

@@ -63,29 +63,26 @@ def _all_reduce(comm: Communicator, array: Array) -> Array:
     return collectives.all_reduce(comm, array, algorithm="ring")
 
 
-def _split(comm: Communicator, array: Array, dim: int, total: int, algorithm: str) -> Array:
+def _split(comm: Communicator, array: Array, dim: int, total: int) -> Array:
     """This rank's piece along `dim`."""
     start, stop = collectives.chunk_bounds(total, comm.size)[comm.rank]
     return array[(slice(None),) * dim + (slice(start, stop),)]
 
 
-def _all_gather(comm: Communicator, array: Array, dim: int, total: int, algorithm: str) -> Array:
-    return collectives.all_gather(comm, array, dim, total, algorithm)
+def _all_gather(comm: Communicator, array: Array, dim: int, total: int) -> Array:
+    return collectives.all_gather(comm, array, dim, total)
 
 
-def _reduce_scatter(comm: Communicator, array: Array, dim: int, total: int,
-                    algorithm: str) -> Array:
-    return collectives.reduce_scatter(comm, array, dim, algorithm=algorithm)
+def _reduce_scatter(comm: Communicator, array: Array, dim: int, total: int) -> Array:
+    return collectives.reduce_scatter(comm, array, dim)
 
 
-def _exchange(comm: Communicator, array: Array, split_dim: int, concat_dim: int,
-              algorithm: str) -> Array:
-    return collectives.all_to_all(comm, array, split_dim, concat_dim, algorithm)
+def _exchange(comm: Communicator, array: Array, split_dim: int, concat_dim: int) -> Array:
+    return collectives.all_to_all(comm, array, split_dim, concat_dim)
 
 
-def _exchange_back(comm: Communicator, array: Array, split_dim: int, concat_dim: int,
-                   algorithm: str) -> Array:
-    return collectives.all_to_all(comm, array, concat_dim, split_dim, algorithm)
+def _exchange_back(comm: Communicator, array: Array, split_dim: int, concat_dim: int) -> Array:
+    return collectives.all_to_all(comm, array, concat_dim, split_dim)
 
 
 CopyTo, ReduceFrom = conjugate(_identity, _all_reduce, "CopyTo", "ReduceFrom")
@@ -104,40 +101,30 @@ def reduce_from(x: Tensor, comm: Communicator) -> Tensor:
     return ReduceFrom.apply(x, comm=comm)
 
 
-def scatter_to(x: Tensor, comm: Communicator, dim: int = 0, algorithm: str = "auto") -> Tensor:
-    """I → V: this rank's piece of x along `dim`, cut by `chunk_bounds`.
-
-    Here and below `algorithm` is that of the messages, forward and backward.
-    """
-    return ScatterTo.apply(x, comm=comm, dim=dim % x.ndim, total=x.shape[dim], algorithm=algorithm)
+def scatter_to(x: Tensor, comm: Communicator, dim: int = 0) -> Tensor:
+    """I → V: this rank's piece of x along `dim`, cut by `chunk_bounds`."""
+    return ScatterTo.apply(x, comm=comm, dim=dim % x.ndim, total=x.shape[dim])
 
 
-def gather_from(x: Tensor, comm: Communicator, dim: int = 0, total: int | None = None,
-                algorithm: str = "auto") -> Tensor:
+def gather_from(x: Tensor, comm: Communicator, dim: int = 0, total: int | None = None) -> Tensor:
     """V → I: all pieces along `dim`, for uses that are the same on every rank.
 
     `total` is the length of the whole where pieces are uneven; so for `all_gather`.
     """
-    return GatherFrom.apply(x, comm=comm, dim=dim % x.ndim, total=total or x.shape[dim] * comm.size,
-                            algorithm=algorithm)
+    return GatherFrom.apply(x, comm=comm, dim=dim % x.ndim, total=total or x.shape[dim] * comm.size)
 
 
-def all_gather(x: Tensor, comm: Communicator, dim: int = 0, total: int | None = None,
-               algorithm: str = "auto") -> Tensor:
+def all_gather(x: Tensor, comm: Communicator, dim: int = 0, total: int | None = None) -> Tensor:
     """V → R: all pieces along `dim`, for uses that differ: their gradients are summed."""
-    return AllGather.apply(x, comm=comm, dim=dim % x.ndim, total=total or x.shape[dim] * comm.size,
-                           algorithm=algorithm)
+    return AllGather.apply(x, comm=comm, dim=dim % x.ndim, total=total or x.shape[dim] * comm.size)
 
 
-def reduce_scatter(x: Tensor, comm: Communicator, dim: int = 0,
-                   algorithm: str = "auto") -> Tensor:
+def reduce_scatter(x: Tensor, comm: Communicator, dim: int = 0) -> Tensor:
     """P → V: this rank's piece along `dim` of the sum of x over the ranks."""
-    return ReduceScatter.apply(x, comm=comm, dim=dim % x.ndim, total=x.shape[dim],
-                               algorithm=algorithm)
+    return ReduceScatter.apply(x, comm=comm, dim=dim % x.ndim, total=x.shape[dim])
 
 
-def all_to_all(x: Tensor, comm: Communicator, split_dim: int, concat_dim: int,
-               algorithm: str = "auto") -> Tensor:
+def all_to_all(x: Tensor, comm: Communicator, split_dim: int, concat_dim: int) -> Tensor:
     """V → V: cut x along `split_dim`, exchange, join along `concat_dim`."""
     return AllToAll.apply(x, comm=comm, split_dim=split_dim % x.ndim,
-                          concat_dim=concat_dim % x.ndim, algorithm=algorithm)
+                          concat_dim=concat_dim % x.ndim)

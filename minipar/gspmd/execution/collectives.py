@@ -16,19 +16,43 @@ import numpy as np
 from ...autograd import Function, Tensor
 from ...backend import Array
 from ...comm import Communicator
-from ...parallel.conjugate import (
-    all_gather,
-    all_to_all,
-    copy_to,
-    gather_from,
-    reduce_from,
-    reduce_scatter,
-    scatter_to,
-)
+from ...comm.collectives import all_gather, all_to_all, reduce_scatter
+from ...parallel.conjugate import conjugate, copy_to, reduce_from
 from ..partitioning.program import Local
-from .padding import Reorder, by_piece, pad_to, strip_to
+from .padding import Reorder, along, by_piece, pad_to, strip_to
 
 Run = Callable[[Tensor], Tensor]
+
+
+def split(comm: Communicator, array: Array, dim: int) -> Array:
+    """This rank's of equal pieces."""
+    length = array.shape[dim] // comm.size
+    return array[along(dim, slice(comm.rank * length, (comm.rank + 1) * length))]
+
+
+def gather(comm: Communicator, array: Array, dim: int) -> Array:
+    """All ranks' pieces."""
+    return all_gather(comm, array, dim, algorithm="ring")
+
+
+def sum_and_split(comm: Communicator, array: Array, dim: int) -> Array:
+    """This rank's piece of the sum."""
+    return reduce_scatter(comm, array, dim, algorithm="ring")
+
+
+def exchange(comm: Communicator, array: Array, dim: int, to: int) -> Array:
+    """Pieces along `dim` against pieces along `to`."""
+    return all_to_all(comm, array, dim, to, "pairwise")
+
+
+def exchange_back(comm: Communicator, array: Array, dim: int, to: int) -> Array:
+    """The pieces where they were."""
+    return all_to_all(comm, array, to, dim, "pairwise")
+
+
+ScatterTo, GatherFrom = conjugate(split, gather, "ScatterTo", "GatherFrom")
+AllGather, ReduceScatter = conjugate(gather, sum_and_split, "AllGather", "ReduceScatter")
+AllToAll, _ = conjugate(exchange, exchange_back, "AllToAll")
 
 
 class Permute(Function):
@@ -67,23 +91,23 @@ class Exchange(NamedTuple):
     before: Local
     after: Local
 
-    def gathered(self, gather: Callable[..., Tensor]) -> Run:
+    def gathered(self, gather: type[Function]) -> Run:
         """All pieces along `dim`."""
         length = self.after.shape[self.dim]
         return self.restore_after(lambda x: strip_to(
-            gather(x, self.comm, self.dim, algorithm="ring"), self.dim, length))
+            gather.apply(x, comm=self.comm, dim=self.dim), self.dim, length))
 
-    def cut(self, scatter: Callable[..., Tensor]) -> Run:
+    def cut(self, scatter: type[Function]) -> Run:
         """This rank's piece along `dim`."""
         length = self.comm.size * self.after.shape[self.dim]
-        return self.reorder_before(self.dim, lambda x: scatter(
-            pad_to(x, self.dim, length), self.comm, self.dim, algorithm="ring"))
+        return self.reorder_before(self.dim, lambda x: scatter.apply(
+            pad_to(x, self.dim, length), comm=self.comm, dim=self.dim))
 
     def exchanged(self) -> Run:
         """All pieces along `dim`, this rank's along `to`."""
         padded, length = self.comm.size * self.after.shape[self.to], self.after.shape[self.dim]
         return self.reorder_before(self.to, self.restore_after(lambda x: strip_to(
-            all_to_all(pad_to(x, self.to, padded), self.comm, self.to, self.dim, "pairwise"),
+            AllToAll.apply(pad_to(x, self.to, padded), comm=self.comm, dim=self.to, to=self.dim),
             self.dim, length)))
 
     def restore_after(self, run: Run) -> Run:
@@ -106,10 +130,10 @@ class Exchange(NamedTuple):
 COLLECTIVES: dict[str, Callable[[Exchange], Run]] = {
     "copy": lambda e: lambda x: copy_to(x, e.comm),
     "all-reduce": lambda e: lambda x: reduce_from(x, e.comm),
-    "all-gather": lambda e: e.gathered(all_gather),
-    "gather": lambda e: e.gathered(gather_from),
-    "slice": lambda e: e.cut(scatter_to),
-    "reduce-scatter": lambda e: e.cut(reduce_scatter),
+    "all-gather": lambda e: e.gathered(AllGather),
+    "gather": lambda e: e.gathered(GatherFrom),
+    "slice": lambda e: e.cut(ScatterTo),
+    "reduce-scatter": lambda e: e.cut(ReduceScatter),
     "all-to-all": lambda e: e.exchanged(),
 }
 

@@ -1,8 +1,10 @@
 """The collectives that bring a value to an operation: those of its gradient go back with them.
 
     x (dp, ·) for an operation that differs along tp        copy tp: its gradient is summed
-    w (dp, ·) → (·, ·), the operation differs along dp      all-gather: its gradient reduce-scattered
-    w (dp, ·) → (·, ·), the same on all ranks along dp      gather: its gradient sliced
+    w (dp, ·) → (·, ·), the operation differs along dp      all-gather ↔ reduce-scatter
+    w (dp, ·) → (·, ·), the same on all ranks along dp      gather ↔ slice
+
+The search of a cheapest sharding counts what these send.
 """
 
 from ..spec import Dims
@@ -11,7 +13,7 @@ from .reshard import Array, cheapest
 
 
 def conversion(local: Local, goal: Dims, varies: set[str]) -> list[Instruction]:
-    """The instructions that bring a piece into `goal`, for an operation that differs along `varies`.
+    """The instructions that bring a piece into `goal`, for an operation that `varies` along axes.
 
     A copy comes first, where the piece is smallest; of partial sums it can come only last.
     """

@@ -127,10 +127,10 @@ class CutChoice:
         """True if `axis` cuts this factor in the result; a contracted one in every operand."""
         values = [(self.shardings.of(self.operation.result), self.rule.result)]
         if name in self.rule.contracted:
-            values = [(self.home[x].layout.dims, factors) for x, factors in
+            values = [(self.home[x].layout.dims, factors or ()) for x, factors in
                       zip(self.operation.inputs, self.rule.operands)
                       if isinstance(x, Value) and name in flat_names(factors)]
-        return all(axis in to_factors(dims, factors or (), self.rule.sizes, self.mesh)[0][name]
+        return all(axis in to_factors(dims, factors, self.rule.sizes, self.mesh)[0][name]
                    for dims, factors in values)
 
     def can_cut(self, name: str, axes: Axes) -> bool:

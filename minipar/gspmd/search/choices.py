@@ -21,7 +21,7 @@ from .machine import Machine, instruction_seconds, is_view, num_flops
 
 
 class Use(NamedTuple):
-    """What an operation needs of an operand: its layout; the axes along which ranks use it apart."""
+    """The layout in which an operation needs an operand, and the axes along which it varies."""
 
     dims: Dims
     varies: frozenset[str]

@@ -6,9 +6,11 @@
     minimize Σ c_i s_i + Σ R_ij e_ij
     with Σ s_i = 1,  e_ij summed over j's = s_i,  e_ij summed over i's = s_j,  Σ bytes s_i ≤ memory
 
-A conversion that several operations need of one value is paid once (Shared).  The objective is the
-time of the partitioned program, but for copies that move before a transpose: there it is an upper
-bound.  Zheng et al. 2022 (Alpa, arXiv 2201.12023), section 4.2.  The solver is HiGHS, through SciPy.
+A conversion that several operations need of one value is paid once (Shared).  The objective is
+the time of the partitioned program, but for copies that move before a transpose: there it is an
+upper bound.
+
+Zheng et al. 2022 (Alpa, arXiv 2201.12023), section 4.2.  The solver is HiGHS, through SciPy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +26,8 @@ from ..propagate import Shardings, all_open
 from ..shard import Plan, shape_only
 from ..spec import Dims
 from .choices import OperationChoice, choices_of, conversion_parts, layouts, local_bytes
+from .equations import Equations
 from .machine import COPIES, Machine, memory_bytes, program_seconds
-
 
 Parts = dict[tuple, tuple[float, np.ndarray]]   # conversions: seconds, and the pairs that need it
 
@@ -60,31 +62,6 @@ class Shared(NamedTuple):
 
 class SearchError(ValueError):
     """No choice fits the memory, or the solver found none in time."""
-
-
-class Equations:
-    """Linear equations as a sparse matrix: the entries by row and column, and the right sides.
-
-    `least` are the right sides, or −∞ where the left side may be less.
-    """
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.columns: list[int] = []
-        self.values: list[float] = []
-        self.sums: list[float] = []
-        self.least: list[float] = []
-
-    def add(self, variables: np.ndarray, total: float = 0.0, equal_to: int | None = None,
-            or_less: bool = False) -> None:
-        """Let the `variables` add up to `total`, or to the variable `equal_to`; or to less."""
-        entries = [(variable, 1.0) for variable in variables.tolist()]
-        entries += [] if equal_to is None else [(int(equal_to), -1.0)]
-        self.rows += [len(self.sums)] * len(entries)
-        self.columns += [variable for variable, _ in entries]
-        self.values += [factor for _, factor in entries]
-        self.sums.append(total)
-        self.least.append(-np.inf if or_less else total)
 
 
 class Problem:
@@ -197,7 +174,7 @@ class Problem:
                               f"{least:.3g}; give more memory, or a larger mesh")
         return [int(np.argmax(result.x[variables])) for variables in of_node]
 
-    def equations(self, of_node: Sequence[np.ndarray]) -> "Equations":
+    def equations(self, of_node: Sequence[np.ndarray]) -> Equations:
         """Each node has one alternative, and each edge the pair of those of its two nodes.
 
         What is shared is made if any edge has a pair that needs it.
