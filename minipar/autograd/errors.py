@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 
 def explained_error(error: Exception, function: "type[Function]", arrays: list[Array]) -> Exception:
-    """The same error, with the operation's name, the inputs it got and those it expects."""
+    """The same error, with the operation's name, the inputs it got and those it expects.
+
+    An input that is no array may have its own sentence, `refusal`.
+    """
+    for array in arrays:
+        if hasattr(array, "refusal"):
+            return TypeError(array.refusal)
     kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)),
                 ValueError)
     return kind(f"{function.__name__}: {error}; got {_describe(arrays)}"

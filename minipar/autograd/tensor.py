@@ -87,7 +87,7 @@ class Tensor(TensorInterface):
     __array_ufunc__ = None      # array * tensor: NumPy steps back and asks Tensor.__rmul__
 
     def __init__(self, data: Any, requires_grad: bool = False):
-        self.data: Array = data if hasattr(data, "dtype") else np.asarray(data)
+        self.data: Array = data if hasattr(data, "nbytes") else np.asarray(data)
         self.grad_target: GradTarget | None = None      # where this tensor's gradient goes
         if requires_grad:
             if self.data.dtype.kind != "f":

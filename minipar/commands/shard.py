@@ -70,7 +70,8 @@ def main(options: argparse.Namespace, output: Output) -> None:
     """Print the local program, the conflicts and the bytes.  Raises UsageError."""
     try:
         mesh = parse_mesh(options.mesh)
-        planned = find_plan(options, mesh) if options.search else make_plan(options, mesh)
+        by_hand = plans_by_hand(options, mesh) if options.search else {}
+        planned = find_plan(options, mesh, by_hand) if options.search else make_plan(options, mesh)
         title = f"{options.model} on {options.mesh}"
         if options.inputs:
             output.table(inputs_table(planned), SIMPLE_HEAD)
@@ -79,7 +80,7 @@ def main(options: argparse.Namespace, output: Output) -> None:
             output.table(conflicts_table(planned), SIMPLE_HEAD)
         program = planned.program
         if options.search:
-            output.table(comparison_table(options, mesh, planned), SIMPLE_HEAD)
+            output.table(comparison_table(options, {"found": planned} | by_hand), SIMPLE_HEAD)
         output.text(f"a rank sends {in_bytes(program.num_bytes)} in forward, "
                     f"{in_bytes(program.gradient_bytes)} in backward, and keeps "
                     f"{in_bytes(memory_bytes(program))}; a step takes "
@@ -109,30 +110,36 @@ def make_plan(options: argparse.Namespace, mesh: dict[str, int]) -> Plan:
                 annotations=annotations(options.annotate, options.priority))
 
 
-def find_plan(options: argparse.Namespace, mesh: dict[str, int]) -> Plan:
-    """The cheapest plan of the model's loss.  Raises ValueError, ImportError."""
+def find_plan(options: argparse.Namespace, mesh: dict[str, int],
+              by_hand: dict[str, Plan]) -> Plan:
+    """The cheapest plan of the model's loss, of these, too.  Raises ValueError, ImportError."""
     if options.annotate:
         raise ValueError("--search finds the sharding by itself: leave --annotate out")
     model, inputs = make_model(options)
     return search(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
-                  machine=machine_of(options), memory=options.memory)
+                  machine=machine_of(options), memory=options.memory,
+                  beside=list(by_hand.values()))
 
 
-def comparison_table(options: argparse.Namespace, mesh: dict[str, int], found: Plan) -> Table:
-    """What was found beside the batch over all ranks, and beside Megatron's layouts of a GPT."""
+def plans_by_hand(options: argparse.Namespace, mesh: dict[str, int]) -> dict[str, Plan]:
+    """The batch over all ranks, and Megatron's layouts of a GPT."""
     model, inputs = make_model(options)
-    first, machine = next(iter(inputs)), machine_of(options)
+    first = next(iter(inputs))
     by_hand = {"the batch over all ranks": {first: P(tuple(mesh))}}
     for axis in mesh if options.model == "gpt" else ():
         rest = tuple([other for other in mesh if other != axis])
         by_hand[f"two weights a block over {axis}, the batch over the rest"] = {
             first: P(rest or None), "h.*.attn.c_attn.weight": P(None, axis),
             "h.*.mlp.c_fc.weight": P(None, axis)}
+    return {name: plan(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
+                       annotations=specs) for name, specs in by_hand.items()}
+
+
+def comparison_table(options: argparse.Namespace, plans: dict[str, Plan]) -> Table:
+    """The time, the bytes and the memory of each plan."""
+    machine = machine_of(options)
     table = Table.of("beside layouts by hand", "sharding", Column("a step", "s"),
                      Column("sends", "B"), Column("keeps", "B"))
-    plans = {"found": found} | {name: plan(
-        loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh, annotations=specs)
-        for name, specs in by_hand.items()}
     for name, each in plans.items():
         sends = each.program.num_bytes + each.program.gradient_bytes
         seconds, keeps = program_seconds(each.program, machine), memory_bytes(each.program)

@@ -109,8 +109,6 @@ class Tracer(Meter):
         numbers = {name: getattr(each, "numbers", each) if isinstance(each, ShapeArray) else each
                    for name, each in options.items()}
         result.operation = Operation(function, inputs, numbers, result)
-        for value in result.operation.values:
-            value.num_uses += 1
         self.operations.append(result.operation)
         self.note(out, result)
         return out
@@ -166,7 +164,20 @@ def trace(function: Callable[..., Tensor | Sequence[Tensor]], *inputs: Any,
             raise ValueError("the program returns an array that no operation made: return Tensors")
     graph = Graph(known, tracer.operations, [tracer.values[id(out.data)] for out in outputs],
                   tracer.constants)
-    return in_canonical_order(graph)
+    return in_canonical_order(used(graph))
+
+
+def used(graph: Graph) -> Graph:
+    """The graph without the operations and constants that no output depends on."""
+    needed, operations = set(graph.outputs), []
+    for operation in reversed(graph.operations):
+        if operation.result in needed:
+            operations.append(operation)
+            needed.update(operation.values)
+            for value in operation.values:
+                value.num_uses += 1
+    constants = [value for value in graph.constants if value in needed]
+    return Graph(graph.inputs, operations[::-1], graph.outputs, constants)
 
 
 def in_canonical_order(graph: Graph) -> Graph:

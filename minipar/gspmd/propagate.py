@@ -29,7 +29,7 @@ from .rules.factor_flow import Conflict, Flow
 from .rules.heads import mark_sections
 from .rules.rule import FactorRule
 from .shard_map import ShardMap, cut_of
-from .spec import Axes, Dims, PartitionSpec, show
+from .spec import Axes, Dims, PartitionSpec, is_extension, show
 
 ROUNDS = 5
 
@@ -49,6 +49,13 @@ class Shardings:
     def of(self, value: Value) -> Dims:
         """The axes of each dimension of a value."""
         return tuple(self.dims[value])
+
+    def extend(self, value: Value, dim: int, axes: Axes) -> bool:
+        """Cut a dimension by `axes`, if they go on from those that it has: none is ever lost."""
+        if not is_extension(self.dims[value][dim], axes):
+            return False
+        self.dims[value][dim] = axes
+        return True
 
 
 def propagate(graph: Graph, mesh: Mapping[str, int],
@@ -106,9 +113,13 @@ def annotated(graph: Graph, annotations: Mapping[str, PartitionSpec]) -> list[
 
 
 def _to_fixed_point(graph: Graph, shardings: Shardings, round_number: int) -> None:
-    """Let axes flow through all operations, forth and back, until nothing changes."""
-    changed = True
-    while changed:
-        changed = False
-        for operation in (*graph.operations, *reversed(graph.operations)):
-            changed |= Flow(operation, shardings, round_number).run()
+    """Let axes flow through all operations, forth and back, until nothing changes.
+
+    It ends: each time, a value has gained an axis, and it can have each axis once.
+    """
+    for _ in range(len(shardings.dims) * len(shardings.mesh) + 1):
+        changed = [Flow(operation, shardings, round_number).run()
+                   for operation in (*graph.operations, *reversed(graph.operations))]
+        if not any(changed):
+            return
+    raise AssertionError("the propagation does not end: a value has lost an axis")

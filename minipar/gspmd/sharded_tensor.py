@@ -55,6 +55,8 @@ class ShardedTensor:
     """
 
     __array_ufunc__ = None          # array * sharded: NumPy steps back
+    refusal = ("a function of Tensors was called with a ShardedTensor: call sharded(function) "
+               "instead, as sharded(ag.exp)(x)")
 
     def __init__(self, local: Tensor, shape: tuple[int, ...], layout: Layout, mesh: DeviceMesh):
         self.local, self.shape, self.layout, self.mesh = local, shape, layout, mesh

@@ -106,6 +106,11 @@ def check_once(dims: Dims, what: str) -> None:
             raise ValueError(f"{what} names the axis {axis!r} twice: an axis cuts one dimension")
 
 
+def is_extension(old: Axes, new: Axes) -> bool:
+    """True if `new` begins with `old` and goes on."""
+    return len(new) > len(old) and new[:len(old)] == old
+
+
 def num_pieces(axes: Axes, mesh: Mapping[str, int]) -> int:
     """The number of pieces into which `axes` cut a dimension."""
     return math.prod(mesh[axis] for axis in axes)

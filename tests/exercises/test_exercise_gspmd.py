@@ -128,9 +128,17 @@ def test_a_value_that_disagrees_is_no_source():
     """The result is the largest, but cut along n by tp: it is no source of dp there."""
     sizes = FactorRule((), (), {"n": 8, "k": 2, "m": 8})
     x, w = view(0, n=("dp",), k=()), view(1, k=(), m=("cp",))
-    result = view(-1, n=("tp",), m=())
+    result = view(-1, n=("tp",), m=("cp",))
     ranking = flow(sizes).ranking({"n": ("dp",), "k": (), "m": ("cp",)}, [result, x, w])
     assert ranking["n"][0] == -16 and ranking["m"][0] == -64
+
+
+def test_a_value_that_is_not_cut_is_no_source():
+    """Both want dp in the result, which has it nowhere yet: the larger operand has it first."""
+    sizes = FactorRule((), (), {"n": 64, "k": 32, "m": 128})
+    x, w = view(0, n=("dp",), k=()), view(1, k=(), m=("dp",))
+    agreed = {"n": ("dp",), "k": (), "m": ("dp",)}
+    assert order(sizes, agreed, [view(-1, n=(), m=()), x, w]) == ["m", "n", "k"]
 
 
 def layout(name):

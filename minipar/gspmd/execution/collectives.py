@@ -3,6 +3,8 @@
     all-gather      the pieces of all ranks; without their padding; in their natural order
     slice           padded to equal pieces; this rank's
 
+By the ring, or in pairs, every rank sends as many bytes as the plan says, for any number of ranks.
+
 Beside them stands the order of sections: [q | k | v] is cut as q₀ k₀ v₀ | q₁ k₁ v₁.
 """
 
@@ -11,21 +13,72 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...autograd import Tensor
+from ...autograd import Function, Tensor
+from ...backend import Array
 from ...comm import Communicator
-from ...parallel.conjugate import (
-    all_gather,
-    all_to_all,
-    copy_to,
-    gather_from,
-    reduce_from,
-    reduce_scatter,
-    scatter_to,
-)
+from ...comm.collectives import all_gather, all_to_all, reduce_scatter
+from ...parallel.conjugate import conjugate, copy_to, reduce_from
 from ..partitioning.program import Local
-from .padding import Reorder, by_piece, pad_to, strip_to
+from .padding import Reorder, along, by_piece, pad_to, strip_to
 
 Run = Callable[[Tensor], Tensor]
+
+
+def split(comm: Communicator, array: Array, dim: int) -> Array:
+    """This rank's of equal pieces."""
+    length = array.shape[dim] // comm.size
+    return array[along(dim, slice(comm.rank * length, (comm.rank + 1) * length))]
+
+
+def gather(comm: Communicator, array: Array, dim: int) -> Array:
+    """All ranks' pieces."""
+    return all_gather(comm, array, dim, algorithm="ring")
+
+
+def sum_and_split(comm: Communicator, array: Array, dim: int) -> Array:
+    """This rank's piece of the sum."""
+    return reduce_scatter(comm, array, dim, algorithm="ring")
+
+
+def exchange(comm: Communicator, array: Array, dim: int, to: int) -> Array:
+    """Pieces along `dim` against pieces along `to`."""
+    return all_to_all(comm, array, dim, to, "pairwise")
+
+
+def exchange_back(comm: Communicator, array: Array, dim: int, to: int) -> Array:
+    """The pieces where they were."""
+    return all_to_all(comm, array, to, dim, "pairwise")
+
+
+ScatterTo, GatherFrom = conjugate(split, gather, "ScatterTo", "GatherFrom")
+AllGather, ReduceScatter = conjugate(gather, sum_and_split, "AllGather", "ReduceScatter")
+AllToAll, _ = conjugate(exchange, exchange_back, "AllToAll")
+
+
+class Permute(Function):
+    """Each rank's piece goes to one rank, `dest`, and comes from one, `source`;  dx goes back.
+
+    Either may be the rank itself.
+    """
+
+    metered = False
+
+    @staticmethod
+    def forward(ctx, x, comm, dest, source):
+        ctx.comm, ctx.dest, ctx.source = comm, dest, source
+        return passed_on(comm, x, dest, source)
+
+    @staticmethod
+    def backward(ctx, g):
+        comm, dest, source = ctx.comm, ctx.dest, ctx.source
+        return [lambda: passed_on(comm, g, source, dest)]
+
+
+def passed_on(comm: Communicator, x: Array, dest: int, source: int) -> Array:
+    """The piece of `source`, of the same shape as x, which goes to `dest`."""
+    out = np.empty_like(x, order="C")
+    comm.sendrecv(np.ascontiguousarray(x), dest, out, source)
+    return out
 
 
 class Exchange(NamedTuple):
@@ -38,24 +91,24 @@ class Exchange(NamedTuple):
     before: Local
     after: Local
 
-    def gathered(self, gather: Callable[..., Tensor]) -> Run:
+    def gathered(self, gather: type[Function]) -> Run:
         """All pieces along `dim`."""
         length = self.after.shape[self.dim]
-        return self.restore_after(lambda x: strip_to(gather(x, self.comm, self.dim), self.dim,
-                                                     length))
+        return self.restore_after(lambda x: strip_to(
+            gather.apply(x, comm=self.comm, dim=self.dim), self.dim, length))
 
-    def cut(self, scatter: Callable[..., Tensor]) -> Run:
+    def cut(self, scatter: type[Function]) -> Run:
         """This rank's piece along `dim`."""
         length = self.comm.size * self.after.shape[self.dim]
-        return self.reorder_before(self.dim, lambda x: scatter(
-            pad_to(x, self.dim, length), self.comm, self.dim))
+        return self.reorder_before(self.dim, lambda x: scatter.apply(
+            pad_to(x, self.dim, length), comm=self.comm, dim=self.dim))
 
     def exchanged(self) -> Run:
         """All pieces along `dim`, this rank's along `to`."""
         padded, length = self.comm.size * self.after.shape[self.to], self.after.shape[self.dim]
         return self.reorder_before(self.to, self.restore_after(lambda x: strip_to(
-            all_to_all(pad_to(x, self.to, padded), self.comm, self.to, self.dim), self.dim,
-            length)))
+            AllToAll.apply(pad_to(x, self.to, padded), comm=self.comm, dim=self.to, to=self.dim),
+            self.dim, length)))
 
     def restore_after(self, run: Run) -> Run:
         """`run`, and then the natural order of sections that were cut along `dim`."""
@@ -77,10 +130,10 @@ class Exchange(NamedTuple):
 COLLECTIVES: dict[str, Callable[[Exchange], Run]] = {
     "copy": lambda e: lambda x: copy_to(x, e.comm),
     "all-reduce": lambda e: lambda x: reduce_from(x, e.comm),
-    "all-gather": lambda e: e.gathered(all_gather),
-    "gather": lambda e: e.gathered(gather_from),
-    "slice": lambda e: e.cut(scatter_to),
-    "reduce-scatter": lambda e: e.cut(reduce_scatter),
+    "all-gather": lambda e: e.gathered(AllGather),
+    "gather": lambda e: e.gathered(GatherFrom),
+    "slice": lambda e: e.cut(ScatterTo),
+    "reduce-scatter": lambda e: e.cut(ReduceScatter),
     "all-to-all": lambda e: e.exchanged(),
 }
 

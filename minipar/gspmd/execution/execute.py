@@ -16,11 +16,10 @@ from ...autograd import Tensor
 from ...backend import asarray_like
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
-from ...parallel.conjugate import gather_from, scatter_to
 from ..partitioning.program import Instruction, Local, LocalProgram
 from ..shard_map import ShardMap
 from ..spec import Axes, num_pieces, piece_bounds
-from .collectives import COLLECTIVES, Exchange, sections_order
+from .collectives import COLLECTIVES, Exchange, Permute, sections_order
 from .local_call import WORDS, local_call
 from .padding import pad, pad_to, strip
 
@@ -146,8 +145,13 @@ class Executable:
         """Exchange pieces, so that the axes of a dimension come in another order."""
         before, after = instruction.inputs[0], instruction.result
         dim = instruction.move.dim          # type: ignore[union-attr]
-        old, new = self.along(before.layout.dims[dim]), self.along(after.layout.dims[dim])
-        return lambda x: scatter_to(gather_from(x, old, dim), new, dim)
+        old, new = before.layout.dims[dim], after.layout.dims[dim]
+        lengths, place = self.mesh.shape, dict(zip(new, np.unravel_index(
+            self.along(old).rank, [self.mesh.shape[axis] for axis in new])))
+        dest = int(np.ravel_multi_index([place[axis] for axis in old],
+                                        [lengths[axis] for axis in old]))
+        return lambda x: Permute.apply(x, comm=self.along(old), dest=dest,
+                                       source=self.along(new).rank)
 
 
 class Place:

@@ -89,7 +89,7 @@ class CutChoice:
         choices: list[list[str | None]] = []
         for axis, factors in wanted.items():
             fitting: list[str | None] = [name for name in factors if self.can_cut(name, (axis,))]
-            if len(factors) != 1 or not fitting:
+            if len(factors) != 1 or not fitting or not self.agrees(factors[0], axis):
                 fitting += [name for name in self.rule.factors
                             if name not in fitting and self.can_cut(name, (axis,))]
                 fitting.append(None)
@@ -122,6 +122,16 @@ class CutChoice:
                     if axis not in known and name not in wanted.setdefault(axis, []):
                         wanted[axis].append(name)
         return wanted
+
+    def agrees(self, name: str, axis: str) -> bool:
+        """True if `axis` cuts this factor in the result; a contracted one in every operand."""
+        values = [(self.shardings.of(self.operation.result), self.rule.result)]
+        if name in self.rule.contracted:
+            values = [(self.home[x].layout.dims, factors or ()) for x, factors in
+                      zip(self.operation.inputs, self.rule.operands)
+                      if isinstance(x, Value) and name in flat_names(factors)]
+        return all(axis in to_factors(dims, factors, self.rule.sizes, self.mesh)[0][name]
+                   for dims, factors in values)
 
     def can_cut(self, name: str, axes: Axes) -> bool:
         """True if the operation can be computed with this factor in pieces."""

@@ -29,9 +29,7 @@ def overlaps(length: int, start: int, stop: int, p: int) -> Iterator[Overlap]:
                 yield Overlap(owner, taker, low, high)
 
 
-def most_rows_sent(length: int, start: int, stop: int, p: int) -> int:
-    """The rows that the rank sends which sends most."""
-    sent = [0] * p
-    for each in overlaps(length, start, stop, p):
-        sent[each.owner] += (each.owner != each.taker) * (each.stop - each.start)
-    return max(sent)
+def num_rows_sent(length: int, start: int, stop: int, p: int) -> int:
+    """The rows that all ranks send together."""
+    return sum(each.stop - each.start for each in overlaps(length, start, stop, p)
+               if each.owner != each.taker)

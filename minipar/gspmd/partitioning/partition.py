@@ -12,7 +12,6 @@ program is its conjugate, and needs no rules of its own: copy ↔ all-reduce, al
 reduce-scatter, all-to-all ↔ all-to-all.
 """
 
-import math
 from typing import Any
 
 from ..constrain import Constrain
@@ -22,10 +21,11 @@ from ..rules.rule import letters, to_dims
 from ..rules.shapes import sliced_dimension
 from ..shard_map import ShardMap
 from ..spec import Axes, Dims, num_pieces
+from .conversion import conversion
 from .cuts import CutChoice, result_layout
-from .overlaps import most_rows_sent
+from .overlaps import num_rows_sent
 from .program import Cut, Instruction, Local, LocalProgram
-from .reshard import Array, Layout, cheapest
+from .reshard import Layout
 from .simplify import simplified
 
 
@@ -55,7 +55,8 @@ class Partitioner:
 
     def compute(self, operation: Operation) -> None:
         """Append an operation on pieces, after the collectives that its operands need."""
-        if operation.function is Constrain:         # only its resharding is left to do
+        if operation.function is Constrain and operation.values[0].sections \
+                == operation.result.sections:       # only its resharding is left to do
             x = self.home[operation.values[0]]
             self.home[operation.result] = self.settled(operation, x)
             return
@@ -99,12 +100,13 @@ class Partitioner:
         if name == "GetItem":
             return self.shifted_rows(operation, cut, inputs[0])
         if name == "CrossEntropy" and cut.get("v"):     # maximum, target, sum of each row
-            num_bytes = 3 * math.prod(inputs[0].shape[:-1]) * inputs[0].value.dtype.itemsize
             axes = cut["v"]
+            num_bytes = 3 * inputs[0].mean_bytes / inputs[0].value.shape[-1] * num_pieces(
+                axes, self.mesh)
         elif name == "Max":
             kept = {axis for axes in result.layout.dims for axis in axes}
             axes = tuple([axis for each in cut.values() for axis in each if axis not in kept])
-            num_bytes = result.nbytes
+            num_bytes = result.mean_bytes
         else:
             return (), 0.0
         p = num_pieces(axes, self.mesh)
@@ -116,9 +118,8 @@ class Partitioner:
         axes = () if sliced is None else cut.get(letters(sliced.dim + 1)[-1], ())
         if sliced is None or not axes:
             return (), 0.0
-        rows = most_rows_sent(sliced.length, sliced.start, sliced.stop,
-                              num_pieces(axes, self.mesh))
-        return axes, rows * x.nbytes / x.shape[sliced.dim]
+        rows = num_rows_sent(sliced.length, sliced.start, sliced.stop, num_pieces(axes, self.mesh))
+        return axes, rows * x.mean_bytes / sliced.length
 
     def goal(self, operation: Operation, made: Layout) -> Dims | None:
         """The layout that a result is brought into; None: it stays as it is made."""
@@ -134,42 +135,17 @@ class Partitioner:
         self.instructions.append(instruction)
         return instruction.result
 
-    # ---- layouts
-
     def converted(self, local: Local, goal: Dims, varies: set[str]) -> Local:
-        """The value in the layout `goal`, for an operation that differs along the axes `varies`."""
-        own = {axis for axes in local.layout.dims for axis in axes}
-        after = {axis for axes in goal for axis in axes}
-        copies = tuple([axis for axis in self.mesh if axis in varies - own - after]) \
-            if local.value.needs_grad else ()
-        gathers = frozenset((own - after) & varies)
-        key = (local, goal, copies, gathers)
-        if key not in self.known:
-            self.known[key] = self.append_moves(local, goal, copies, gathers)
-        return self.known[key]
+        """The value in the layout `goal`, for an operation that differs along the axes `varies`.
 
-    def append_moves(self, local: Local, goal: Dims, copies: Axes,
-                     gathers: frozenset[str]) -> Local:
-        """Append the collectives that bring a piece into the layout `goal`.
-
-        A copy comes first, where the piece is smallest; of partial sums it can come only last.
+        Conversions that are alike are made once.
         """
-        is_partial = bool(local.layout.partial)
-        if copies and not is_partial:
-            local = self.append(Instruction("copy", [local], Local(
-                local.value, local.layout, self.mesh), axes=copies))
-        for move in cheapest(Array.of(local.value), local.layout, goal, self.mesh):
-            is_shared = move.kind == "all-gather" and not gathers.issuperset(move.axes)
-            local = self.append(Instruction("gather" if is_shared else move.kind, [local], Local(
-                local.value, move.after, self.mesh), axes=move.axes, move=move))
-            if is_shared and gathers.intersection(move.axes):       # used alike along some of them
-                local = self.append(Instruction("copy", [local], Local(
-                    local.value, local.layout, self.mesh),
-                    axes=tuple([axis for axis in move.axes if axis in gathers])))
-        if copies and is_partial:
-            local = self.append(Instruction("copy", [local], Local(
-                local.value, local.layout, self.mesh), axes=copies))
-        return local
+        moves = conversion(local, goal, varies)
+        key = (local, goal, tuple([(each.kind, each.axes) for each in moves]))
+        if moves and key not in self.known:
+            self.instructions += moves
+            self.known[key] = moves[-1].result
+        return self.known[key] if moves else local
 
 
 def partition(graph: Graph, shardings: Shardings) -> LocalProgram:

@@ -37,6 +37,13 @@ class Local:
         """The bytes of the padded piece."""
         return math.prod(self.shape) * self.value.dtype.itemsize
 
+    @property
+    def mean_bytes(self) -> float:
+        """The bytes of a piece without padding, the mean over the ranks."""
+        axes = tuple([axis for each in self.layout.dims for axis in each])
+        return math.prod(self.value.shape) * self.value.dtype.itemsize / num_pieces(
+            axes, self.mesh)
+
 
 @dataclass(eq=False)
 class Instruction:
@@ -53,11 +60,11 @@ class Instruction:
     operation: Operation | None = None
     cut: Cut = field(default_factory=dict)
     move: Move | None = None
-    inner_bytes: float = 0.0        # of collectives within the operation, of a rank's longest piece
+    inner_bytes: float = 0.0        # of messages within the operation
 
     @property
     def num_bytes(self) -> float:
-        """The bytes that a rank sends in forward."""
+        """The bytes that a rank sends in forward, the mean over the ranks."""
         return self.move.num_bytes if self.move else self.inner_bytes
 
     @property
@@ -94,11 +101,11 @@ class LocalProgram:
 
     @property
     def num_bytes(self) -> float:
-        """The bytes that a rank sends in forward."""
+        """The bytes that a rank sends in forward, the mean over the ranks."""
         return sum(each.num_bytes for each in self.instructions)
 
     @property
     def gradient_bytes(self) -> float:
-        """The bytes that a rank sends in backward."""
+        """The bytes that a rank sends in backward, the mean over the ranks."""
         return sum(each.gradient_bytes for each in self.instructions
                    if each.result.value.needs_grad)

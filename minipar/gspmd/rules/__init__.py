@@ -8,6 +8,7 @@ To add one: write the rule beside others of its kind, and enter the operation he
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...autograd import Function
 from ...autograd.ops import (
@@ -27,7 +28,7 @@ from ..graph import Operation
 from ..shard_map import ShardMap, shard_map_rule
 from . import heads, products, shapes
 from .broadcasting import broadcast, rows
-from .rule import FactorRule, flat_names
+from .rule import FactorRule
 
 RULES: dict[type[Function], Callable[[Operation], FactorRule]] = {
     **dict.fromkeys([
@@ -61,11 +62,4 @@ def rule_of(operation: Operation) -> FactorRule:
         raise TypeError(f"{operation.function.__name__} has no factor rule, so its sharding cannot "
                         "be propagated: add one to gspmd/rules")
     rule = RULES[operation.function](operation)
-    if operation.function.__name__ in (*heads.SECTIONED, "FusedAttention"):
-        return rule
-    # elsewhere a dimension of sections lies in its natural order, which no rank's piece has
-    sectioned = [name for index, x in enumerate(operation.inputs) if getattr(x, "sections", ())
-                 for name in flat_names((rule.of(index) or ())[-1:])]
-    return rule if not sectioned else FactorRule(
-        rule.operands, rule.result, rule.sizes, rule.whole | set(sectioned), rule.repeated,
-        rule.moves, rule.elementwise, rule.combine)
+    return replace(rule, whole=rule.whole | heads.out_of_order(operation, rule))

@@ -12,8 +12,8 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..graph import Operation, Value
-from ..spec import Axes
-from .rule import FactorRule, to_dims, to_factors
+from ..spec import Axes, is_extension
+from .rule import DimFactors, FactorRule, to_dims, to_factors
 
 if TYPE_CHECKING:
     from ..propagate import Shardings
@@ -108,7 +108,8 @@ class Flow:
         for place, view in enumerate((*views[1:], views[0])):
             size = math.prod(self.rule.sizes[name] for name in view.axes)
             for name, own in view.axes.items():
-                if agreed[name] and agreed[name][:len(own)] == own and -size < source[name][0]:
+                wanted = agreed[name]
+                if wanted and own[:len(wanted)] == wanted and -size < source[name][0]:
                     source[name] = (-size, place)
         pieces = {name: math.prod(self.mesh[axis] for axis in axes) if self.rule.elementwise else 1
                   for name, axes in agreed.items()}
@@ -136,11 +137,12 @@ class Flow:
             axes = result.axes[factor]      # what the result cannot have is of no use to operands
         if not is_extension(own, axes):
             return False
+        factors = self.rule.of(view.place) or ()
+        dim = dim_of(factor, factors)
+        after = to_dims(view.axes | {factor: axes}, factors, self.rule.sizes, self.mesh)[dim]
+        if not self.shardings.extend(view.value, dim, after):
+            return False        # axes before it, or of no factor, would be lost
         view.axes[factor] = axes
-        dims = to_dims(view.axes, self.rule.of(view.place) or (), self.rule.sizes, self.mesh)
-        if dims == self.shardings.of(view.value):
-            return False
-        self.shardings.dims[view.value] = list(dims)
         for axis in axes:
             self.shardings.origin.setdefault((view.value, axis), self.origin_of(factor, axis))
         return True
@@ -148,7 +150,7 @@ class Flow:
     def possible(self, view: View, factor: str, wanted: Axes) -> Axes:
         """The longest beginning of `wanted` that the factor of a value can have by itself."""
         dims = self.rule.of(view.place) or ()
-        dim = next(i for i, parts in enumerate(dims) if factor in parts)
+        dim = dim_of(factor, dims)
         is_last = dims[dim][-1] == factor
         is_closed = self.shardings.closed[view.value][dim]
         room = self.rule.sizes[factor]
@@ -190,6 +192,6 @@ class Flow:
         return "it is the earlier dimension"
 
 
-def is_extension(old: Axes, new: Axes) -> bool:
-    """True if `new` begins with `old` and goes on."""
-    return len(new) > len(old) and new[:len(old)] == old
+def dim_of(factor: str, factors: DimFactors) -> int:
+    """The dimension that a factor is part of."""
+    return next(dim for dim, parts in enumerate(factors) if factor in parts)

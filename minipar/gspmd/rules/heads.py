@@ -4,8 +4,10 @@ The last dimension of a fused attention's input is [q | k | v].  Cut for p ranks
 of q, of k and of v side by side; `sections` of a Value say so.
 """
 
+import itertools
+
 from ..graph import Graph, Operation, Value
-from .rule import FactorRule, rule_from
+from .rule import FactorRule, flat_names, rule_from
 
 
 def attention(operation: Operation) -> FactorRule:
@@ -26,41 +28,83 @@ def fused_attention(operation: Operation) -> FactorRule:
                      {"h": kv_heads, "r": operation.options["num_heads"] // kv_heads,
                       "w": operation.inputs[0].shape[2] // kv_heads,
                       "o": operation.result.shape[2] // kv_heads},
-                     whole="t s" if keep is not None else "t")
+                     whole="t r w o s" if keep is not None else "t r w o")
 
 
 def rotary(operation: Operation) -> FactorRule:
     """x (b, t, heads n), the first `num_heads` turned: cut by heads, if every rank turns as many.
 
-    That holds if all heads are turned, or if the dimension has sections.
+    That holds if all heads are turned, or all of the first sections.
     """
     width = 2 * operation.options["cos"].shape[-1]
-    x = operation.inputs[0]
-    num_heads = x.shape[2] // width
-    if x.sections:
-        num_heads = min(x.sections) // width
-    return rule_from("b t (h w) -> b t (h w)", operation, {"h": num_heads},
-                     whole="" if x.sections or operation.options["num_heads"] == num_heads
-                     else "h w", moves=True)
+    sections = operation.inputs[0].sections or operation.inputs[0].shape[2:]
+    turned = width * operation.options["num_heads"]
+    alike = turned in itertools.accumulate(sections) and not any(n % width for n in sections)
+    return rule_from("b t (h w) -> b t (h w)", operation, {"h": min(sections) // width if alike
+                                                           else 1}, whole="w", moves=True)
 
 
-def mark_sections(graph: Graph) -> None:
-    """Note the sections of every fused attention's input, and of the values that it comes from."""
-    for operation in graph.operations:
-        if operation.function.__name__ == "FusedAttention":
-            heads, kv_heads = operation.options["num_heads"], operation.options["num_kv_heads"]
-            width = operation.inputs[0].shape[2] // (heads + 2 * kv_heads)
-            _mark(operation.inputs[0], (heads * width, kv_heads * width, kv_heads * width))
-
-
+# what computes each place of the last dimension alike, in whatever order they lie
 SECTIONED = ("Linear", "Rotary", "Add", "AsType", "Round", "Dropout", "Constrain")
 
 
-def _mark(value: Value, sections: tuple[int, ...]) -> None:
-    value.sections = sections
-    operation = value.operation
-    if operation is None or operation.function.__name__ not in SECTIONED:
+def mark_sections(graph: Graph) -> None:
+    """Note the sections of every fused attention's input, and of the values that it comes from.
+
+    Values of which users give or get pieces lie in their natural order, and those that two
+    attentions want in two orders.
+    """
+    natural = {value for value in graph.inputs.values() if not value.is_parameter}
+    natural |= set(graph.outputs)
+    wanted: dict[Value, set[tuple[int, ...]]] = {}
+    for operation in graph.operations:
+        if operation.function.__name__ == "ShardMap":
+            natural |= {operation.result, *operation.values}
+    for operation in graph.operations:
+        if operation.function.__name__ == "FusedAttention":
+            _want(operation.inputs[0], sections_of(operation), natural, wanted)
+    for value, found in wanted.items():
+        value.sections = next(iter(found)) if len(found) == 1 else ()
+
+
+def sections_of(operation: Operation) -> tuple[int, int, int]:
+    """The lengths of q, k and v in a fused attention's input."""
+    heads, kv_heads = operation.options["num_heads"], operation.options["num_kv_heads"]
+    width = operation.inputs[0].shape[2] // (heads + 2 * kv_heads)
+    return heads * width, kv_heads * width, kv_heads * width
+
+
+def _want(value: Value, sections: tuple[int, ...], natural: set[Value],
+          wanted: dict[Value, set[tuple[int, ...]]]) -> None:
+    found = wanted.setdefault(value, set())
+    if value in natural or sections in found:
         return
-    for x in operation.values[operation.function.__name__ == "Linear":]:
-        if x.shape[-1:] == value.shape[-1:] and not x.sections:
-            _mark(x, sections)
+    found.add(sections)
+    operation = value.operation
+    if operation is not None and operation.function.__name__ in SECTIONED:
+        for x in operation.values[operation.function.__name__ == "Linear":]:
+            if x.shape[-1:] == value.shape[-1:]:
+                _want(x, sections, natural, wanted)
+
+
+def out_of_order(operation: Operation, rule: FactorRule) -> set[str]:
+    """The factors along which the values of an operation do not lie in one order.
+
+    Pieces of sections are q₀ k₀ v₀: they meet no pieces of another dimension in its natural order.
+    """
+    name = operation.function.__name__
+    orders: dict[str, set[tuple[int, ...]]] = {}
+    for index in range(-1, len(operation.inputs)):
+        value = operation.result if index < 0 else operation.inputs[index]
+        factors = rule.of(index)
+        if not isinstance(value, Value) or not factors:
+            continue
+        order = value.sections
+        if name == "FusedAttention" and index == 0:     # the order that it computes in, or not
+            order = () if order == sections_of(operation) else (0,)
+        for factor in flat_names(factors[:-1]):
+            orders.setdefault(factor, set()).add(())
+        for factor in factors[-1]:
+            orders.setdefault(factor, set()).add(order)
+    return {factor for factor, found in orders.items()
+            if len(found) > 1 or name not in SECTIONED and found != {()}}

@@ -2,7 +2,7 @@
 
     machine.py      what arithmetic and messages cost
     choices.py      how each operation may be cut, and where its result lies then
-    ilp.py          the choice, as an integer linear program
+    ilp.py          the choice, as an integer linear program; equations.py: its matrix
     chain.py        the choice for a chain, by dynamic programming
 
 Zheng et al. 2022 (Alpa), the inner level.

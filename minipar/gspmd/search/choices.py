@@ -11,32 +11,34 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ..graph import Operation, Value
+from ..partitioning.conversion import conversion
 from ..partitioning.cuts import result_layout
-from ..partitioning.program import Cut
-from ..partitioning.reshard import Array as Sizes
-from ..partitioning.reshard import Layout, Move, cheapest
+from ..partitioning.program import Cut, Local
+from ..partitioning.reshard import Layout
 from ..rules.rule import FactorRule, fits, to_dims
 from ..spec import Axes, Dims, num_pieces
-from .machine import Machine, is_view, num_flops
+from .machine import Machine, instruction_seconds, is_view, num_flops
+
+
+class Use(NamedTuple):
+    """The layout in which an operation needs an operand, and the axes along which it varies."""
+
+    dims: Dims
+    varies: frozenset[str]
 
 
 class OperationChoice(NamedTuple):
     """An operation that is cut so, and where its result lies then.
 
-    `needs` are the layouts of its operands, None for numbers.  `seconds` are those of its
-    arithmetic and of the sum of its partial results; `num_bytes` are kept for backward.
+    `seconds` are those of its arithmetic and of the sum of its partial results; `num_bytes` are
+    kept for backward.
     """
 
     cut: Cut
-    needs: tuple[Dims | None, ...]
+    uses: tuple[Use, ...]
     home: Dims
     seconds: float
     num_bytes: float
-
-    @property
-    def varies(self) -> set[str]:
-        """The axes along which ranks compute different things."""
-        return {axis for axes in self.cut.values() for axis in axes}
 
 
 def cuts(operation: Operation, rule: FactorRule, mesh: Mapping[str, int]) -> Iterator[Cut]:
@@ -71,14 +73,17 @@ def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
     for cut in cuts(operation, rule, mesh):
         used = num_pieces(tuple([a for axes in cut.values() for a in axes]), mesh)
         computing = num_flops(operation) / used / machine.flops
-        needs = tuple([None if rule.of(i) is None else
-                       to_dims(cut, rule.of(i) or (), rule.sizes, mesh)
-                       for i in range(len(rule.operands))])
+        varies = frozenset([axis for axes in cut.values() for axis in axes])
+        uses = [Use(to_dims(cut, factors or (), rule.sizes, mesh), varies)
+                for factors in rule.operands]
         made = result_layout(operation, rule, cut, mesh)
         for home in homes(operation.result, made, mesh):
-            seconds = computing + move_seconds(operation.result, made, home, set(), machine, mesh)
+            if made.partial and operation.function.__name__ == "Linear":    # bias added at home
+                uses[2] = Use(home[-1:], frozenset([axis for axes in home for axis in axes]))
+            seconds = computing + sum(conversion_parts(
+                operation.result, made, Use(home, frozenset()), machine, mesh).values())
             num_bytes = 0.0 if is_view(operation) else local_bytes(operation.result, home, mesh)
-            found.append(OperationChoice(cut, needs, home, seconds, num_bytes))
+            found.append(OperationChoice(cut, tuple(uses), home, seconds, num_bytes))
     return found
 
 
@@ -99,30 +104,18 @@ def local_bytes(value: Value, dims: Dims, mesh: Mapping[str, int]) -> float:
     return size
 
 
-def move_seconds(value: Value, start: Layout, goal: Dims, varies: set[str], machine: Machine,
-                 mesh: Mapping[str, int]) -> float:
-    """The time from one layout to another for an operation that varies along some axes.
+def conversion_parts(value: Value, start: Layout, use: Use, machine: Machine,
+                     mesh: Mapping[str, int]) -> dict[tuple, float]:
+    """The seconds of the parts of a conversion, forward and backward: a copy, and what follows.
 
-    Forward and backward: with the sum of gradients along axes where the value is whole.
+    Parts of equal keys are made once for all users of the value.
     """
-    own = {axis for axes in start.dims for axis in axes}
-    after = {axis for axes in goal for axis in axes}
-    total = 0.0
-    copies = tuple([axis for axis in mesh if axis in varies - own - after])
-    if copies and value.needs_grad and not start.partial:
-        p = num_pieces(copies, mesh)
-        total += machine.seconds(2 * local_bytes(value, start.dims, mesh) * (p - 1) / p, copies)
-    for move in cheapest(Sizes.of(value), start, goal, mesh):
-        total += machine.seconds(move.num_bytes, move.axes)
-        if value.needs_grad:
-            total += machine.seconds(gradient_bytes(value, move, varies, mesh), move.axes)
-    return total
-
-
-def gradient_bytes(value: Value, move: Move, varies: set[str], mesh: Mapping[str, int]) -> float:
-    """The bytes of the collective that a gradient takes back."""
-    if move.kind == "all-gather":
-        return move.num_bytes if varies.issuperset(move.axes) else 0.0
-    if move.kind in ("slice", "reduce-scatter"):
-        return (num_pieces(move.axes, mesh) - 1) * local_bytes(value, move.after.dims, mesh)
-    return 0.0 if move.kind == "all-reduce" else move.num_bytes
+    moves = conversion(Local(value, start, mesh), use.dims, set(use.varies))
+    num_copies = int(bool(moves) and moves[0].kind == "copy")
+    found = {}
+    for part, goal in ((moves[:num_copies], None), (moves[num_copies:], use.dims)):
+        key = (start, goal, tuple([(each.kind, each.axes) for each in moves[:num_copies] + part]))
+        seconds = sum(instruction_seconds(each, machine) for each in part)
+        if seconds:
+            found[key] = seconds
+    return found

@@ -6,6 +6,10 @@
     minimize Σ c_i s_i + Σ R_ij e_ij
     with Σ s_i = 1,  e_ij summed over j's = s_i,  e_ij summed over i's = s_j,  Σ bytes s_i ≤ memory
 
+A conversion that several operations need of one value is paid once (Shared).  The objective is
+the time of the partitioned program, but for copies that move before a transpose: there it is an
+upper bound.
+
 Zheng et al. 2022 (Alpa, arXiv 2201.12023), section 4.2.  The solver is HiGHS, through SciPy.
 """
 
@@ -21,8 +25,11 @@ from ..partitioning.reshard import Layout
 from ..propagate import Shardings, all_open
 from ..shard import Plan, shape_only
 from ..spec import Dims
-from .choices import OperationChoice, choices_of, layouts, local_bytes, move_seconds
-from .machine import COPIES, Machine
+from .choices import OperationChoice, choices_of, conversion_parts, layouts, local_bytes
+from .equations import Equations
+from .machine import COPIES, Machine, memory_bytes, program_seconds
+
+Parts = dict[tuple, tuple[float, np.ndarray]]   # conversions: seconds, and the pairs that need it
 
 
 class Alternatives(NamedTuple):
@@ -43,27 +50,18 @@ class Edge(NamedTuple):
     seconds: np.ndarray
 
 
+class Shared(NamedTuple):
+    """A conversion that several uses of a value may need, and that is made once for all.
+
+    `needed` has, for each edge's number, the pairs of alternatives that need it.
+    """
+
+    seconds: float
+    needed: dict[int, np.ndarray]
+
+
 class SearchError(ValueError):
     """No choice fits the memory, or the solver found none in time."""
-
-
-class Equations:
-    """Linear equations as a sparse matrix: the entries by row and column, and the right sides."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.columns: list[int] = []
-        self.values: list[float] = []
-        self.sums: list[float] = []
-
-    def add(self, variables: np.ndarray, total: float = 0.0, equal_to: int | None = None) -> None:
-        """Let the `variables` add up to `total`, or to the variable `equal_to`."""
-        entries = [(variable, 1.0) for variable in variables.tolist()]
-        entries += [] if equal_to is None else [(int(equal_to), -1.0)]
-        self.rows += [len(self.sums)] * len(entries)
-        self.columns += [variable for variable, _ in entries]
-        self.values += [factor for _, factor in entries]
-        self.sums.append(total)
 
 
 class Problem:
@@ -74,12 +72,15 @@ class Problem:
         self.mesh = shardings.mesh
         self.nodes: list[Alternatives] = []
         self.edges: list[Edge] = []
+        self.shared: list[Shared] = []
         self.places: dict[Value, int] = {}
-        self._tables: dict[tuple, np.ndarray] = {}
+        self._tables: dict[tuple, Parts] = {}
+        parts: list[Parts] = []         # of each edge
         for value in (*graph.inputs.values(), *graph.constants):
             self.add_input(value)
         for operation in graph.operations:
-            self.add_operation(operation)
+            parts += self.add_operation(operation)
+        self.share(parts)
 
     def add_input(self, value: Value) -> None:
         """An input may lie anywhere; a parameter is kept with its gradient and its states."""
@@ -88,39 +89,58 @@ class Problem:
         self.add(Alternatives(value, homes, np.zeros(len(homes)), np.array(
             [copies * local_bytes(value, home, self.mesh) for home in homes]), []))
 
-    def add_operation(self, operation: Operation) -> None:
-        """An operation, and an edge from each of its operands."""
+    def add_operation(self, operation: Operation) -> list["Parts"]:
+        """An operation, and an edge from each of its operands, whose conversions it returns."""
         rule = self.shardings.rules[operation]
         choices = choices_of(operation, rule, self.mesh, self.machine)
         self.add(Alternatives(operation.result, [each.home for each in choices],
                       np.array([each.seconds for each in choices]),
                       np.array([each.num_bytes for each in choices]), choices))
-        for index, value in enumerate(operation.inputs):
-            if isinstance(value, Value) and value.shape:
-                self.add_edge(value, operation.result, index)
+        return [self.add_edge(value, operation.result, index)
+                for index, value in enumerate(operation.inputs) if isinstance(value, Value)]
 
     def add(self, node: Alternatives) -> None:
         """Append a node."""
         self.places[node.value] = len(self.nodes)
         self.nodes.append(node)
 
-    def add_edge(self, value: Value, result: Value, index: int) -> None:
+    def add_edge(self, value: Value, result: Value, index: int) -> "Parts":
         """The seconds from each layout of `value` to what each choice of its user needs."""
         source, user = self.places[value], self.places[result]
-        homes, choices = self.nodes[source].homes, self.nodes[user].choices
-        wanted = [(each.needs[index], frozenset(each.varies)) for each in choices]
+        homes = self.nodes[source].homes
+        wanted = [each.uses[index] for each in self.nodes[user].choices]
         key = (value.shape, str(value.dtype), value.sections, value.needs_grad, tuple(homes),
                tuple(wanted))
         if key not in self._tables:             # the blocks of a model are alike
-            cost: dict[tuple, float] = {}
-            for home in homes:
-                for need, varies in wanted:
-                    if (home, need, varies) not in cost:
-                        cost[home, need, varies] = move_seconds(
-                            value, Layout(home), need or (), set(varies), self.machine, self.mesh)
-            self._tables[key] = np.array([[cost[home, need, varies] for need, varies in wanted]
-                                          for home in homes])
-        self.edges.append(Edge(source, user, self._tables[key]))
+            found: Parts = {}
+            known = {(home, use): conversion_parts(value, Layout(home), use, self.machine,
+                                                   self.mesh)
+                     for home in homes for use in set(wanted)}
+            for i, home in enumerate(homes):
+                for j, use in enumerate(wanted):
+                    for part, seconds in known[home, use].items():
+                        pairs = found.setdefault(part, (seconds, np.zeros(
+                            (len(homes), len(wanted)), bool)))[1]
+                        pairs[i, j] = True
+            self._tables[key] = found
+        parts = self._tables[key]
+        total = sum([seconds * pairs for seconds, pairs in parts.values()],
+                    start=np.zeros((len(homes), len(wanted))))
+        self.edges.append(Edge(source, user, total))
+        return parts
+
+    def share(self, parts: Sequence["Parts"]) -> None:
+        """Count once what several edges from one value need alike."""
+        found: dict[tuple, dict[int, np.ndarray]] = {}
+        for number, edge in enumerate(self.edges):
+            for part, (_, pairs) in parts[number].items():
+                found.setdefault((edge.source, part), {})[number] = pairs
+        for (_, part), needed in found.items():
+            if len(needed) > 1:
+                seconds = parts[next(iter(needed))][part][0]
+                self.shared.append(Shared(seconds, needed))
+                for number, pairs in needed.items():
+                    self.edges[number].seconds[pairs] -= seconds
 
     def solve(self, memory: float | None = None, time_limit: float = 60.0) -> list[int]:
         """The alternative of each node.  Raises SearchError if none fits `memory` bytes."""
@@ -128,14 +148,15 @@ class Problem:
         ends = np.cumsum([0, *[len(node.homes) for node in self.nodes]])
         of_node = [np.arange(a, b) for a, b in zip(ends, ends[1:])]         # variables s_i
         cost = np.concatenate([node.seconds for node in self.nodes]
-                              + [edge.seconds.ravel() for edge in self.edges])
+                              + [edge.seconds.ravel() for edge in self.edges]
+                              + [np.array([each.seconds for each in self.shared])])
         scale = 1 / max(cost.max(), 1e-30)      # seconds are small numbers for a solver
         equations = self.equations(of_node)
         # HiGHS takes indices of 32 bits, and SciPy 1.13 does not convert longer ones
         at = np.array([equations.rows, equations.columns], np.int32)
         matrix = sparse.csr_array((equations.values, (at[0], at[1])),
                                   shape=(len(equations.sums), len(cost)))
-        constraints = [optimize.LinearConstraint(matrix, equations.sums, equations.sums)]
+        constraints = [optimize.LinearConstraint(matrix, equations.least, equations.sums)]
         if memory is not None:
             num_bytes = np.zeros(len(cost))
             num_bytes[:ends[-1]] = np.concatenate([node.num_bytes for node in self.nodes])
@@ -153,9 +174,13 @@ class Problem:
                               f"{least:.3g}; give more memory, or a larger mesh")
         return [int(np.argmax(result.x[variables])) for variables in of_node]
 
-    def equations(self, of_node: Sequence[np.ndarray]) -> "Equations":
-        """Each node has one alternative, and each edge the pair of those of its two nodes."""
+    def equations(self, of_node: Sequence[np.ndarray]) -> Equations:
+        """Each node has one alternative, and each edge the pair of those of its two nodes.
+
+        What is shared is made if any edge has a pair that needs it.
+        """
         equations, start = Equations(), of_node[-1][-1] + 1
+        of_edge: list[np.ndarray] = []
         for variables in of_node:
             equations.add(variables, total=1.0)
         for edge in self.edges:
@@ -164,13 +189,20 @@ class Problem:
                 equations.add(pairs[i], equal_to=variable)
             for j, variable in enumerate(of_node[edge.user]):
                 equations.add(pairs[:, j], equal_to=variable)
+            of_edge.append(pairs)
             start += edge.seconds.size
+        for number, each in enumerate(self.shared):
+            for edge_number, needed in each.needed.items():
+                equations.add(of_edge[edge_number][needed], equal_to=start + number, or_less=True)
         return equations
 
     def seconds(self, chosen: Sequence[int]) -> float:
         """The objective of a choice."""
         return float(sum(node.seconds[i] for node, i in zip(self.nodes, chosen)) + sum(
-            edge.seconds[chosen[edge.source], chosen[edge.user]] for edge in self.edges))
+            edge.seconds[chosen[edge.source], chosen[edge.user]] for edge in self.edges) + sum(
+            each.seconds for each in self.shared if any(
+                pairs[chosen[self.edges[number].source], chosen[self.edges[number].user]]
+                for number, pairs in each.needed.items())))
 
     def plan(self, chosen: Sequence[int]) -> Plan:
         """The partitioned program of a choice."""
@@ -191,13 +223,17 @@ def make_problem(function: Callable, *inputs: Any, mesh: Mapping[str, int],
     return Problem(graph, all_open(graph, mesh), machine or Machine())
 
 
-def search(function: Callable, *inputs: Any, memory: float | None = None, **options: Any) -> Plan:
+def search(function: Callable, *inputs: Any, memory: float | None = None,
+           beside: Sequence[Plan] = (), **options: Any) -> Plan:
     """The plan of the cheapest sharding of a program that fits `memory` bytes on each rank.
 
-    `options` are those of `make_problem`.  Raises SearchError if nothing fits.
+    It is cheaper than each of the plans `beside` it, or one of them.  `options` are those of
+    `make_problem`.  Raises SearchError if nothing fits.
     """
     problem = make_problem(function, *inputs, **options)
-    return problem.plan(problem.solve(memory))
+    fitting = [each for each in beside if memory is None or memory_bytes(each.program) <= memory]
+    return min([problem.plan(problem.solve(memory)), *fitting],
+               key=lambda each: program_seconds(each.program, problem.machine))
 
 
 def import_scipy() -> tuple[Any, Any]:
