@@ -22,7 +22,9 @@ import numpy as np
 from ...autograd import no_grad
 from ...comm import Communicator
 from ...comm import Request as Message
+from ...compress.quantization.layers import drop_weights
 from ...nn import GPT
+from ...parallel.packed_weights import weights_as_parameters
 from ...parallel.pipeline.stages import Staged
 from ..cache import KVSizes, PagedKVCache, TokenBatch
 from ..engine import Engine, Generation, TokenEvent
@@ -41,11 +43,14 @@ class Stage:
     def __init__(self, model: GPT, pp: Communicator, cuts: Sequence[int] | None = None,
                  kind: type[PagedKVCache] = PagedKVCache):
         self.model, self.pp, self.kind = model, pp, kind
-        parts = Staged(model, pp, [*range(pp.size)], cuts).stages[pp.rank]
+        self.like, sizes = np.empty_like(model.slabs[0].data, shape=0), KVSizes.of(model)
+        with weights_as_parameters(model):
+            parts = Staged(model, pp, [*range(pp.size)], cuts).stages[pp.rank]
+        drop_weights(model, {module for part in parts for each in part.modules
+                             for _, module in each.named_modules()})
         self.is_first, self.is_last = pp.rank == 0, pp.rank == pp.size - 1
         self.blocks = [model.h[int(part.name[2:])] for part in parts if part.is_block]
-        self.sizes = KVSizes.of(model)._replace(num_layers=len(self.blocks))
-        self.like = parts[0].parameters()[0].data
+        self.sizes = sizes._replace(num_layers=len(self.blocks))
         self.context, self.vocab_size = model.config.context, model.config.vocab_size
 
     def make_cache(self, config: SchedulerConfig) -> PagedKVCache:
