@@ -13,7 +13,7 @@ from ..inference import generate
 from ..launcher import UsageError
 from ..nn import GPT, MLP, Module
 from .config import TrainConfig
-from .setup.corpus import Corpus, NoText, absolute_path, data_seed, read_corpus
+from .setup.corpus import Corpus, NoText, absolute_path, data_seed, name_of_text, read_corpus
 from .setup.gpt_sizes import gpt_config, sizes_of_gpt
 
 SCORED_BATCHES = 16         # of 32 windows of text that the model was not trained on
@@ -36,6 +36,7 @@ class Task(Protocol):
 
     batches: TextBatches | Batches  # reading them may raise UsageError: the data may be gone
     target: str                     # what one target is: a character, a token, an image
+    unseen: str                     # the data of the score, in words
     targets_per_sample: int
 
     def build(self) -> Module:
@@ -76,6 +77,7 @@ class LanguageTask(Task):
         has_characters = isinstance(self.vocabulary, CharacterVocabulary)
         self.target = "character" if has_characters and config.data.source != "synthetic" \
             else "token"
+        self.unseen = f"the validation part of {name_of_text(config)}"
         self.sizes = gpt_config(config, len(self.vocabulary))
         self.targets_per_sample = config.model.context
         if not known:
@@ -181,7 +183,7 @@ class LanguageTask(Task):
 class DigitsTask(Task):
     """Recognize handwritten digits with an MLP."""
 
-    target, targets_per_sample = "image", 1
+    target, targets_per_sample, unseen = "image", 1, "handwritten digits it has not seen"
 
     def __init__(self, config: TrainConfig):
         self.config, self.data = config, digits()
@@ -233,10 +235,10 @@ def make_task(config: TrainConfig) -> LanguageTask | DigitsTask:
 
 
 def score_line(score: Score, task: Task) -> str:
-    """One line on a score."""
-    if score.accuracy is None:
-        return f"loss {score.nats:.4f} nats = {score.bits:.4f} bits per {task.target}"
-    return f"loss {score.nats:.4f} nats, {score.accuracy:.2%} of {task.target}s recognized"
+    """One line on a score: how good, and on which data."""
+    share = f" = {score.bits:.4f} bits per {task.target}" if score.accuracy is None \
+        else f", {score.accuracy:.2%} of {task.target}s recognized"
+    return f"loss {score.nats:.4f} nats{share}, on {task.unseen}"
 
 
 def try_score(task: Task, model: Module) -> tuple[Score | None, str]:
