@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from ..inference import Engine, SamplingParams
+from ..inference import SamplingParams
 from ..inference.engine import Generation, IsStop
+from .text_model import TextEngine
 
 
 class Draining(RuntimeError):
@@ -23,7 +24,7 @@ class Draining(RuntimeError):
 class Service:
     """Runs an engine while requests are there; `start` and `drain` frame its life."""
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: TextEngine):
         self.engine = engine
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()            # there is a request
@@ -80,6 +81,7 @@ class Service:
         async with self._lock:
             for generation in generations:
                 self.engine.cancel(generation)
+        self._wake.set()                        # so that other ranks forget them, too
         async with self._news:
             self._news.notify_all()
 

@@ -9,35 +9,43 @@ and blocks.  All ranks run all engines on equal requests, so no rank sends its s
 sends
 
     T·d numbers from each stage to the next           the activations of T tokens
-    n numbers from the last stage to each other one   the n tokens that were drawn
+    n numbers from the last stage to each other one   the n tokens that were drawn, and their
+                                                      log-probabilities, if a request asks for them
+
+A stage may itself be cut over tp: then its ranks draw together, and each sends along its own pp.
 
 Huang et al. 2019 (GPipe); Pope et al. 2022.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...autograd import no_grad
+from ...backend import Array
 from ...comm import Communicator
 from ...comm import Request as Message
 from ...compress.quantization.layers import drop_weights
 from ...nn import GPT
 from ...parallel.packed_weights import weights_as_parameters
 from ...parallel.pipeline.stages import Staged
+from ...parallel.tensor.parallelize import TensorParallel
 from ..cache import KVSizes, PagedKVCache, TokenBatch
 from ..engine import Engine, Generation, TokenEvent
 from ..model.cached_forward import check_context, embed, head, run_blocks
-from ..model_runner import NewToken, StepWork, draw_tokens
-from ..scheduling import SchedulerConfig
+from ..model_runner import Draw, NewToken, StepWork, draw_tokens
+from ..sampling.sampler import NOT_FINITE
+from ..scheduling import Request, SchedulerConfig
+from .logprob_messages import num_numbers, pack, unpack
+from .tensor_runner import draw_tokens_over_ranks
 
 
 class Stage:
     """This rank's layers of a GPT; for `cuts` see `parallel.pipeline.stages.Staged`.
 
     `kind` of cache: PagedKVCache, or QuantizedKVCache.  The model must be initialized; afterwards
-    it has the parameters of this rank's layers only.
+    it has the parameters of this rank's layers only.  It may be cut over tp by `parallelize`.
     """
 
     def __init__(self, model: GPT, pp: Communicator, cuts: Sequence[int] | None = None,
@@ -68,6 +76,35 @@ class Stage:
             h = run_blocks(self.blocks, h, cache, batch)
             return head(self.model, h, batch).data if self.is_last else h
 
+    def draw(self, logits: Array, draws: Sequence[Draw]) -> np.ndarray:
+        """On the last stage: the numbers to send of the drawn tokens; NaN if logits are not finite.
+        """
+        counts = self.logprob_counts(draws)
+        try:
+            if isinstance(self.model, TensorParallel):
+                found = draw_tokens_over_ranks(self.model.split.tp, logits, self.vocab_size, draws)
+            else:
+                found = draw_tokens(logits, draws)
+        except ValueError:                  # the other stages must learn of it
+            return np.full(len(draws) + num_numbers(counts), np.nan)
+        logprobs = [(new.logprob, new.likeliest) for new in found
+                    if new.logprob is not None and new.likeliest is not None]
+        return np.concatenate([np.array([new.token for new in found], np.float64),
+                               pack(logprobs, counts)])
+
+    def logprob_counts(self, draws: Sequence[Draw]) -> list[int]:
+        """The number of likeliest tokens of each draw that asks for log-probabilities."""
+        return [min(draw.num_logprobs, self.vocab_size) for draw in draws
+                if draw.num_logprobs is not None]
+
+    def tokens_of(self, numbers: np.ndarray, draws: Sequence[Draw]) -> list[NewToken]:
+        """The drawn tokens that `draw` made numbers of.  Raises ValueError if it could not draw."""
+        if np.isnan(numbers[:len(draws)]).any():
+            raise ValueError(NOT_FINITE)
+        logprobs = iter(unpack(numbers[len(draws):], self.logprob_counts(draws)))
+        return [NewToken(int(number), *(() if draw.num_logprobs is None else next(logprobs)))
+                for number, draw in zip(numbers, draws)]
+
 
 class RequestGroup:
     """The requests of one group: an engine, this stage's part of its cache, a step under way."""
@@ -79,9 +116,10 @@ class RequestGroup:
                                 * stage.sizes.bytes_per_token(stage.like.dtype.itemsize))
         self.cache = stage.make_cache(config)
         self.engine = Engine(self, config)
-        self.work: StepWork | None = None               # under way
-        self.tokens: list[NewToken] = []            # on the last stage: drawn by it
+        self.work: StepWork | None = None       # under way
+        self.drawn = np.empty(0)                # on the last stage: what it sent of the tokens
         self.sends: list[Message] = []
+        self.cancelled: list[Generation] = []   # while a step is under way
 
     def run(self, work: StepWork) -> list[NewToken]:
         """Refused: a stage draws no tokens by itself."""
@@ -105,31 +143,50 @@ class RequestGroup:
         for message in self.sends:                  # of the step before: received long ago
             message.wait()
         if stage.is_last:
-            self.tokens = draw_tokens(out, work.draws)
-            numbers = np.array([new.token for new in self.tokens], np.int64)
-            self.sends = [pp.isend(numbers, rank, tag=self.number) for rank in range(pp.size - 1)
-                          if len(numbers)]
+            self.drawn = stage.draw(out, work.draws)
+            self.sends = [pp.isend(self.drawn, rank, tag=self.number) for rank in range(pp.size - 1)
+                          if len(self.drawn)]
         else:
             self.sends = [pp.isend(np.ascontiguousarray(out), pp.rank + 1, tag=self.number)]
 
     def end(self) -> list[TokenEvent]:
-        """Wait for the tokens of the step under way, if there is one, and append them."""
-        if self.work is None:
-            return []
-        work, self.work = self.work, None
-        tokens = self.tokens
-        if not self.stage.is_last:
-            numbers = np.empty(len(work.draws), np.int64)
+        """Wait for the tokens of the step under way, if there is one, and append them.
+
+        If they could not be drawn, cancel the group's requests and raise ValueError, on all stages.
+        """
+        events: list[TokenEvent] = []
+        if self.work is not None:
+            work, self.work = self.work, None
+            try:
+                events = self.engine.end_step(self._receive(work.draws))
+            except ValueError:
+                self.engine.cancel_all()
+                self.engine.scheduler.forget_cached()
+                raise
+        while self.cancelled:
+            self.engine.cancel(self.cancelled.pop())
+        return events
+
+    def _receive(self, draws: Sequence[Draw]) -> list[NewToken]:
+        stage, numbers = self.stage, self.drawn
+        if not stage.is_last:
+            numbers = np.empty(len(draws) + num_numbers(stage.logprob_counts(draws)))
             if len(numbers):
-                self.stage.pp.recv(numbers, self.stage.pp.size - 1, tag=self.number)
-            tokens = [NewToken(int(number)) for number in numbers]
-        return self.engine.end_step(tokens)
+                stage.pp.recv(numbers, stage.pp.size - 1, tag=self.number)
+        return stage.tokens_of(numbers, draws)
+
+    def cancel(self, generation: Generation) -> None:
+        """Forget a request, at the end of the step under way."""
+        if self.work is None:
+            self.engine.cancel(generation)
+        else:
+            self.cancelled.append(generation)
 
 
 class PipelineEngine:
     """Collective.  Runs requests in `num_groups` groups, by default as many as stages.
 
-    `config` holds for each group.  Log-probabilities are known on the last rank only.
+    `config` holds for each group.
     """
 
     def __init__(self, model: GPT, pp: Communicator, config: SchedulerConfig,
@@ -156,16 +213,35 @@ class PipelineEngine:
         self._num_submitted += 1
         return generation
 
-    def step(self) -> list[TokenEvent]:
-        """For each group: take the tokens of its last step, begin its next step."""
-        events = []
+    def check(self, prompt: Collection[int], max_tokens: int, num_answers: int = 1) -> Request:
+        """As Engine.check."""
+        return self.engines[0].check(prompt, max_tokens, num_answers)
+
+    def cancel(self, generation: Generation) -> None:
+        """Forget a request; its blocks are free when the step of its group has ended."""
         for group in self.groups:
-            events += group.end()
+            if group.engine.generations.get(generation.request.name) is generation:
+                group.cancel(generation)
+
+    def step(self) -> list[TokenEvent]:
+        """For each group: take the tokens of its last step, begin its next step.
+
+        If the model fails, the requests of the group are cancelled on all stages, which all raise
+        ValueError.
+        """
+        events, failure = [], None
+        for group in self.groups:
+            try:
+                events += group.end()
+            except ValueError as error:
+                failure = error
             group.begin()
         if not self.has_requests:
             for group in self.groups:
                 for message in group.sends:
                     message.wait()
+        if failure is not None:
+            raise failure
         return events
 
     def run(self) -> None:
