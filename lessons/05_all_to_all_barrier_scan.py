@@ -2,10 +2,14 @@
 
 In an all-to-all every rank has a different piece for every other rank: the ranks transpose a matrix
 together.  The pairwise algorithm sends each piece directly.  In Bruck's algorithm pieces travel in
-jumps of 1, 2, 4, … ranks, and all pieces that make the same jump share one message:
+jumps of 1, 2, 4, … ranks, and all pieces that make the same jump share one message.  A rank has n
+bytes, a piece of n/p for each of the p ranks:
 
     pairwise         (p-1) α    + (p-1)/p n β          each round is a permutation of the ranks
     Bruck's          ⌈log₂ p⌉ α + about ⌈log₂ p⌉ n/2 β
+
+    Bruck's, p = 8: a piece with 5 = 101₂ ranks to go      r ──1──▶ r+1 ────4────▶ r+5
+                    (in rounds 0 and 2; it rests in 1)
 
 The same jumps with empty messages are a barrier: after ⌈log₂ p⌉ rounds every rank has heard from
 every other, directly or not.  With partial sums they are a scan, which tells each rank where its
@@ -92,6 +96,10 @@ def compare() -> list[Row]:
                      pairwise(n), "µs"),
                  Row(f"all-to-all of {n:,} B, Bruck's", jumps * (alpha + n / 2 * beta), bruck(n),
                      "µs")]
+    for name, predicted in (("pairwise", P * (P - 1)), ("bruck", P * jumps)):
+        cluster = Cluster(P, trace=True)
+        cluster.run(partial(all_to_all, array=np.zeros(P), algorithm=name))
+        rows.append(Row(f"messages of all ranks, {name}", predicted, cluster.trace.num_sent()))
     equal_at = (P - 1 - jumps) * alpha / ((jumps / 2 - (P - 1) / P) * beta)
     rows.append(Row("they are equally fast at", equal_at,
                     crossing(pairwise, bruck, 6400, 640_000), "B"))

@@ -143,7 +143,7 @@ def hide(lesson: Lesson) -> None:
     lesson.table(rows, "step", "simulated")
     lesson.say("Two things stay exposed: the last bucket, complete only when backward ends, and "
                "ring rounds that wait until backward polls between two operations. Smaller buckets "
-               "leave less at the end, but each bucket costs 2(p−1) latencies.")
+               "leave less at the end. Each has 2(p−1) latencies; here those of several overlap.")
     trace = side_by_side([run.trace for run in runs])
     lesson.picture(lambda path: draw_timeline(
         path, trace, "Forward and backward of one rank, and its messages: buckets hide them",
@@ -157,8 +157,8 @@ def main(comm: Communicator) -> None:
     if comm.rank == 0:
         hide(lesson)
     lesson.takeaway("Start each bucket's all-reduce as soon as its last gradient is ready. "
-                    "Communication then overlaps with the rest of backward, and a step takes "
-                    "F + max(B, M) instead of F + B + M.")
+                    "Communication then overlaps with the rest of backward, and a step takes at "
+                    "best F + max(B, M) instead of F + B + M.")
     lesson.exercises("assign_buckets", "in_order_ready", "accumulate_microbatches", questions=[
         "Which bucket can never hide, however fast the link? Does a smaller first bucket help, or "
         "a smaller last one?",

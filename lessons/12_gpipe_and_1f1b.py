@@ -9,7 +9,9 @@ the first rank waits for p - 1 backwards before it ends.
 p = 2 ranks, m = 4 microbatches:
 
     GPipe  rank 0   F0 F1 F2 F3 ·  ·  B0 B1 B2 B3   all forwards first: keeps m microbatches
+           rank 1   ·  F0 F1 F2 F3 B0 B1 B2 B3 ·
     1F1B   rank 0   F0 F1 ·  B0 F2 B1 F3 B2 ·  B3   each backward as soon as it can run: keeps p
+           rank 1   ·  F0 B0 F1 B1 F2 B2 F3 B3 ·    (rank 1 keeps one)
 
 minipar/parallel/pipeline/one_f_one_b.py shows in one file how a rank runs its row and never hangs.
 

@@ -7,9 +7,9 @@ Eight ranks on two nodes train one GPT with three kinds of parallelism at once:
     tp = 2   splits each layer                 sums activations, four times in every layer
 
 Axes nest: ranks along the fastest axis are neighbours, ranks along the slowest are on different
-nodes.  The same program runs on each nesting and sends the same messages, but over other links.
-These two nodes are simulated.  With 2, 4 or 8 ranks, simulated or real, the lesson also runs every
-mesh of that size.
+nodes.  The same program runs on each nesting and sends the same messages, but over different
+links.  These two nodes are simulated.  With 2, 4 or 8 ranks, simulated or real, the lesson also
+runs every mesh of that size.
 
     python lessons/18_which_axis_is_nearest.py --ranks 4
     mpirun -n 4 python lessons/18_which_axis_is_nearest.py

@@ -131,7 +131,7 @@ def count_activations(kept: Step, moved: Step) -> list[Row]:
 def count_states(comm: Communicator) -> list[Row]:
     """Rows of optimizer states and of weights that wait in a file."""
     same, peak, units = weights_by_block(comm, CONFIG)
-    assert same, "other tokens"
+    assert same, "different tokens"
     states_here, states_out = states_in_file(CONFIG)
     return [Row("optimizer states in memory", 0, states_here, "B"),
             Row("  in the file: 8Ψ", 8 * PSI, states_out, "B"),

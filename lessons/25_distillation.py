@@ -6,7 +6,7 @@ it:
 
     p = softmax(z'/T)   q = softmax(z/T)        loss = α T² Σ p ln(p/q) + (1 - α) cross-entropy
 
-A teacher too large for one rank runs on several, perhaps on other ranks than its students.  Then
+A teacher too large for one rank runs on several, perhaps on none of its students' ranks.  Then
 only its outputs travel, each number once.
 
     python lessons/25_distillation.py          mpirun -n 4 python lessons/25_distillation.py

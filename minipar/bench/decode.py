@@ -1,11 +1,10 @@
 """Decoding of the GPT that `make demo` trains: one sequence by `generate`, and many together.
 
 float32, one thread, 4 layers, width 128, 4 heads, context 64, vocabulary 96.  The likeliest tokens
-after
-a prompt of 8, up to the context.  PyTorch's cache is a tensor of the whole context, too.
+after a prompt of 8, up to the context.  PyTorch's cache is a tensor of the whole context, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -25,11 +24,12 @@ BLOCK, TOGETHER = 16, 32
 NUMPY_SPEED, TORCH_SPEED, BATCH_SPEED = 0.9, 1.2, 5.0           # targets
 
 
-def measure(num_rounds: int) -> list[Row]:
-    """The rows of one process."""
+def measure(num_rounds: int) -> Iterator[Row]:
+    """Yield the rows of one process."""
     keep_freed_memory()
     model = GPT(CONFIG).initialize(seed=0)
-    return [*one_sequence(model, 2 * num_rounds), *together(model, num_rounds)]
+    yield from one_sequence(model, 2 * num_rounds)
+    yield from together(model, num_rounds)
 
 
 # ---- one sequence
@@ -65,18 +65,16 @@ def torch_run(model: GPT) -> dict[str, Callable[[], list[int]]]:
 
 # ---- many sequences
 
-def together(model: GPT, num_rounds: int) -> list[Row]:
+def together(model: GPT, num_rounds: int) -> Iterator[Row]:
     """Tokens per second of 32 sequences at once: steps of the model alone, and the whole engine."""
-    rows = []
     for what, run in (("model and paged cache", step_of), ("engine", requests_of)):
         runs = {str(n): run(model, n) for n in (1, TOGETHER)}
         seconds = medians(interleave(runs, num_rounds, num_warmup=1))
         one, many = 1 / seconds["1"], TOGETHER / seconds[str(TOGETHER)]
         tokens = 1 if run is step_of else NUM_TOKENS
-        rows.append(Row(f"{TOGETHER} sequences at once, {what}: its speed over one at a time",
-                        per_second(many * tokens), f"one {per_second(one * tokens)}",
-                        many / one, BATCH_SPEED))
-    return rows
+        yield Row(f"{TOGETHER} sequences at once, {what}: its speed over one at a time",
+                  per_second(many * tokens), f"one {per_second(one * tokens)}", many / one,
+                  BATCH_SPEED)
 
 
 def step_of(model: GPT, num_sequences: int) -> Callable[[], None]:

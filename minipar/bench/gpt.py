@@ -5,7 +5,7 @@ batch 8, vocabulary 512, a head of its own.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +30,7 @@ CONFIG = GPTConfig(vocab_size=512, context=128, num_layers=4, num_heads=8, width
 BATCH = 8
 
 
-def make_batch(num_samples: int, config: GPTConfig = CONFIG) -> tuple[np.ndarray, np.ndarray]:
+def make_batch(num_samples: int, config: GPTConfig) -> tuple[np.ndarray, np.ndarray]:
     """Random ids and targets (num_samples, context)."""
     tokens = np.random.default_rng(0).integers(config.vocab_size,
                                                size=(num_samples, config.context + 1))
@@ -43,8 +43,7 @@ def make_step(model: GPT, ids: np.ndarray, targets: np.ndarray) -> Callable[[], 
 
 
 def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray, targets: np.ndarray,
-                config: GPTConfig = CONFIG, device: str = "cpu"
-                ) -> dict[str, Callable[[], float]]:
+                config: GPTConfig, device: str = "cpu") -> dict[str, Callable[[], float]]:
     """PyTorch's training step with its fused AdamW; empty if PyTorch is not installed."""
     torch = import_torch()
     if torch is None:
@@ -56,32 +55,35 @@ def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray, targets: np.ndarr
     return {"PyTorch": training_step(optimizer, lambda: model.loss(ids, targets))}
 
 
-def measure(num_rounds: int, malloc: str = "kept") -> list[Row]:
-    """The rows for one setting of malloc, "kept" (freed memory is kept) or "stock"."""
+def measure(num_rounds: int, malloc: str = "kept") -> Iterator[Row]:
+    """Yield the rows for one setting of malloc, "kept" (freed memory is kept) or "stock"."""
     kept = malloc == "kept"
     if kept and not keep_freed_memory():
-        return [Row("GPT step, freed memory kept", "this C library has no such setting")]
-    ids, targets = make_batch(BATCH)
+        yield Row("GPT step, freed memory kept", "this C library has no such setting")
+        return
+    ids, targets = make_batch(BATCH, CONFIG)
     model = GPT(CONFIG).initialize(seed=0)
     floor = NumpyGPT(model.state_dict(), CONFIG.num_heads, lr=1e-3)
     steps = {"minipar": make_step(model, ids, targets), "floor": lambda: floor.step(ids, targets),
-             **torch_steps(model.state_dict(), ids, targets)}
+             **torch_steps(model.state_dict(), ids, targets, CONFIG)}
     check_same("GPT step", steps)
     seconds = medians(interleave(steps, num_rounds))
 
     ours, what = seconds["minipar"], f"GPT step, {'freed memory kept' if kept else 'stock malloc'}"
-    rows = [Row(what, f"{milliseconds(ours)}, {ids.size / ours:,.0f} tokens/s")]
+    row = Row(what, f"{milliseconds(ours)}, {ids.size / ours:,.0f} tokens/s")
     if "PyTorch" in seconds:
-        rows = [replace(rows[0], theirs=f"PyTorch {milliseconds(seconds['PyTorch'])}",
-                        ratio=seconds["PyTorch"] / ours, target=1.10 if kept else None)]
-    rows.append(Row("  its time over hand-written NumPy's", milliseconds(ours),
-                    f"floor {milliseconds(seconds['floor'])}", ours / seconds["floor"],
-                    1.03 if kept else None, at_least=False))
-    return [*rows, *measure_products(num_rounds), measure_saved(model, ids, targets)] if kept \
-        else rows
+        row = replace(row, theirs=f"PyTorch {milliseconds(seconds['PyTorch'])}",
+                      ratio=seconds["PyTorch"] / ours, target=1.10 if kept else None)
+    yield row
+    yield Row("  its time over hand-written NumPy's", milliseconds(ours),
+              f"floor {milliseconds(seconds['floor'])}", ours / seconds["floor"],
+              1.03 if kept else None, at_least=False)
+    if kept:
+        yield measure_products(num_rounds)
+        yield measure_saved(model, ids, targets)
 
 
-def measure_products(num_rounds: int) -> list[Row]:
+def measure_products(num_rounds: int) -> Row:
     """The speed of the matrix products, which take most of the step: the part of the BLAS."""
     rows, width = BATCH * CONFIG.context, CONFIG.width
     rng = np.random.default_rng(0)
@@ -93,12 +95,12 @@ def measure_products(num_rounds: int) -> list[Row]:
         products["PyTorch"] = lambda: torch_x @ torch_w
     seconds = medians(interleave(products, 10 * num_rounds))
     rates = {name: 2 * rows * width * 4 * width / s / 1e9 for name, s in seconds.items()}
-    row = Row("  of it: a matrix product, (1024, 256) (256, 1024)",
+    row = Row(f"  of it: a matrix product, ({rows}, {width}) ({width}, {4 * width})",
               f"{rates['minipar']:.0f} GFLOP/s")
     if "PyTorch" in rates:
         row = replace(row, theirs=f"PyTorch {rates['PyTorch']:.0f} GFLOP/s",
                       ratio=rates["minipar"] / rates["PyTorch"])
-    return [row]
+    return row
 
 
 def measure_saved(model: GPT, ids: np.ndarray, targets: np.ndarray) -> Row:

@@ -8,7 +8,7 @@ The head has 50,257 columns, so that it and its cross-entropy take about a third
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ..autograd.meter import Meter
 from ..backend.malloc import keep_freed_memory
@@ -20,8 +20,8 @@ CONFIG = GPTConfig(vocab_size=50_257, context=256, num_layers=12, num_heads=12, 
 BATCH, NUM_SHARES = 4, 6
 
 
-def measure(num_rounds: int) -> list[Row]:
-    """The rows; a step takes seconds, so that a few rounds suffice."""
+def measure(num_rounds: int) -> Iterator[Row]:
+    """Yield the rows; a step takes seconds, so that a few rounds suffice."""
     keep_freed_memory()
     ids, targets = make_batch(BATCH, CONFIG)
     model = GPT(CONFIG).initialize(seed=0)
@@ -35,7 +35,8 @@ def measure(num_rounds: int) -> list[Row]:
     if "PyTorch" in seconds:
         theirs = seconds["PyTorch"]
         row = Row(what, f"{rate} tokens/s", f"PyTorch {milliseconds(theirs)}", theirs / ours)
-    return [row, *share_rows(steps["minipar"])]
+    yield row
+    yield from share_rows(steps["minipar"])
 
 
 def share_rows(step: Callable[[], float]) -> list[Row]:

@@ -49,7 +49,7 @@ def options() -> dict[str, Callable[[], tuple[GPT, Callable[[], AbstractContextM
 def measure(num_rounds: int) -> list[Row]:
     """A row for each option: its time over that of a plain step, and its peak of activations."""
     keep_freed_memory()
-    ids, targets = make_batch(BATCH)
+    ids, targets = make_batch(BATCH, CONFIG)
     steps, peaks = {}, {}
     for name, make in options().items():
         model, context = make()

@@ -1,11 +1,19 @@
-"""Every measurement by name, and the runner: each measurement runs in processes of its own."""
+"""Every measurement by name, and the runner: each measurement runs in processes of its own.
+
+A worker prints a line of JSON for each row as soon as it is measured, so that an error takes away
+only the rows that would have followed:
+
+    {"what": "MLP step, SGD", …}        a row
+    {"failure": "AssertionError: …"}    why there are no more rows
+    {"share": 0.98}                     the end: the share of a core that the worker had
+"""
 
 import importlib.util
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
@@ -15,8 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_info
 
+from ..comm import Communicator
 from ..environment import find_mpirun, mpirun_environment, num_cores
-from ..launcher import UsageError, launch
+from ..launcher import launch
 from .timing import Row
 
 
@@ -51,35 +60,55 @@ MEASUREMENTS = {
 }
 
 
-def function_of(name: str) -> Callable[..., list[Row]]:
+WORKER = ("-m", "minipar", "bench")         # Python's arguments that start a worker
+
+
+def function_of(name: str) -> Callable[..., Iterable[Row]]:
     """The function that measures `name`: of a communicator, if it needs ranks, and the rounds."""
     found = MEASUREMENTS[name]
     return partial(import_module(f".{found.module}", __package__).measure, **found.options)
 
 
 def work(name: str, num_rounds: int, out: Path | None) -> None:
-    """Measure in this process; print the share of a core that it had, and the rows, as JSON."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    measure_rows, num_ranks = function_of(name), MEASUREMENTS[name].num_ranks
-    if name in ("bubbles", "serve"):
-        measure_rows = partial(measure_rows, out=out)
+    """Measure in this process, and print what came as lines of JSON (see above)."""
+    wall, cpu, num_ranks = time.perf_counter(), time.process_time(), MEASUREMENTS[name].num_ranks
+    pictures = {"out": out} if name in ("bubbles", "serve") else {}
+
+    def run(*comm: Communicator) -> None:
+        is_first = not comm or comm[0].rank == 0
+        try:
+            for row in function_of(name)(*comm, num_rounds, **pictures):
+                if is_first:
+                    print_line(**asdict(row))
+        except Exception as error:
+            print_line(failure=describe(error))
+            raise
+        if is_first:
+            print_line(share=(time.process_time() - cpu) / (time.perf_counter() - wall))
+
     if num_ranks:
-        rows = launch(lambda comm: measure_rows(comm, num_rounds)
-                      if comm.size == num_ranks else [])
+        launch(run, num_ranks)
     else:
-        rows = measure_rows(num_rounds)
-    if rows:                        # of several ranks only the first has some
-        share = (time.process_time() - cpu) / (time.perf_counter() - wall)
-        print(json.dumps([share, [asdict(row) for row in rows]]), flush=True)
+        run()
+
+
+def print_line(**values: object) -> None:
+    """Print a line for the process that started this one, at once: ranks print beside others."""
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
+
+
+def describe(error: Exception) -> str:
+    """The kind of an error and the first line of its message."""
+    return f"{type(error).__name__}: {error}".splitlines()[0].removesuffix(": ")
 
 
 def measure(name: str, num_rounds: int, out: Path | None) -> tuple[float, list[Row]]:
     """Start the process, or the ranks, that measure `name`, with one thread each.
 
-    Returns (the share of a core that it had, the rows).  Raises UsageError if it fails.
+    Returns (the share of a core that it had, the rows).  If it fails, the last row says why.
     """
-    command = [sys.executable, "-m", "minipar", "bench", name, "--worker",
-               "--rounds", str(num_rounds)]
+    command = [sys.executable, *WORKER, name, "--worker", "--rounds", str(num_rounds)]
     if out is not None:
         command += ["--out", str(out)]
     num_ranks = MEASUREMENTS[name].num_ranks
@@ -94,18 +123,25 @@ def measure(name: str, num_rounds: int, out: Path | None) -> tuple[float, list[R
     settings = {**one_thread, "MPIR_CVAR_ENABLE_HEAVY_YIELD": "0"}
     done = subprocess.run(command, env={**mpirun_environment(), **settings},
                           stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise UsageError(f"the measurement {name} ended with exit status {done.returncode}; its "
-                         "own message is above", status=1)
-    share, rows = json.loads(done.stdout.splitlines()[0])
-    return share, [Row(**row) for row in rows]
+    # Libraries may print lines of their own.
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+    rows = [Row(**line) for line in lines if "what" in line]
+    failures = [line["failure"] for line in lines if "failure" in line]
+    shares = [line["share"] for line in lines if "share" in line]
+    if done.returncode or failures or not shares:
+        why = failures[0] if failures else f"it ended with exit status {done.returncode}"
+        return 1.0, [*rows, Row.failed(name, why)]
+    return shares[0], rows
 
 
 def measure_all(names: Sequence[str], num_rounds: int, out: Path | None
                 ) -> Iterator[tuple[str, list[Row], str]]:
-    """Yield (name, rows, a warning or "") after each measurement."""
+    """Yield (name, rows, a warning or "") after each measurement, also after one that failed."""
     for name in names:
-        share, rows = measure(name, num_rounds, out)
+        try:
+            share, rows = measure(name, num_rounds, out)
+        except Exception as error:      # no process could be started: the others may still run
+            share, rows = 1.0, [Row.failed(name, describe(error))]
         # PyTorch's ranks sleep while they wait for each other, in some groups 5 % of the time.
         is_disturbed = share < 0.90 * min(1.0, num_cores() / max(1, MEASUREMENTS[name].num_ranks))
         yield name, rows, (f"{name}: had only {share:.0%} of a core; other programs were "

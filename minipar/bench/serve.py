@@ -8,7 +8,7 @@ requests by static and continuous batching, with contiguous and paged caches.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,8 @@ LARGE = GPTConfig(50257, 2048, num_layers=40, num_heads=40, width=5120)       # 
 RATES, NUM_ARRIVALS, SLOTS = (0.5, 1, 2, 4, 8, 12), 120, 16 * 1024
 
 
-def measure(num_rounds: int, out: Path | None = None) -> list[Row]:
-    """The rows; with `out`, also draw the load curve there."""
+def measure(num_rounds: int, out: Path | None = None) -> Iterator[Row]:
+    """Yield the row; then, with `out`, draw the load curve there."""
     keep_freed_memory()
     model = GPT(GPTConfig(103, 64)).initialize(seed=0)
     rng = np.random.default_rng(0)
@@ -38,10 +38,10 @@ def measure(num_rounds: int, out: Path | None = None) -> list[Row]:
     seconds = medians(interleave(ways, max(3, num_rounds // 4)))
     tokens = NUM_REQUESTS * ANSWER
     together, alone = (tokens / each for each in seconds.values())
+    yield Row(f"{NUM_REQUESTS} requests of {PROMPT} + {ANSWER} tokens, a GPT of 4 × 128",
+              f"{together:,.0f} tokens/s", f"one by one {alone:,.0f}", together / alone, TARGET)
     if out is not None:
         draw_load(out)
-    return [Row(f"{NUM_REQUESTS} requests of {PROMPT} + {ANSWER} tokens, a GPT of 4 × 128",
-                f"{together:,.0f} tokens/s", f"one by one {alone:,.0f}", together / alone, TARGET)]
 
 
 def _served(model: GPT, prompts: list[list[int]], at_once: int) -> Callable[[], list[list[int]]]:

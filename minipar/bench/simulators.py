@@ -8,7 +8,7 @@ An instructor who turns the knobs of `minipar schedule` should wait for a few se
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 
 import numpy as np
@@ -25,12 +25,15 @@ ALL_REDUCES = (("ring", 512, 512, 350_000), ("recursive_doubling", 16_384, 4, 22
 NUM_RANKS, NUM_MICROBATCHES, SECONDS = 64, 1024, 5.0
 
 
-def measure(num_rounds: int, what: str) -> list[Row]:
-    """A row for each of ALL_REDUCES ("cluster"), or for each schedule ("schedules")."""
+def measure(num_rounds: int, what: str) -> Iterator[Row]:
+    """Yield a row for each of ALL_REDUCES ("cluster"), or for each schedule ("schedules")."""
     num_runs = max(3, num_rounds // 4)
     if what == "schedules":
-        return [schedule_row(name, num_runs) for name in SCHEDULES]
-    return [cluster_row(*all_reduce_of, num_runs) for all_reduce_of in ALL_REDUCES]
+        for name in SCHEDULES:
+            yield schedule_row(name, num_runs, NUM_RANKS, NUM_MICROBATCHES)
+    else:
+        for all_reduce_of in ALL_REDUCES:
+            yield cluster_row(*all_reduce_of, num_runs)
 
 
 def cluster_row(algorithm: str, num_ranks: int, length: int, target: int, num_runs: int) -> Row:
@@ -50,8 +53,7 @@ def cluster_row(algorithm: str, num_ranks: int, length: int, target: int, num_ru
                f"{rate:,.0f} messages/s", f"target {target:,}", rate / target, 1.0)
 
 
-def schedule_row(name: str, num_runs: int, num_ranks: int = NUM_RANKS,
-                 num_microbatches: int = NUM_MICROBATCHES) -> Row:
+def schedule_row(name: str, num_runs: int, num_ranks: int, num_microbatches: int) -> Row:
     """Seconds to make, check and simulate one schedule."""
     def run() -> int:
         schedule, placement = make_schedule(name, num_ranks, num_microbatches)

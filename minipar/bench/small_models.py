@@ -8,7 +8,7 @@
 Microseconds of an operation are the least of all rounds, the rest are medians.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -33,10 +33,11 @@ SIZES, BATCH, NUM_MICROBATCHES, RATE = (784, 128, 127, 126, 125, 124, 123, 10), 
 MICROSECONDS, TIMES_NUMPY = 9.0, 1.25          # targets
 
 
-def measure(num_rounds: int) -> list[Row]:
-    """The rows of one process."""
+def measure(num_rounds: int) -> Iterator[Row]:
+    """Yield the rows of one process."""
     keep_freed_memory()
-    return [*operation_rows(100 * num_rounds), mlp_row(20 * num_rounds)]
+    yield from operation_rows(100 * num_rounds)
+    yield mlp_row(20 * num_rounds)
 
 
 # ---- operations

@@ -27,6 +27,12 @@ class Row:
     ratio: float | None = None
     target: float | None = None
     at_least: bool = True
+    has_failed: bool = False
+
+    @classmethod
+    def failed(cls, name: str, why: str) -> "Row":
+        """The row that takes the place of those that the measurement `name` did not reach."""
+        return cls(name, "failed", why, has_failed=True)
 
     @property
     def met(self) -> bool | None:

@@ -44,7 +44,7 @@ def check_sizes(members: list[ZipInfo], file_size: int) -> None:
 
 
 def read_array(archive: ZipFile, member: ZipInfo) -> np.ndarray:
-    """One array.  Raises ValueError if its header claims other bytes than there are."""
+    """One array.  Raises ValueError if its header claims more or fewer bytes than there are."""
     with archive.open(member) as file:
         shape, dtype = read_header(file)
         there = member.file_size - file.tell()

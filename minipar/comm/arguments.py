@@ -7,11 +7,12 @@ import numpy as np
 
 from ..backend import Array
 from .communicator import Communicator
-from .errors import check_reducible
+from .errors import check_numbers, check_place
 
 Combine = Callable[..., Array]          # combine(a, b, out=c): a ufunc, or a function like one
 OPERATORS: dict[str, Combine] = {"sum": np.add, "prod": np.multiply, "max": np.maximum,
                                  "min": np.minimum}
+NO_NUMBERS = (np.str_, np.bytes_, np.datetime64, np.timedelta64, np.void)   # void: records
 NEED_REAL_RANKS = {"mpi", "shared"}     # algorithms that only an MPI communicator brings
 
 
@@ -19,15 +20,36 @@ def find_operator(op: str | Combine, array: Array | None = None) -> Combine:
     """The ufunc of a reduction.  A function like one, op(a, b, out=), is returned as it is.
 
     Raises ValueError for an unknown name, and for a sum or product of bool in `array`; TypeError
-    unless that is an array of numbers.
+    unless that is an array of numbers, or a function combines what it holds.
     """
-    if array is not None and (type(array) is not np.ndarray or array.dtype.kind in "bO"):
-        check_reducible(array, op)
-    if callable(op):
-        return op
-    if op not in OPERATORS:
+    if op not in OPERATORS or array is not None and (
+            type(array) is not np.ndarray or array.dtype.kind not in "iufc"):
+        check_reduction(op, array)
+    return OPERATORS[op] if isinstance(op, str) else op
+
+
+def check_reduction(op: str | Combine, array: Array | None) -> None:
+    """Raise what `find_operator` says; a function that is no ufunc may combine what it likes."""
+    if array is not None:
+        check_numbers(array)
+    if isinstance(op, str) and op not in OPERATORS or not (isinstance(op, str) or callable(op)):
         raise ValueError(f"unknown reduction {op!r}: choose from {', '.join(OPERATORS)}")
-    return OPERATORS[op]
+    if array is None or not isinstance(op, str | np.ufunc):
+        return
+    name, dtype = getattr(op, "__name__", op), array.dtype
+    if issubclass(dtype.type, NO_NUMBERS):
+        raise TypeError(f"op={name!r} of {dtype}: a reduction needs numbers, such as float64 or "
+                        "int64, or a function op(a, b, out=) that combines others")
+    if dtype.kind == "b" and op in ("sum", "prod", np.add, np.multiply):
+        raise ValueError(f"op={name!r} of bool: 'max' is or, 'min' is and; to count, give "
+                         "array.astype(int)")
+    if isinstance(op, np.ufunc):
+        none = np.empty(0, dtype)
+        try:
+            op(none, none, out=none)
+        except TypeError as error:
+            raise TypeError(f"op={name!r} does not make one {dtype} of two: choose "
+                            f"{', '.join(OPERATORS)}") from error
 
 
 def find_algorithm(comm: Communicator, operation: str, algorithms: Mapping[str, Callable],
@@ -60,21 +82,37 @@ def unknown_algorithm_error(comm: Communicator, operation: str, name: str,
 
 
 def check_out(out: Array | None, array: Array, shape: Sequence[int]) -> None:
-    """Refuse an `out` that is not of `shape` and of the dtype of `array`."""
-    if out is not None and (out.shape != tuple(shape) or out.dtype != array.dtype):
+    """Refuse an `out` that is read-only, or not of `shape` and of the dtype of `array`."""
+    if out is not None and (type(out) is not np.ndarray or not out.flags.writeable
+                            or out.shape != tuple(shape) or out.dtype != array.dtype):
+        check_result(out, array, shape)
+
+
+def check_result(out: Array, array: Array, shape: Sequence[int]) -> None:
+    """As `check_out`, for an `out` that is not quite as it should be."""
+    check_place(out)
+    if out.shape != tuple(shape) or out.dtype != array.dtype:
         raise ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} "
                          f"{tuple(shape)}: they must be equal")
 
 
 def fit_out(out: Array | None, array: Array, shape: tuple[int, ...]) -> Array | None:
     """`out` as an array of `shape`; refuse one of another size or dtype, or with gaps."""
-    if out is None or out.shape == shape and out.dtype == array.dtype:
+    if out is None or getattr(out, "shape", shape) == shape:
+        check_out(out, array, shape)
         return out
     if out.dtype == array.dtype and out.size == prod(shape) and out.flags.c_contiguous:
+        check_out(out, array, out.shape)
         return out.reshape(shape)
-    raise ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} {shape}: give one "
-                     f"of that shape, or a contiguous view of as many elements, for example "
-                     f"buffer[start:start + {prod(shape)}]")
+    raise fit_error(out, array, shape)
+
+
+def fit_error(out: Array, array: Array, shape: tuple[int, ...]) -> ValueError:
+    """The error of an `out` that cannot be seen as an array of `shape`."""
+    check_place(out)
+    return ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} {shape}: give one "
+                      f"of that shape, or a contiguous view of as many elements, for example "
+                      f"buffer[start:start + {prod(shape)}]")
 
 
 def deliver(result: Array, out: Array | None) -> Array:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..backend import is_gpu, is_host
+
 if TYPE_CHECKING:
     from .communicator import Communicator
 
@@ -54,6 +56,12 @@ def check_array(value: Any) -> None:
     if not (hasattr(value, "nbytes") and hasattr(value, "dtype")):
         raise TypeError(f"expected an array, got a {kind}: numbers become one by np.array(numbers);"
                         " a rank that receives gives an array of the message's shape and dtype")
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"expected an array, got a {kind}: its numbers would travel without its "
+                        "mask; give array.filled(value), and np.ma.getmaskarray(array) apart")
+    if isinstance(value, np.matrix):
+        raise TypeError(f"expected an array, got a {kind}, which cannot become a vector: give "
+                        "np.asarray(array)")
 
 
 def check_numbers(value: Any) -> None:
@@ -67,12 +75,26 @@ def check_numbers(value: Any) -> None:
                         "another rank: give it a dtype of numbers, such as np.float64")
 
 
-def check_reducible(array: Any, op: Any) -> None:
-    """Raise TypeError unless `array` can be sent, ValueError for a sum or product of bool."""
+def check_place(out: Any, name: str = "the array to write into") -> None:
+    """Raise TypeError unless `out` is an array to write into, ValueError if it is read-only."""
+    check_array(out)
+    if isinstance(out, np.generic):
+        raise TypeError(f"a {type(out).__name__} is one number that cannot be written into: give "
+                        "an array, such as np.empty(1)")
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise ValueError(f"{name}, {out.dtype} {out.shape}, is read-only: give one that is "
+                         "not, such as array.copy()")
+
+
+def check_axis(array: Any, dim: int, name: str = "dim") -> None:
+    """Raise TypeError unless `array` is an array of numbers, ValueError if it has no axis `dim`."""
     check_numbers(array)
-    if array.dtype.kind == "b" and op in ("sum", "prod"):
-        raise ValueError(f"op={op!r} of bool: 'max' is or, 'min' is and; to count, give "
-                         "array.astype(int)")
+    if -array.ndim <= dim < array.ndim:
+        return
+    has = f"has axes 0 … {array.ndim - 1}" if array.ndim > 1 else "has only axis 0"
+    if not array.ndim:
+        has = "has no axis to cut: give one, for example by array.reshape(1)"
+    raise ValueError(f"{name}={dim}, but an array of shape {array.shape} {has}")
 
 
 def check_message(comm: "Communicator", array: Any, peer: int, role: str, tag: int) -> None:
@@ -80,9 +102,12 @@ def check_message(comm: "Communicator", array: Any, peer: int, role: str, tag: i
 
     `role` is "dest" or "source".
     """
-    check_array(array)
+    (check_place if role == "source" else check_array)(array)
     if not comm.is_simulated:
         check_numbers(array)
+        if role == "source" and not (is_host(array) or is_gpu(array)):
+            raise TypeError(f"MPI cannot receive into a {type(array).__name__}, which has no "
+                            "numbers")
     comm.check_peer(peer, role)
     if not 0 <= tag < NUM_TAGS:
         raise ValueError(f"tag={tag}: a tag is a number from 0 to {NUM_TAGS - 1}")

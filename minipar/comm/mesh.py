@@ -14,8 +14,8 @@ Expert parallelism (ep) is no axis of its own: it takes neighbouring ranks of dp
 
 By default axes nest pp, dp, cp, tp from slowest to fastest, in whatever order they are given.
 Tensor parallelism (tp) sends most, so its ranks are neighbours on one node; pipelines (pp) send
-least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  `order` sets another nesting,
-and the place of axes with other names.
+least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  `order` sets a different
+nesting, and the place of axes with other names.
 """
 
 import itertools

@@ -14,7 +14,7 @@ their machine.  The clocks of two machines differ by an unknown constant.)
 
 In all other time a rank waited, or did work that it did not report.  On request a trace also keeps
 each rank's *program*: its actions in order, without times.  With it the run can be replayed on
-other links (`replay.py`):
+different links (`replay.py`):
 
     ("send", group, tag, dest, bytes)           ("recv", group, tag, source, bytes)
     ("wait", number of the send or receive)     ("compute", name, seconds)

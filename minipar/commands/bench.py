@@ -4,7 +4,8 @@
     minipar bench mlp gpt --quick
     minipar bench bubbles --out pictures
 
-What each name measures is in minipar/bench.
+What each name measures is in minipar/bench.  A measurement that fails leaves a row that says why;
+the others are measured all the same, and the exit status is 1.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from ..bench.runner import MEASUREMENTS, measure_all, settings, work
 from ..bench.timing import Row
-from ..launcher import UsageError
+from ..launcher import INTERRUPTED, UsageError, report_usage
 from .tables import Output, Shown, Table
 
 
@@ -27,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
 
 
-def main(options: argparse.Namespace, output: Output) -> None:
-    """Measure and print the table.  Raises UsageError."""
+def main(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print the table; return the exit status.  Raises UsageError."""
     num_rounds = 4 if options.quick else options.rounds
     for name in options.names:
         if name not in MEASUREMENTS:
@@ -38,24 +39,46 @@ def main(options: argparse.Namespace, output: Output) -> None:
         raise UsageError(f"--rounds takes a positive whole number, not {num_rounds}")
     if options.worker:                  # a process that the command started
         work(options.names[0], num_rounds, options.out)
-        return
+        return 0
+    if options.out is not None:
+        make_folder(options.out)
     table = Table.of(f"medians of {num_rounds} interleaved rounds, float32, one thread per rank",
                      "what", "minipar", "against", "ratio", "target")
-    warnings, names = [], options.names or list(MEASUREMENTS)
-    with output.console.status(f"measuring {names[0]}") as status:
-        for i, (_, rows, warning) in enumerate(measure_all(names, num_rounds, options.out)):
-            for row in rows:
-                table.add(*cells(row))
-            table.sections.append(len(table.rows) - 1)
-            warnings += [warning] if warning else []
-            status.update(f"measuring {names[min(i + 1, len(names) - 1)]}")
+    warnings, failed, names = [], [], options.names or list(MEASUREMENTS)
+    error = None
+    try:
+        with output.console.status(f"measuring {names[0]}") as status:
+            for i, (name, rows, warning) in enumerate(measure_all(names, num_rounds, options.out)):
+                for row in rows:
+                    table.add(*cells(row))
+                table.sections.append(len(table.rows) - 1)
+                warnings += [warning] if warning else []
+                failed += [name] if any(row.has_failed for row in rows) else []
+                status.update(f"measuring {names[min(i + 1, len(names) - 1)]}")
+    except KeyboardInterrupt:           # what was measured until then is shown
+        error = UsageError("interrupted", status=INTERRUPTED)
+    if failed and not error:
+        error = UsageError(f"{len(failed)} of {len(names)} measurements failed "
+                           f"({', '.join(failed)}): the table says why", status=1)
     output.text(settings())
     output.table(table)
     output.text(*warnings)
+    return report_usage(error) if error else 0
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder for pictures before hours of measuring.  Raises UsageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError.of(error) from error
 
 
 def cells(row: Row) -> list[str | Shown | None]:
     """One row; its ratio is green where it meets the target."""
+    if row.has_failed:
+        return [row.what, Shown(row.ours, row.ours, "red"), row.theirs, Shown(None, ""),
+                Shown(None, "")]
     if row.ratio is None:
         return [row.what, row.ours, row.theirs, Shown(None, ""), Shown(None, "")]
     ratio = f"{row.ratio:.3f}"

@@ -13,7 +13,7 @@ from ..checkpoint import file_size
 from ..compress.load import compression_steps
 from ..launcher import UsageError
 from ..train.check import check_value
-from ..train.checkpoints.models import open_model
+from ..train.checkpoints.models import check_numbers, open_model
 from ..train.config import OPTIONS
 from ..train.flags import add_flag, given
 from ..train.setup.precision import score_note
@@ -44,6 +44,8 @@ def main(options: argparse.Namespace, output: Output) -> None:
     if with_sample and not isinstance(task, LanguageTask):
         raise UsageError("--sample generates text, but this model recognizes digits: leave "
                          "--sample out")
+    if with_sample:
+        check_numbers(options.checkpoint, checkpoint.model)
     for step in compression_steps(checkpoint):
         output.console.print(", ".join(f"{key} {value}" for key, value in step.items()
                                        if key != "kind"), style="dim", markup=False)

@@ -22,6 +22,7 @@ from ..gspmd.search import Machine, memory_bytes, program_seconds, search
 from ..gspmd.spec import local_shape, show
 from ..launcher import UsageError
 from ..nn import GPT, MLP, Module
+from ..train.check import check_value
 from ..train.config import OPTIONS, TrainConfig
 from ..train.flags import add_flag, given
 from ..train.setup.gpt_sizes import gpt_config
@@ -162,7 +163,10 @@ def loss(model: Module, x: Any, targets: Any) -> Any:
 
 def make_model(options: argparse.Namespace) -> tuple[Module, dict[str, Any]]:
     """A model without numbers, and arrays of the shapes of its inputs, by name."""
-    config = TrainConfig().updated(**given(options, SIZES))
+    sizes = given(options, SIZES)
+    for key, value in sizes.items():
+        check_value(OPTIONS[key], value)
+    config = TrainConfig().updated(**sizes)
     if options.batch < 1 or options.vocabulary < 2:
         raise ValueError("--batch must be at least 1, and --vocabulary at least 2")
     if options.model == "gpt":

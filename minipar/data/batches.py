@@ -138,14 +138,34 @@ class Batches(_Sharded):
         self.x, self.y = np.asarray(x), np.asarray(y)
         self.batch_size, self.seed = batch_size, seed
         self.steps_per_epoch = math.ceil(len(x) / batch_size)
+        self._origin = 0, 0
+
+    def continued(self, step: int, sample: int) -> Self:
+        """The same, but the batch of `step` begins with `sample`, counted over all epochs.
+
+        So a run that goes on with another batch size has each sample once an epoch all the same.
+        """
+        continued = copy.copy(self)
+        continued._origin = step, sample
+        return continued
+
+    def first_sample(self, step: int) -> int:
+        """The number of the first sample of a step's batch, counted over all epochs."""
+        _check_step(step)
+        origin, sample = self._origin if step >= self._origin[0] else (0, 0)
+        num_samples = len(self.x)
+        epoch, done = divmod(sample, num_samples)
+        left = math.ceil((num_samples - done) / self.batch_size)    # steps in this epoch
+        if step - origin < left:
+            return sample + (step - origin) * self.batch_size
+        others, index = divmod(step - origin - left, self.steps_per_epoch)
+        return (epoch + 1 + others) * num_samples + index * self.batch_size
 
     def batch(self, step: int) -> Batch:
         """x (b, …), y (b, …) and global sample numbers (b,) of a step, counted over all epochs."""
-        _check_step(step)
-        epoch, index = divmod(step, self.steps_per_epoch)
+        first = self.first_sample(step)
+        epoch, start = divmod(first, len(self.x))
         order = generator(self.seed, "batches", epoch).permutation(len(self.x))
-        start = index * self.batch_size
         chosen = order[start:start + self.batch_size]
         rows = self._rows(len(chosen))
-        return Batch(self.x[chosen[rows]], self.y[chosen[rows]],
-                     epoch * len(self.x) + start + rows)
+        return Batch(self.x[chosen[rows]], self.y[chosen[rows]], first + rows)

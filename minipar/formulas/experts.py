@@ -15,13 +15,15 @@ from collections.abc import Sequence
 
 from ..nn import GPTConfig, MoEConfig
 
+MATRICES = {"gelu": 2, "swiglu": 3}     # of an MLP, by its name in nn.gpt.MLPS
+
 
 def _sizes(config: GPTConfig) -> tuple[MoEConfig, int, int, int]:
     """(experts, d, f, number of matrices of an MLP).  Raises ValueError for a dense model."""
     if config.experts is None:
         raise ValueError("these are formulas of experts: give a GPTConfig with experts")
     wide = config.experts.width or config.mlp_width or 4 * config.width
-    return config.experts, config.width, wide, 3 if config.mlp == "swiglu" else 2
+    return config.experts, config.width, wide, MATRICES[config.mlp]
 
 
 def layer_parameters(config: GPTConfig, active: bool = False) -> int:

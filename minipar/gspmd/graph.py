@@ -92,7 +92,16 @@ class Tracer(Meter):
         self._alive.append(array)
 
     def forward(self, function: Any, ctx: Any, arrays: list, options: dict) -> Array:
-        """Run the operation on shapes, and note it."""
+        """Run the operation on shapes, and note it.
+
+        Raises ValueError for an array that needs a gradient, and that the function captures: its
+        numbers would be constants of the program.
+        """
+        for array, needs_grad in zip(arrays, ctx.needs_grad):
+            if needs_grad and id(array) not in self.values:
+                raise ValueError(f"the program captures an array {array.shape} that needs a "
+                                 "gradient, which it would not get: pass it as an argument or "
+                                 "within the model; or detach() it, if it is a constant")
         out = function.forward(ctx, *arrays, **options)
         inputs = [self._known(array) for array in arrays]
         result = Value("", out.shape, out.dtype,
@@ -129,7 +138,7 @@ def trace(function: Callable[..., Tensor | Sequence[Tensor]], *inputs: Any,
     `inputs` are arrays or Tensors, of which only shapes and dtypes matter; the function is given
     what they are.  A model's parameters become inputs of their full names.  `names` are those of
     the other inputs, by default x0, x1, …
-    Raises ValueError for a result that no operation made.
+    Raises ValueError for a result that no operation made, and for captured weights.
     """
     tracer = Tracer()
     known: dict[str, Value] = {}

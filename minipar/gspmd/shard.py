@@ -27,7 +27,7 @@ from ..nn import Module, Parameter, Slab
 from ..parallel.conjugate import gather_from
 from ..random import generator
 from .execution.execute import Executable
-from .execution.padding import Reorder, strip_to
+from .execution.padding import Reorder, pad, strip
 from .graph import Graph, trace
 from .partitioning.partition import partition
 from .partitioning.program import Local, LocalProgram
@@ -141,6 +141,7 @@ class ShardedFunction:
     def __call__(self, *inputs: Any) -> Any:
         """Run the program on whole inputs, the same on every rank; each uses its pieces of them.
 
+        Inputs are arrays, or Tensors that need no gradient; others raise ValueError.
         Returns this rank's pieces of the outputs: a Tensor, or several.  A loss, which is cut
         nowhere, is the same on every rank.
         """
@@ -152,6 +153,11 @@ class ShardedFunction:
             if tuple(whole.shape) != local.value.shape:
                 raise ValueError(f"{name} has the shape {tuple(whole.shape)}, but the program was "
                                  f"traced with {local.value.shape}: shard it again")
+            if isinstance(whole, Tensor):
+                if whole.requires_grad:
+                    raise ValueError(f"{name} needs a gradient, which only pieces get: give "
+                                     "run() this rank's piece of it, or make it a parameter")
+                whole = whole.data
             pieces[name] = Tensor(self._executable.piece_of(local, whole))
         return self.run(pieces)
 
@@ -164,11 +170,11 @@ class ShardedFunction:
         """Collective.  The array of which `piece` is this rank's part, cut as parameter `name`."""
         local = self._local(name)
         with no_grad():
-            x = self._executable.enter(local, Tensor(piece))
+            x = pad(Tensor(piece), local.shape)
             for dim, axes in enumerate(local.layout.dims):
                 if axes:
                     x = gather_from(x, self._executable.along(axes), dim)
-                    x = strip_to(x, dim, local.value.shape[dim])
+            x = strip(x, local.value.shape)
             order = self._executable.order_of(local)
             if order is not None:
                 x = Reorder.apply(x, order=np.argsort(order))

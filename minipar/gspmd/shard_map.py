@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..autograd import Function, Meter, Tensor
+from ..autograd.graph_traversal import reachable_slots
+from ..autograd.meter import current_meter
 from ..backend.shape_array import ShapeArray
 from ..comm.mesh import DeviceMesh
 from ..comm.simulated import Cluster
@@ -26,6 +28,27 @@ from .rules.rule import FactorRule
 from .spec import Axes, Dims, PartitionSpec, local_shape, num_pieces
 
 Body = Callable[..., Tensor]        # (mesh, *pieces) -> the piece of the result
+
+
+class BodyMeter(Meter):
+    """Sees the operations of a shard_map's function; refuses values of the program around it.
+
+    On the ranks such a value has no numbers: only operands are brought there.
+    """
+
+    sees_views = True
+
+    def __init__(self, outer: Meter | None):
+        super().__init__()
+        self.outer_values = getattr(outer, "values", {})        # those of a Tracer
+
+    def forward(self, function: Any, ctx: Any, arrays: list, options: dict) -> Any:
+        """Run `function`'s forward.  Raises ValueError for a captured value."""
+        for array in arrays:
+            if isinstance(array, ShapeArray) and id(array) in self.outer_values:
+                raise ValueError(f"the function captures an array {array.shape} of the program "
+                                 "around it: pass it as an operand")
+        return function.forward(ctx, *arrays, **options)
 
 
 class ShardMap(Function):
@@ -59,12 +82,22 @@ def checked(spec: PartitionSpec, shape: tuple[int, ...], mesh: Mapping[str, int]
 
 def piece_of_result(body: Body, mesh: Mapping[str, int], shapes: Sequence[tuple[int, ...]],
                     dtypes: Sequence[Any]) -> tuple[int, ...]:
-    """The shape of a rank's result: the function runs on simulated ranks, without numbers."""
+    """The shape of a rank's result: the function runs on simulated ranks, without numbers.
+
+    Raises ValueError for values and weights that the function captures, and for unequal pieces.
+    """
+    meter = BodyMeter(current_meter())
+
     def on_rank(comm: Any) -> tuple[int, ...]:
-        with Meter().running():             # not the tracer: these operations are the function's
+        with meter.running():               # not the tracer: these operations are the function's
             own = DeviceMesh(comm, order=tuple(mesh), **mesh)
-            return body(own, *[Tensor(ShapeArray(shape, dtype), requires_grad=dtype.kind == "f")
-                               for shape, dtype in zip(shapes, dtypes)]).shape
+            pieces = [Tensor(ShapeArray(shape, dtype), requires_grad=dtype.kind == "f")
+                      for shape, dtype in zip(shapes, dtypes)]
+            result = body(own, *pieces)
+        if reachable_slots(result) - {piece.grad_target for piece in pieces}:
+            raise ValueError("the function captures an array that needs a gradient, of which each "
+                             "rank would get a part: pass it as an operand, whole by P()")
+        return result.shape
 
     found = set(Cluster(math.prod(mesh.values())).run(on_rank)[0])
     if len(found) > 1:

@@ -8,10 +8,11 @@
     z.full_tensor()                                 the whole tensor, on every rank
 
 As PyTorch's DTensor it sees one operation at a time: the same factor rules and collectives as a
-partitioned program, but no propagation back from what comes later.  Any function of Tensors works
-on ShardedTensors through `sharded(function)`.
+partitioned program, but no propagation back from what comes later.  It has the operators and
+methods of Tensor; any other function of Tensors works on it through `sharded(function)`.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,21 @@ from .propagate import all_open
 from .spec import Dims, PartitionSpec
 
 
+def _operator(name: str) -> Callable[..., "ShardedTensor"]:
+    """The operator of Tensor that is called `name`, whose other operand may be sharded, too."""
+    def run(*operands: Any) -> "ShardedTensor":
+        return sharded(getattr(Tensor, name))(*operands)
+    return run
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """The method of Tensor that is called `name`, whose arguments are options."""
+    def run(x: "ShardedTensor", *arguments: Any, **options: Any) -> Any:
+        return sharded(lambda tensor: getattr(tensor, name)(*arguments, **options))(x)
+    run.__doc__ = getattr(Tensor, name).__doc__
+    return run
+
+
 class ShardedTensor:
     """A tensor of `shape`, of which this rank has the piece `local`, without padding.
 
@@ -45,6 +61,8 @@ class ShardedTensor:
 
     dtype = property(lambda self: self.local.dtype)
     ndim = property(lambda self: len(self.shape))
+    size = property(lambda self: math.prod(self.shape))
+    requires_grad = property(lambda self: self.local.requires_grad)
 
     @property
     def placements(self) -> dict[str, str]:
@@ -74,64 +92,39 @@ class ShardedTensor:
         """This rank's piece of the gradient of a leaf."""
         return self.local.grad
 
+    @grad.setter
+    def grad(self, piece: Array | None) -> None:
+        self.local.grad = piece
+
+    def detach(self) -> "ShardedTensor":
+        """The same tensor, without its history."""
+        return ShardedTensor(self.local.detach(), self.shape, self.layout, self.mesh)
+
+    def item(self) -> float:
+        """The number in a tensor of one element."""
+        return self.full_tensor().item()
+
+    def __bool__(self) -> bool:
+        return bool(self.full_tensor())
+
     def __repr__(self) -> str:
         places = ", ".join(f"{axis}: {place}" for axis, place in self.placements.items())
         return f"ShardedTensor{self.shape}({places})"
 
-    def __add__(self, other: Any) -> "ShardedTensor":
-        return sharded(_add)(self, other)
+    def __array__(self, *arguments: Any, **options: Any) -> Array:
+        raise TypeError("this needs an array, not a ShardedTensor: pass full_tensor().data")
 
-    def __sub__(self, other: Any) -> "ShardedTensor":
-        return sharded(_subtract)(self, other)
-
-    def __mul__(self, other: Any) -> "ShardedTensor":
-        return sharded(_multiply)(self, other)
-
-    def __truediv__(self, other: Any) -> "ShardedTensor":
-        return sharded(_divide)(self, other)
-
-    def __matmul__(self, other: Any) -> "ShardedTensor":
-        return sharded(_matmul)(self, other)
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> "ShardedTensor":
-        """Σ over axes."""
-        return sharded(Tensor.sum)(self, axis=axis, keepdims=keepdims)
-
-    def reshape(self, *shape: int) -> "ShardedTensor":
-        """The same elements in another shape."""
-        return sharded(_reshape)(self, shape=shape)
-
-    def transpose(self, *axes: int) -> "ShardedTensor":
-        """The axes in another order."""
-        return sharded(_transpose)(self, axes=axes)
-
-
-def _add(a: Any, b: Any) -> Tensor:
-    return a + b
-
-
-def _subtract(a: Any, b: Any) -> Tensor:
-    return a - b
-
-
-def _multiply(a: Any, b: Any) -> Tensor:
-    return a * b
-
-
-def _divide(a: Any, b: Any) -> Tensor:
-    return a / b
-
-
-def _matmul(a: Any, b: Any) -> Tensor:
-    return a @ b
-
-
-def _reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return x.reshape(*shape)
-
-
-def _transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    return x.transpose(*axes)
+    # operators and methods of Tensor; an index is of integers and slices
+    __add__, __radd__ = _operator("__add__"), _operator("__radd__")
+    __sub__, __rsub__ = _operator("__sub__"), _operator("__rsub__")
+    __mul__, __rmul__ = _operator("__mul__"), _operator("__rmul__")
+    __truediv__, __rtruediv__ = _operator("__truediv__"), _operator("__rtruediv__")
+    __matmul__, __rmatmul__ = _operator("__matmul__"), _operator("__rmatmul__")
+    __neg__, __pow__, __getitem__ = _method("__neg__"), _method("__pow__"), _method("__getitem__")
+    sum, mean, max = _method("sum"), _method("mean"), _method("max")
+    reshape, transpose, split = _method("reshape"), _method("transpose"), _method("split")
+    astype = _method("astype")
+    T = property(lambda self: self.transpose())
 
 
 def distribute(array: Array, mesh: DeviceMesh, spec: PartitionSpec,
@@ -142,28 +135,54 @@ def distribute(array: Array, mesh: DeviceMesh, spec: PartitionSpec,
     """
     cut = ShardedTensor(Tensor(array), tuple(array.shape),
                         Layout(spec.dims_of(array.shape, mesh.shape, "the array")), mesh)
-    placed = Placed(lambda x: constrain(x, spec), mesh, [cut], {})
+    placed = Placed(lambda x: constrain(x, spec), mesh, (cut,), {})
     piece = placed.executable.piece_of(placed.executable.program.inputs["x0"], array)
     cut.local = Tensor(np.array(piece), requires_grad)
     return cut
 
 
-def sharded(function: Callable[..., Tensor]) -> Callable[..., ShardedTensor]:
+def sharded(function: Callable) -> Callable:
     """`function`, on ShardedTensors: sharded(ag.softmax)(x).
 
     Positional arguments may be ShardedTensors, Tensors and arrays that are the same on all ranks,
-    and numbers; keyword arguments are options.  Operations are placed one after the other, each
-    where its operands are.
+    and lists of them; all else is passed on.  Operations are placed one after the other, each where
+    its operands are.  Raises ValueError for ShardedTensors of different meshes.
     """
-    def run(*inputs: Any, **options: Any) -> ShardedTensor:
-        mesh = next(x.mesh for x in inputs if isinstance(x, ShardedTensor))
-        placed = Placed(function, mesh, [
-            x if isinstance(x, ShardedTensor) or not hasattr(x, "dtype") else replicated(x, mesh)
-            for x in inputs], options)
-        (result,) = placed.executable({name: x.local for name, x in placed.operands.items()})
-        (local,) = placed.executable.program.outputs
-        return ShardedTensor(result, local.value.shape, local.layout, mesh)
+    def run(*inputs: Any, **options: Any) -> Any:
+        given = [x for x in leaves((inputs, options)) if isinstance(x, ShardedTensor)]
+        meshes = [x.mesh for x in given]
+        if not meshes:
+            raise TypeError("a ShardedTensor was expected among the arguments, but there is none: "
+                            "distribute one, or call the function itself")
+        if any(mesh.shape != meshes[0].shape for mesh in meshes):
+            raise ValueError(f"ShardedTensors of one operation lie on one mesh, not on "
+                             f"{' and '.join(str(dict(mesh.shape)) for mesh in meshes)}")
+        placed = Placed(function, meshes[0], changed(
+            inputs, lambda x: replicated(x, meshes[0]) if is_array(x) else x), options)
+        pieces = placed.executable({name: x.local for name, x in placed.operands.items()})
+        results = [ShardedTensor(piece, local.value.shape, local.layout, meshes[0])
+                   for piece, local in zip(pieces, placed.executable.program.outputs)]
+        return results if placed.makes_list else results[0]
     return run
+
+
+def is_array(x: Any) -> bool:
+    """True for a Tensor and for an array with axes."""
+    return isinstance(x, Tensor) or isinstance(getattr(x, "ndim", None), int) and x.ndim > 0 \
+        and not isinstance(x, ShardedTensor)
+
+
+def leaves(x: Any) -> list[Any]:
+    """What is in tuples, lists and dictionaries, in order."""
+    parts = x.values() if isinstance(x, dict) else x if type(x) in (list, tuple) else None
+    return [x] if parts is None else [leaf for part in parts for leaf in leaves(part)]
+
+
+def changed(x: Any, change: Callable[[Any], Any]) -> Any:
+    """The same tuples, lists and dictionaries of changed leaves."""
+    if isinstance(x, dict):
+        return {name: changed(part, change) for name, part in x.items()}
+    return type(x)([changed(part, change) for part in x]) if type(x) in (list, tuple) else change(x)
 
 
 def replicated(x: Any, mesh: DeviceMesh) -> ShardedTensor:
@@ -173,17 +192,24 @@ def replicated(x: Any, mesh: DeviceMesh) -> ShardedTensor:
 
 
 class Placed:
-    """A function of sharded tensors and numbers, placed on the ranks for operands that lie so."""
+    """A function of sharded tensors and numbers, placed on the ranks for operands that lie so.
 
-    def __init__(self, function: Callable, mesh: DeviceMesh, inputs: list[Any],
+    `makes_list`: it returns several Tensors.
+    """
+
+    def __init__(self, function: Callable, mesh: DeviceMesh, inputs: tuple,
                  options: dict[str, Any]):
-        self.operands = {f"x{i}": x for i, x in enumerate(inputs) if isinstance(x, ShardedTensor)}
+        given = [x for x in leaves((inputs, options)) if isinstance(x, ShardedTensor)]
+        self.operands = {f"x{i}": x for i, x in enumerate(given)}
 
-        def of_tensors(*given: Tensor) -> Tensor:
-            """The function, with the numbers among its arguments filled in."""
+        def of_tensors(*given: Tensor) -> Any:
+            """The function, with all else among its arguments filled in."""
             tensors = iter(given)
-            return function(*[next(tensors) if isinstance(x, ShardedTensor) else x
-                              for x in inputs], **options)
+            arguments, named = changed((inputs, options), lambda x: next(tensors) if isinstance(
+                x, ShardedTensor) else x)
+            result = function(*arguments, **named)
+            self.makes_list = not isinstance(result, Tensor)
+            return result
 
         examples = [Tensor(ShapeArray(x.shape, x.dtype), x.local.requires_grad)
                     for x in self.operands.values()]

@@ -23,7 +23,7 @@ Who has whom, for one prompt with n answers:
     for token in engine.stream(generation):
         …
 
-Other requests share the steps, but change no token of this one: see sampling/sampler.py.
+Other requests change no token of this one (sampling/sampler.py), but for the 8-bit cache.
 """
 
 import time
@@ -131,6 +131,13 @@ class Engine:
     def check(self, prompt: Collection[int], max_tokens: int, num_answers: int = 1) -> Request:
         """The request of a prompt.  Raises as `submit`; submits nothing."""
         prompt = [int(token) for token in prompt]
+        self.check_prompt(prompt, max_tokens)
+        request = Request(f"r{self._num_submitted}", prompt, max_tokens, num_answers)
+        self.scheduler.check(request)
+        return request
+
+    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
+        """Raise ValueError if the model does not know a token, or has no room for all."""
         vocab_size, context = self.runner.vocab_size, self.runner.context
         unknown = [token for token in prompt if not 0 <= token < vocab_size]
         if unknown:
@@ -143,9 +150,6 @@ class Engine:
                 if len(prompt) < context else
                 f"a prompt of {len(prompt)} tokens leaves no room in the model's context of "
                 f"{context}: shorten it")
-        request = Request(f"r{self._num_submitted}", prompt, max_tokens, num_answers)
-        self.scheduler.check(request)
-        return request
 
     @property
     def has_requests(self) -> bool:

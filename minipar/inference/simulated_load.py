@@ -69,7 +69,7 @@ class CostModel:
         head = config.head_width or d // config.num_heads
         kv = (config.num_kv_heads or config.num_heads) * head
         q = config.num_heads * head
-        in_block = d * (2 * q + 2 * kv) + (3 if config.mlp == "swiglu" else 2) * d * wide
+        in_block = d * (2 * q + 2 * kv) + {"gelu": 2, "swiglu": 3}[config.mlp] * d * wide
         return cls(config.num_layers * in_block + config.vocab_size * d, config.num_layers, q,
                    2 * config.num_layers * kv * itemsize, itemsize)
 

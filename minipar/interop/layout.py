@@ -54,11 +54,11 @@ def check_names(weights: list[Weight], found: Mapping[str, Shape], where: str) -
     if unknown := [key for key in found if key not in expected]:
         raise InteropError(f"{where} has {unknown[0]!r}"
                            f"{f' and {len(unknown) - 1} more' if unknown[1:] else ''}, which this "
-                           "model has no use for: it is another model, or has another layout")
+                           "model has no use for: another model, or a different layout")
 
 
 class Renamed(Mapping[str, np.ndarray]):
-    """The arrays of a file under other names: `names` maps the new one to the one in the file."""
+    """The arrays of a file under new names: `names` maps the new one to the one in the file."""
 
     def __init__(self, file: SafeTensors | SeveralFiles, names: dict[str, str]):
         self.file, self.names = file, names

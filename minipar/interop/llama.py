@@ -11,7 +11,7 @@
     lm_head                      lm_head, unless tied
 
 Rotary positions turn pairs (j, j + n/2) in both.  Meta's own files turn pairs (2j, 2j + 1): rows of
-q and k have another order, and all arrays have other names.  Such files are refused.
+q and k have a different order, and all arrays have different names.  Such files are refused.
 """
 
 import re

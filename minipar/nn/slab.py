@@ -86,7 +86,7 @@ class Slab:
     """
 
     comm: Any = None
-    ep: Any = None              # the Communicator of the ranks with other experts, if they are cut
+    ep: Any = None              # the Communicator of the ranks with different experts, if cut
     is_copy = False
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):

@@ -28,7 +28,7 @@ class OptimizerState:
     def load_state_dict(self, state: dict[str, np.ndarray], num_steps: int) -> None:
         """Load the states of whole parameters after `num_steps` steps; keep this rank's part.
 
-        Raises ValueError, naming it, for a state that is missing or of another shape.
+        Raises ValueError, naming it, for a state that is missing or of a different shape.
         """
         for slab, own in zip(self.slabs, self.states):
             for name, values in own.items():

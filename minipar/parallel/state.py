@@ -20,9 +20,16 @@ from ..nn.slab import FlatBuffer, Segment
 
 
 class StrategyState:
-    """Base of Strategy: the parameters for a checkpoint."""
+    """Base of Strategy: the parameters for a checkpoint, or changed by hand."""
 
     slabs: Sequence[FlatBuffer]
+
+    def gather(self) -> None:
+        """Give every rank the parameters that are in the `slabs` of others.  Collective.
+
+        `step` does it.  Call it after you have changed `slabs` in another way: with ZeRO-1 and
+        ZeRO-2 a rank computes with all parameters, but its slabs are a part of them.
+        """
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every parameter by its full name.  Collective."""

@@ -8,7 +8,7 @@ no digit changes.  It is kept as large as possible: doubled after `interval` ste
 halved when a gradient, or the loss itself, overflows.
 
     rank 0   its shards: finite    ─┐            An overflow may show on one rank alone.  The other
-    rank 1   its shards: infinite  ─┼─▶ Σ = 1    ranks would step, and hold other parameters and
+    rank 1   its shards: infinite  ─┼─▶ Σ = 1    ranks would step: different parameters and
     rank 2   its shards: finite    ─┘   skip     scales from then on: so all skip the step, or none.
 
 Micikevicius et al. 2018, section 3.2; the numbers are PyTorch's (torch.amp.GradScaler).

@@ -24,10 +24,11 @@ from starlette.routing import Route
 from ..inference.engine import Generation
 from ..inference.engine_metrics import summary_of
 from .detokenizer import Detokenizer
-from .protocol import BadRequest, CompletionWriter, read_completion
+from .protocol import BadRequest, read_completion
 from .service import Draining, Service
 from .streaming import AnswerTexts, stream_events
 from .text_model import TextEngine, TextModel, engines_of
+from .writer import CompletionWriter
 
 MOST_BYTES, MOST_SECONDS = 4 << 20, 60      # of a request's body
 
@@ -117,6 +118,7 @@ class Server:
                      generations: Sequence[Generation]) -> Response:
         """Wait for all answers, or for the client to leave."""
         async def finish() -> None:
+            await writer.score(self.service)
             async for _ in self.service.steps(generations):
                 pass
 
@@ -132,8 +134,7 @@ class Server:
             finally:
                 work.cancel()
                 leaving.cancel()
-        choices = [writer.choice(i, new, answer, reason=answer.finish_reason)
-                   for i, answer, new, _ in texts.news()]
+        choices = [writer.choice(new) for new in texts.news()]
         return JSONResponse(writer.body(choices, writer.usage(texts.answers)))
 
 

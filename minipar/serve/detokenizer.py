@@ -8,6 +8,7 @@ Text that was shown is never taken back.  The token that ends an answer is not s
 """
 
 from collections.abc import Sequence
+from os.path import commonprefix
 
 import numpy as np
 
@@ -40,6 +41,16 @@ class Detokenizer:
         new = text[len(self.shown):]
         self.shown += new
         return new
+
+    def places(self, tokens: Sequence[int], first: int = 0) -> list[int]:
+        """The place in the shown text at which each token from index `first` on begins.
+
+        A token within a character begins where the character does; a token that is not shown yet,
+        or cut off by a stop string, where the shown text ends.
+        """
+        text = self._decode(tokens)
+        before = (self._decode(tokens[:i]) for i in range(first, len(tokens)))
+        return [min(len(commonprefix([text, each])), len(self.shown)) for each in before]
 
     def _decode(self, tokens: Sequence[int]) -> str:
         shown = tokens[:-1] if self._has_ended(tokens) else tokens

@@ -1,4 +1,4 @@
-"""OpenAI's completions: check what a client asks for, and write the answers in their form.
+"""OpenAI's completions: check what a client asks for.  `writer.py` writes the answers.
 
     POST /v1/completions   {"model": "gpt", "prompt": "def ", "max_tokens": 20, "stream": true}
 
@@ -10,15 +10,12 @@ Source: platform.openai.com/docs/api-reference/completions.
 
 import math
 import secrets
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from itertools import accumulate
+from dataclasses import dataclass, fields, replace
+from types import NoneType
 from typing import Any, NamedTuple
 
 from ..inference import SamplingParams
-from ..inference.engine import Answer
-from .text_model import TextModel, text_of
+from .text_model import TextModel
 
 SAMPLING = {field.name: field.type for field in fields(SamplingParams)}
 OTHERS = {"model", "prompt", "max_tokens", "n", "stop", "stream", "stream_options", "logprobs",
@@ -42,11 +39,11 @@ class BadRequest(ValueError):
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """A request, checked: each prompt as tokens gets `n` answers."""
+    """A request, checked: each prompt as tokens gets `n` answers by `params` of its own."""
 
     prompts: list[list[int]]
-    max_tokens: int
-    params: SamplingParams
+    max_tokens: int                 # 0: only echo the prompts
+    params: list[SamplingParams]
     n: int
     stops: tuple[str, ...]
     stream: bool
@@ -76,14 +73,17 @@ def read_completion(body: Any, text: TextModel) -> CompletionRequest:
     logprobs = options.integer("logprobs", None, 0)
     if logprobs is not None and logprobs > MOST_LOGPROBS:
         raise BadRequest(f"logprobs is at most {MOST_LOGPROBS}, not {logprobs}", "logprobs")
-    stream_options = given.get("stream_options", {})
-    if not isinstance(stream_options, dict):
-        raise BadRequest("stream_options is an object", "stream_options")
+    stream, echo = options.flag("stream"), options.flag("echo")
+    max_tokens = options.integer("max_tokens", 16, 0)
+    if not (max_tokens or echo):
+        raise BadRequest("max_tokens is an integer of at least 1, not 0: only with echo it may be "
+                         "0, to score a prompt", "max_tokens")
+    if not isinstance(given.get("user", ""), str):
+        raise BadRequest(f"user is a text, not {kind_of(given['user'])}", "user")
     return CompletionRequest(
-        prompts, options.integer("max_tokens", 16, 1), _read_sampling(options), n,
-        _read_stops(given.get("stop", [])), options.flag("stream"),
-        bool(stream_options.get("include_usage")), logprobs, options.flag("echo"),
-        () if options.flag("ignore_eos") else text.tokenizer.markers.ends)
+        prompts, max_tokens, _read_sampling(options, len(prompts)), n,
+        _read_stops(given.get("stop", [])), stream, _read_include_usage(given, stream), logprobs,
+        echo, () if options.flag("ignore_eos") else text.tokenizer.markers.ends)
 
 
 class Options(NamedTuple):
@@ -116,18 +116,35 @@ class Options(NamedTuple):
         return value
 
 
-def _read_sampling(options: Options) -> SamplingParams:
+def _read_include_usage(given: dict[str, Any], stream: bool) -> bool:
+    """True if the client asked for a last chunk with the usage."""
+    if "stream_options" not in given:
+        return False
+    stream_options = given["stream_options"]
+    if not isinstance(stream_options, dict) or stream_options.keys() - {"include_usage"} \
+            or type(stream_options.get("include_usage")) not in (bool, NoneType):
+        raise BadRequest('stream_options is {"include_usage": true or false}, not '
+                         f"{stream_options!r}", "stream_options")
+    if not stream:
+        raise BadRequest('stream_options is for "stream": true: add that, or leave it out',
+                         "stream_options")
+    return bool(stream_options.get("include_usage"))
+
+
+def _read_sampling(options: Options, num_prompts: int) -> list[SamplingParams]:
+    """The rules by which each prompt draws its tokens.  Raises BadRequest."""
     values: dict[str, Any] = {}
     for name, kind in SAMPLING.items():
         default = getattr(SamplingParams, name)
         values[name] = (options.integer(name, default) if kind is int
                         else options.number(name, default))
-    if "seed" not in options.given:
-        values["seed"] = secrets.randbits(32)       # as OpenAI: another answer each time
     try:
-        return SamplingParams(**values)
+        params = SamplingParams(**values)
     except ValueError as error:
         raise BadRequest(str(error), str(error).split()[0]) from error
+    if "seed" in options.given:                 # as vLLM: each prompt is answered as if alone
+        return [params] * num_prompts
+    return [replace(params, seed=secrets.randbits(64)) for _ in range(num_prompts)]
 
 
 def _read_prompts(prompt: Any, text: TextModel) -> list[list[int]]:
@@ -140,8 +157,8 @@ def _read_prompts(prompt: Any, text: TextModel) -> list[list[int]]:
     prompts = []
     for each in prompt:
         if not (isinstance(each, str) or _are_tokens(each)):
-            raise BadRequest(f"a prompt is a text or a list of tokens, not {kind_of(each)}",
-                             "prompt")
+            raise BadRequest("a prompt is a text or a list of at least one token, not "
+                             f"{kind_of(each)}", "prompt")
         try:
             prompts.append(text.encode(each) if isinstance(each, str) else each)
         except ValueError as error:
@@ -172,44 +189,3 @@ def kind_of(value: Any) -> str:
 def encodable(text: str) -> str:
     """A text, with "?" for the half characters that JSON can name and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-class CompletionWriter:
-    """Writes the answers to one request: as a whole, or in chunks."""
-
-    def __init__(self, text: TextModel, request: CompletionRequest):
-        self.text, self.request = text, request
-        self.head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion",
-                     "created": int(time.time()), "model": text.name}
-        # characters of each answer whose tokens were written
-        self._ends = [len(text_of(text.tokenizer, prompt)) if request.echo else 0
-                      for prompt in request.prompts for _ in range(request.n)]
-
-    def choice(self, index: int, text: str, answer: Answer | None,
-               tokens: slice = slice(None), reason: str | None = None) -> dict[str, Any]:
-        """One answer, or the part of it in `tokens`."""
-        logprobs = None
-        if answer is not None and self.request.logprobs is not None:
-            logprobs = self._logprobs(index, answer, tokens)
-        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
-
-    def _logprobs(self, index: int, answer: Answer, tokens: slice) -> dict[str, Any]:
-        shown = [text_of(self.text.tokenizer, [token]) for token in answer.tokens[tokens]]
-        *offsets, self._ends[index] = accumulate(map(len, shown), initial=self._ends[index])
-        return {"tokens": shown, "token_logprobs": answer.logprobs[tokens],
-                "top_logprobs": [{text_of(self.text.tokenizer, [token]): logprob
-                                  for token, logprob in likeliest.items()}
-                                 for likeliest in answer.likeliest[tokens]],
-                "text_offset": offsets}
-
-    def body(self, choices: Sequence[dict[str, Any]],
-             usage: dict[str, int] | None = None) -> dict[str, Any]:
-        """A response, or a chunk of one."""
-        return {**self.head, "choices": list(choices), "usage": usage}
-
-    def usage(self, answers: Sequence[Answer]) -> dict[str, int]:
-        """The tokens of all prompts and answers."""
-        prompt = sum(map(len, self.request.prompts))
-        completion = sum(len(answer.tokens) for answer in answers)
-        return {"prompt_tokens": prompt, "completion_tokens": completion,
-                "total_tokens": prompt + completion}

@@ -14,6 +14,9 @@ from contextlib import asynccontextmanager
 
 from ..inference import SamplingParams
 from ..inference.engine import Generation, IsStop
+from ..inference.scoring import Score, prompt_logprobs
+from ..nn import GPT
+from .over_ranks import LeadingEngine
 from .text_model import TextEngine
 
 
@@ -52,10 +55,10 @@ class Service:
             async with self._news:
                 self._news.notify_all()
 
-    async def submit(self, prompts: Sequence[list[int]], max_tokens: int, params: SamplingParams,
-                     num_answers: int, is_stop: IsStop | None,
+    async def submit(self, prompts: Sequence[list[int]], max_tokens: int,
+                     params: Sequence[SamplingParams], num_answers: int, is_stop: IsStop | None,
                      num_logprobs: int | None) -> list[Generation]:
-        """Add a request for each prompt: all or none.
+        """Add a request for each prompt: all or none.  Without tokens to generate, only check them.
 
         Raises ValueError if one can never run, and Draining during shutdown.
         """
@@ -63,11 +66,24 @@ class Service:
             raise Draining("the server is shutting down: ask another one, or later")
         async with self._lock:
             for prompt in prompts:
-                self.engine.check(prompt, max_tokens, num_answers)
-            found = [self.engine.submit(prompt, max_tokens, params, num_answers, (), is_stop,
-                                        num_logprobs) for prompt in prompts]
+                if max_tokens:
+                    self.engine.check(prompt, max_tokens, num_answers)
+                else:
+                    self.engine.check_prompt(prompt, 0)
+            if not max_tokens:
+                return []
+            found = [self.engine.submit(prompt, max_tokens, each, num_answers, (), is_stop,
+                                        num_logprobs) for prompt, each in zip(prompts, params)]
         self._wake.set()
         return found
+
+    async def score(self, model: GPT, prompt: list[int], count: int) -> list[Score]:
+        """`prompt_logprobs`, between two steps.  Raises RuntimeError if the model fails."""
+        async with self._lock:
+            try:
+                return await asyncio.to_thread(prompt_logprobs, model, prompt, count)
+            except Exception as error:
+                raise RuntimeError(f"the model has failed: {error}") from error
 
     @asynccontextmanager
     async def cancelling(self, generations: Sequence[Generation]) -> AsyncIterator[None]:

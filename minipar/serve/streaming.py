@@ -15,9 +15,10 @@ from typing import Any
 
 from ..inference.engine import Answer, Generation
 from .detokenizer import Detokenizer
-from .protocol import BadRequest, CompletionRequest, CompletionWriter
+from .protocol import BadRequest, CompletionRequest
 from .service import Service
-from .text_model import TextModel, text_of
+from .text_model import TextModel
+from .writer import CompletionWriter, NewText
 
 
 async def stream_events(service: Service, texts: "AnswerTexts", writer: CompletionWriter,
@@ -29,10 +30,9 @@ async def stream_events(service: Service, texts: "AnswerTexts", writer: Completi
     """
     async with service.cancelling(generations):
         try:
+            await writer.score(service)
             async for _ in service.steps(generations):
-                choices = [writer.choice(i, new, answer, tokens, answer.finish_reason)
-                           for i, answer, new, tokens in texts.news()]
-                if choices:
+                if choices := [writer.choice(new) for new in texts.news()]:
                     yield event(writer.body(choices))
         except RuntimeError as error:
             yield event(BadRequest(str(error), status=500).body())
@@ -53,23 +53,31 @@ class AnswerTexts:
     def __init__(self, text: TextModel, asked: CompletionRequest,
                  generations: Sequence[Generation]):
         self.answers = [answer for generation in generations for answer in generation.answers]
+        if not asked.max_tokens:                # nothing is generated
+            self.answers = [Answer(finish_reason="length") for _ in asked.prompts * asked.n]
         self._detokenizers = [Detokenizer(text.tokenizer, asked.stops, asked.ends)
                               for _ in self.answers]
         self._seen = [0] * len(self.answers)
-        self._heads = ["" if not asked.echo else text_of(text.tokenizer, prompt)
-                       for prompt in asked.prompts for _ in range(asked.n)]
         self._is_over = [False] * len(self.answers)
+        self._with_places = asked.logprobs is not None
 
-    def news(self) -> list[tuple[int, Answer, str, slice]]:
-        """For each answer with news: its index, the answer, new text, the slice of new tokens."""
+    def news(self) -> list[NewText]:
+        """The new text of each answer that has some, or that has ended."""
         found = []
         for i, (answer, detokenizer) in enumerate(zip(self.answers, self._detokenizers)):
             is_last = answer.finish_reason is not None
             new = detokenizer.update(answer.tokens, is_last)
             if self._is_over[i] or not (new or is_last):
                 continue
-            tokens = slice(self._seen[i], len(answer.tokens))
-            head, self._heads[i] = self._heads[i], ""
-            self._seen[i], self._is_over[i] = len(answer.tokens), is_last
-            found.append((i, answer, head + new, tokens))
+            self._is_over[i] = is_last
+            places = self._new_places(i) if self._with_places else []
+            first, self._seen[i] = self._seen[i], self._seen[i] + len(places)
+            found.append(NewText(i, answer, new, slice(first, self._seen[i]), places))
         return found
+
+    def _new_places(self, i: int) -> list[int]:
+        """The places of an answer's new tokens; one that is not shown yet comes with its text."""
+        answer, detokenizer = self.answers[i], self._detokenizers[i]
+        places = detokenizer.places(answer.tokens, self._seen[i])
+        return places if self._is_over[i] else [place for place in places
+                                                if place < len(detokenizer.shown)]

@@ -19,7 +19,7 @@ from ..inference.scheduling import Request
 from ..launcher import UsageError
 from ..nn import GPT
 from ..parallel.tensor.parallelize import parallelize
-from ..train.checkpoints.models import open_model
+from ..train.checkpoints.models import check_numbers, open_model
 from ..train.tasks import LanguageTask
 
 
@@ -39,7 +39,8 @@ class TextModel(NamedTuple):
 
 def open_text_model(path: Path) -> TextModel:
     """The model of a checkpoint.  Raises UsageError if it generates no text."""
-    _, task, model = open_model(path)
+    checkpoint, task, model = open_model(path)
+    check_numbers(path, checkpoint.model)
     if not isinstance(task, LanguageTask) or not isinstance(model, GPT):
         raise UsageError(f"{path}: this model generates no text: give the checkpoint of a GPT")
     folder = path if path.is_dir() else path.parent

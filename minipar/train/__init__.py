@@ -11,7 +11,7 @@
     program.py              train(config): the whole program
     loop.py                 the loop itself, and one step
     setup/                  what the configuration means: strategy, precision, memory, device …
-    tasks.py                a GPT on a text, an MLP on digits
+    tasks.py, digits_task.py    a GPT on a text, an MLP on digits; task.py: what both bring
     report.py               the headline, the progress bar, the pictures
     checkpoints/            saving, resuming; checkpoints of models
     recipes/                the runs of `minipar prune`, `distill` and `milestone`

@@ -50,7 +50,10 @@ def checked(config: TrainConfig) -> TrainConfig:
 
 
 def check_value(field: OptionField, value: object) -> None:
-    """Refuse a value of another type, of no known choice, or too small.  Raises UsageError."""
+    """Refuse a value of another type, of no known choice, too small or too large.
+
+    Raises UsageError.
+    """
     if value is None and field.is_optional:
         return
     option, kinds = field.option, (int, float) if field.kind is float else (field.kind,)
@@ -59,6 +62,8 @@ def check_value(field: OptionField, value: object) -> None:
     if option.choices and value not in option.choices:
         raise UsageError(f"{field.flag}: invalid choice: {value!r} (choose from "
                          f"{', '.join(option.choices)})")
+    if option.most is not None and value > option.most:
+        raise UsageError(f"{field.flag} must be at most {option.most}, not {value}")
     if option.least is None:
         return
     if field.kind is int and value < option.least:

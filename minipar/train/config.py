@@ -33,7 +33,7 @@ MESH_AXES = ("pp (pipeline), dp (data), cp (context: tokens of a sequence), tp (
 class ModelConfig:
     """The sizes of the model: of the GPT, or of the MLP that `--data digits` trains."""
 
-    layers: int = option(4, "blocks of the GPT")
+    layers: int = option(4, "blocks of the GPT", most=10_000)
     heads: int = option(4, "attention heads")
     kv_heads: int | None = option(None, "heads of keys and values",
                                   default_text="as many as --heads")
@@ -62,7 +62,7 @@ class ExpertsConfig:
     """The experts of the GPT, by the names of nn.MoEConfig."""
 
     num_experts: int = option(0, "MLPs in each block, of which every token uses a few; 0: the one "
-                              "of a dense model", flag_name="experts", least=0)
+                              "of a dense model", flag_name="experts", least=0, most=2**20)
     top_k: int = option(2, "experts of each token", least=1)
     every: int = option(1, "only the last of every N blocks has experts", least=1,
                         flag_name="experts_every")
@@ -91,12 +91,13 @@ class ExpertsConfig:
 
 @dataclass(frozen=True)
 class RecordedData:
-    """The entries of a checkpoint about the data of the training."""
+    """The entries of a checkpoint that are no options: of the data, and of an MLP."""
 
     vocabulary: str | dict | None = None    # characters, or as `data.vocabulary_of` reads it
     seed: int | None = None             # that made the synthetic language
     source: str | None = None           # what --data was …
     path: str | None = None             # … and where that file was
+    activation: str = "relu"            # between the layers of the MLP
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class DataConfig:
     source: str = option("docs", "Python's own documentation (docs), handwritten digits, a made-up "
                          "language with a known best loss (synthetic), or the path of any text",
                          flag_name="data", metavar="docs|digits|synthetic|PATH")
-    batch: int = option(32, "samples in each step, over all ranks", least=1)
+    batch: int = option(32, "samples in each step, over all ranks", least=1, most=2**32)
     recorded: RecordedData = RecordedData()     # no option: it comes from a checkpoint
 
 
@@ -238,7 +239,7 @@ class TrainConfig:
         return getattr(getattr(self, OPTIONS[key].section), OPTIONS[key].name)
 
     def updated(self, **values: Any) -> "TrainConfig":
-        """The same with other values, by the names of their flags: `updated(lr=0.1, steps=9)`."""
+        """The same with new values, by the names of their flags: `updated(lr=0.1, steps=9)`."""
         changes: dict[str, dict[str, Any]] = {}
         for key, value in values.items():
             changes.setdefault(OPTIONS[key].section, {})[OPTIONS[key].name] = value

@@ -76,8 +76,11 @@ def make_optimizer(config: TrainConfig, strategy: Strategy) -> Optimizer:
     groups = () if chosen.decay_all else (NO_DECAY_FOR_VECTORS,)
     if chosen.name == "sgd":
         return SGD(slabs, chosen.lr, chosen.momentum, chosen.weight_decay or 0.0, groups=groups)
-    kind = Adam if chosen.name == "adam" else AdamW
-    return kind(slabs, chosen.lr, weight_decay=chosen.weight_decay, groups=groups)
+    kinds = {"adam": Adam, "adamw": AdamW}
+    if chosen.name not in kinds:
+        raise ValueError(f"make_optimizer() makes no {chosen.name!r}: choose from "
+                         f"sgd, {', '.join(kinds)}")
+    return kinds[chosen.name](slabs, chosen.lr, weight_decay=chosen.weight_decay, groups=groups)
 
 
 def start_run(comm: Communicator, config: TrainConfig, task: Task,

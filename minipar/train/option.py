@@ -17,6 +17,7 @@ class Option:
     flag_name: str = ""                     # without dashes; "": the name of the field
     choices: tuple[str, ...] = ()
     least: float | None = None              # of a number, which must be finite
+    most: int | None = None                 # of a whole number
     metavar: str | None = None
     default_text: str = ""                  # the default in words, where its value says nothing
     saved: bool = True                      # False: a checkpoint does not keep it

@@ -1,65 +1,23 @@
-"""A task brings a model, the batches it is trained on, and a score on data it has not seen."""
+"""The tasks: a GPT on a text, or an MLP on digits; and how a score is told."""
 
 import math
 from functools import cached_property
 from itertools import takewhile
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ..autograd import no_grad
-from ..data import Batches, CharacterVocabulary, TextBatches, digits, vocabulary_of
+from ..data import CharacterVocabulary, TextBatches, vocabulary_of
 from ..inference import generate
 from ..launcher import UsageError
-from ..nn import GPT, MLP, Module
+from ..nn import GPT, Module
 from .config import TrainConfig
+from .digits_task import DigitsTask
 from .setup.corpus import Corpus, NoText, absolute_path, data_seed, name_of_text, read_corpus
 from .setup.gpt_sizes import gpt_config, sizes_of_gpt
+from .task import Score, Task
 
 SCORED_BATCHES = 16         # of 32 windows of text that the model was not trained on
-
-
-class Score(NamedTuple):
-    """The loss of a model on data it has not seen, and of a classifier also its accuracy."""
-
-    nats: float
-    accuracy: float | None = None
-
-    @property
-    def bits(self) -> float:
-        """The loss in bits."""
-        return self.nats / math.log(2)
-
-
-class Task(Protocol):
-    """A model to train and the data to train it on."""
-
-    batches: TextBatches | Batches  # reading them may raise UsageError: the data may be gone
-    target: str                     # what one target is: a character, a token, an image
-    unseen: str                     # the data of the score, in words
-    targets_per_sample: int
-
-    def build(self) -> Module:
-        """A new model, without numbers."""
-
-    def trained_part(self, model: Module) -> Module:
-        """The part of a model that computes in the precision of the run: by default all."""
-        return model
-
-    def describe(self) -> dict:
-        """The entries of a checkpoint's description about the model and the data."""
-
-    def example_inputs(self) -> np.ndarray:
-        """Inputs of the shape of a batch, made without reading the data."""
-
-    def reference_loss(self) -> tuple[float, str]:
-        """A loss in nats to compare with, and its name."""
-
-    def score(self, model: Module) -> Score:
-        """The score of the model on data it has not seen."""
-
-    def summary(self, model: Module) -> tuple[Score, str]:
-        """A quick score, and one line on it."""
 
 
 class LanguageTask(Task):
@@ -178,52 +136,6 @@ class LanguageTask(Task):
         tokens = takewhile(lambda token: token not in ends, generate(
             model, self._prompt(), run.sample, run.temperature, run.seed))
         return self.vocabulary.decode(np.array(list(tokens), np.int64))
-
-
-class DigitsTask(Task):
-    """Recognize handwritten digits with an MLP."""
-
-    target, targets_per_sample, unseen = "image", 1, "handwritten digits it has not seen"
-
-    def __init__(self, config: TrainConfig):
-        self.config, self.data = config, digits()
-        self.sizes = [self.data.train_x.shape[1], *hidden_sizes(config), 10]
-        x = self.data.train_x.astype(config.precision.dtype)
-        self.batches = Batches(x, self.data.train_y, config.data.batch, config.run.seed)
-
-    def build(self) -> MLP:
-        return MLP(self.sizes, dropout=self.config.model.dropout)
-
-    def describe(self) -> dict:
-        return {"data": "digits", "model": {"sizes": self.sizes}}
-
-    def example_inputs(self) -> np.ndarray:
-        return self.batches.batch(0)[0]
-
-    def reference_loss(self) -> tuple[float, str]:
-        return math.log(10), "guessing evenly"
-
-    def score(self, model: MLP) -> Score:
-        with no_grad():
-            logits = model.logits(self.data.test_x.astype(self.config.precision.dtype))
-            nats = float(model.criterion(logits, self.data.test_y).data)
-        correct = np.argmax(logits.data, axis=1) == self.data.test_y
-        return Score(nats, float(np.mean(correct)))
-
-    def summary(self, model: MLP) -> tuple[Score, str]:
-        score = self.score(model)
-        return score, (f"{score.accuracy:.1%} of {len(self.data.test_y)} digits it has not seen "
-                       "are recognized")
-
-
-def hidden_sizes(config: TrainConfig) -> list[int]:
-    """--hidden as numbers.  Raises UsageError for another text."""
-    text = config.model.hidden
-    sizes = text.split(",") if text else []
-    if any(not size.isdecimal() or int(size) < 1 for size in sizes):
-        raise UsageError("--hidden takes sizes separated by commas, for example 128,64, not "
-                         f"{text!r}")
-    return [int(size) for size in sizes]
 
 
 def make_task(config: TrainConfig) -> LanguageTask | DigitsTask:

@@ -1,7 +1,6 @@
 """The measurement of what less memory costs: every option trains, and keeps less."""
 
 from minipar.bench import memory
-from minipar.bench.gpt import make_batch
 from minipar.nn import GPTConfig
 
 SMALL = GPTConfig(vocab_size=17, context=64, num_layers=4, num_heads=2, width=64, tied=False)
@@ -9,7 +8,6 @@ SMALL = GPTConfig(vocab_size=17, context=64, num_layers=4, num_heads=2, width=64
 
 def test_every_option_keeps_less(monkeypatch):
     monkeypatch.setattr(memory, "CONFIG", SMALL)
-    monkeypatch.setattr(memory, "make_batch", lambda batch: make_batch(batch, SMALL))
     rows = memory.measure(1)
     peaks = {row.what: float(row.ours.split("peak ")[1].split()[0]) for row in rows}
     none = peaks.pop("GPT step, none")

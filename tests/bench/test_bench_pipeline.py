@@ -75,7 +75,7 @@ def test_bubbles_are_measured_and_drawn(tmp_path, monkeypatch):
         step() for _ in range(rounds) for step in steps.values()])
     monkeypatch.setattr(bubbles, "make_batch", partial(small_batch, bubbles.make_batch))
     (rows, _), _ = Cluster(2).run(metered(
-        lambda comm: bubbles.measure(comm, 1, tmp_path / "new")))
+        lambda comm: [*bubbles.measure(comm, 1, tmp_path / "new")]))
     assert [row.theirs for row in rows] == ["formula 11.1%"] * 2
     assert (tmp_path / "new" / "bubbles.png").stat().st_size > 10_000
 

@@ -5,6 +5,7 @@ import pytest
 
 from minipar.autograd import Tensor
 from minipar.comm import collectives
+from minipar.comm.collectives import all_reduce
 from minipar.comm.errors import MPI4PY_NAMES
 from minipar.testing import worlds
 
@@ -26,6 +27,11 @@ def refused(call, *arguments, kind=TypeError):
     said = str(caught.value)
     assert "\n" not in said
     return said
+
+
+def assert_nothing_is_under_way(comm):
+    """The next collective gives what it should: no message of an earlier call comes into it."""
+    assert all_reduce(comm, np.array([comm.rank]), algorithm="ring") == sum(range(comm.size))
 
 
 @worlds(1, 2)

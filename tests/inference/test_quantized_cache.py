@@ -131,3 +131,22 @@ def test_bytes_and_errors_of_weights_and_cache():
     assert whole == sum(p.data.nbytes for p in model.parameters())
     assert four < eight < 0.36 * whole
     assert table["int4", "int8"].cache_bytes_per_token == 2 * 2 * 2 * (8 + 4 / 16)
+
+
+def test_chunks_change_the_logits_of_the_8_bit_cache_alone():
+    # why the promise that scheduling changes no token leaves this cache out
+    model = GPT(GPTConfig(31, 64, num_layers=2, num_heads=2, width=16)).initialize(2, np.float64)
+    for parameter in model.parameters():
+        parameter.data *= 5 if parameter.data.ndim > 1 else 1
+    prompt = np.random.default_rng(11).integers(0, 31, 29).tolist()
+
+    def first_logprob(kind, **options) -> float:
+        engine = Engine(ModelRunner(model, 20, 8, kind), SchedulerConfig(20, 8, **options))
+        found = engine.submit(prompt, 1, num_logprobs=31)
+        engine.run()
+        return found.answers[0].likeliest[0][0]
+
+    change = {kind: abs(first_logprob(kind, token_budget=5) - first_logprob(kind))
+              for kind in (PagedKVCache, QuantizedKVCache)}
+    assert change[PagedKVCache] < 1e-10
+    assert 1e-6 < change[QuantizedKVCache] < 0.5

@@ -181,7 +181,7 @@ def test_a_bias_that_was_not_updated_is_noticed():
 
 
 def test_losses_need_shares():
-    with training_step(0, 0, range(2)), pytest.raises(ValueError, match="the shares of its"):
+    with training_step(0, 0, range(2)), pytest.raises(ValueError, match="give training_step"):
         layer(balance_loss=0.1)(Tensor(draw(2, 4, WIDTH)))
 
 

@@ -68,8 +68,7 @@ def test_a_stream_is_the_same_text(server):
             choice["logprobs"]["token_logprobs"]
         assert sum((each["logprobs"]["text_offset"] for each in mine), []) == \
             choice["logprobs"]["text_offset"]
-        prompt = len(body["prompt"][choice["index"] // 2])
-        assert choice["logprobs"]["text_offset"] == [*range(prompt, prompt + 6)]
+        assert choice["logprobs"]["text_offset"] == [*range(len(choice["text"]))]
     assert [choice["text"][0] for choice in whole] == ["a", "a", "d", "d"]
 
 
@@ -106,7 +105,21 @@ def test_a_stop_string_is_no_part_of_the_answer(server):
     ({"prompt": "xyz"}, 400, "prompt", "character 'x' at position 0 is not among the 10"),
     ({"prompt": {}}, 400, "prompt", "prompt is a text, a list of texts"),
     ({"prompt": ["a", 1]}, 400, "prompt", "not a number"),
+    ({"prompt": [[], [1]]}, 400, "prompt", "a list of at least one token, not a list"),
+    ({"prompt": [[1, -3]]}, 400, None, "the prompt has token -3, but the model knows 0 … 9"),
     ({"prompt": [77]}, 400, None, "the prompt has token 77, but the model knows 0 … 9"),
+    ({"max_tokens": -1, "echo": True}, 400, "max_tokens", "an integer of at least 0, not -1"),
+    ({"max_tokens": True}, 400, "max_tokens", "an integer of at least 0, not True"),
+    ({"max_tokens": 0, "echo": True, "prompt": "a" * 41}, 400, None, "shorten it"),
+    ({"max_tokens": 0, "echo": True, "prompt": [10]}, 400, None, "the model knows 0 … 9"),
+    ({"user": 7}, 400, "user", "user is a text, not a number"),
+    ({"stream_options": {"include_usage": True}}, 400, "stream_options", '"stream": true'),
+    ({"stream_options": {}, "stream": False}, 400, "stream_options", '"stream": true'),
+    ({"stream_options": {"includeUsage": True}, "stream": True}, 400, "stream_options",
+     '{"include_usage": true or false}'),
+    ({"stream_options": {"include_usage": 1}, "stream": True}, 400, "stream_options",
+     '{"include_usage": true or false}'),
+    ({"stream_options": [], "stream": True}, 400, "stream_options", "not []"),
     ({"max_tokens": 0}, 400, "max_tokens", "an integer of at least 1, not 0"),
     ({"max_tokens": 90}, 400, None, "lower max_tokens to 39"),
     ({"n": 500}, 400, "n", "at most 128"),

@@ -216,13 +216,13 @@ def check(world, name: str, case: Case, **options: bool) -> None:
     world.run(lambda comm: compare(comm, name, train(comm, name, case, **options), alone))
 
 
-def compare(comm, name: str, found: dict, alone: dict) -> None:
+def compare(comm, name: str, found: dict, alone: dict, atol: float = 1e-13) -> None:
     """Assert that strategy `name` gives on this rank what one process gives, to 1e-10."""
     if name == "dp" and comm.rank:              # only rank 0 has gradients and states
         found = {key: value for key, value in found.items()
                  if not key.startswith("gradient") and "/" not in key}
         alone = {key: alone[key] for key in found}
-    assert_all_close(found, alone, rtol=1e-10, atol=1e-13)
+    assert_all_close(found, alone, rtol=1e-10, atol=atol)
 
 
 def assert_all_close(found: dict, wanted: dict, rtol: float, atol: float) -> None:

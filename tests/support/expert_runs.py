@@ -11,7 +11,7 @@ from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
 from minipar.parallel.expert.router_bias import balance_routers
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
-from tests.support.cases import assert_all_close, with_remat
+from tests.support.cases import compare, with_remat
 
 VOCABULARY, TIME, ROWS, STEPS = 11, 6, 16, 2
 
@@ -30,7 +30,9 @@ MODELS = {
     "plain": gpt(), "dropout": gpt(dropout=0.3), "top 1": gpt(top_k=1),
     "dropped": gpt(capacity_factor=0.7), "probability": gpt(capacity_factor=0.7,
                                                             drop="probability"),
-    "deepseek": gpt(**DEEPSEEK), "batch": gpt(balance_per="batch"),
+    "deepseek": gpt(**DEEPSEEK),
+    "bias": gpt(num_layers=6, num_experts=4, balance_loss=0, z_loss=0, bias_rate=0.1),
+    "batch": gpt(balance_per="batch"),
     "uneven": gpt(num_experts=5, top_k=3, every=2), "deep": gpt(num_layers=6, **DEEPSEEK),
     "llama": lambda: GPT(GPTConfig(
         VOCABULARY, TIME, 2, 4, 8, num_kv_heads=2, tied=False, norm="rms", mlp="swiglu",
@@ -95,9 +97,9 @@ def alone(model, optimizer="sgd", **options):
     return Cluster(1).run(lambda comm: train(comm, Strategy, model, optimizer, **options))[0][0]
 
 
-def check(world, make, model="plain", optimizer="sgd", remat="none", parts=1, **options):
-    """The run is that of one process to 1e-10, on every rank."""
+def check(world, make, model="plain", optimizer="sgd", remat="none", parts=1, name="", **options):
+    """The run is that of one process to 1e-10, on every rank; `name` is the strategy's, if any."""
     expected = alone(model, optimizer, **options)
-    world.run(lambda comm: assert_all_close(
-        train(comm, make, model, optimizer, remat, parts=parts, **options), expected,
-        rtol=1e-10, atol=1e-12))
+    world.run(lambda comm: compare(
+        comm, name, train(comm, make, model, optimizer, remat, parts=parts, **options), expected,
+        atol=1e-12))

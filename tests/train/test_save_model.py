@@ -16,7 +16,7 @@ from minipar.compress.pruning.prune import prune
 from minipar.compress.pruning.saliency import magnitude
 from minipar.compress.quantization.post_training import quantize
 from minipar.data import CharacterVocabulary
-from minipar.nn import GPT, MLP, GPTConfig, MoEConfig
+from minipar.nn import GPT, MLP, Activation, GPTConfig, MoEConfig
 from minipar.parallel.registry import make_strategy
 from minipar.train import save_model
 from minipar.train.checkpoints.models import open_model
@@ -107,13 +107,47 @@ def test_what_is_quantized_pruned_or_sharded(tmp_path, text):
 @pytest.mark.parametrize("model, data, says", [
     (MLP([64, 8, 10]), "docs", "a MLP does not go with data 'docs'"),
     (GPT(CONFIG), "digits", "a GPT does not go with data 'digits'"),
-    (MLP([64, 8, 10], activation="tanh"), "digits", "have relu between their layers"),
+    (MLP([64, 8, 9, 10], "tanh"), "digits", "one activation in all 2 places .* relu, tanh"),
+    (MLP([64, 8, 9, 10], dropout=0.5), "digits", "one dropout rate in all 2 places .* 0.5, 0.1"),
     (MLP([60, 8, 10]), "digits", "expected"), (GPT(CONFIG), "synthetic", "16"),
     (GPT(CONFIG), "missing.txt", "no file missing.txt")])
 def test_what_no_command_could_read_is_refused(tmp_path, model, data, says):
+    if isinstance(model, MLP) and len(model.sizes) == 4:            # as no MLP is built
+        model[1].kind = "relu"
+        model[5 if len(model) == 7 else 1].__dict__.update(rate=0.1)
     with pytest.raises(ValueError, match=says):
         save_model(tmp_path / "made", model.initialize(), data)
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("activation", Activation.KINDS)
+def test_an_mlp_keeps_what_is_between_its_layers(tmp_path, capsys, activation):
+    """Through every command that writes a model, and through a resumed training."""
+    x = np.random.default_rng(1).random((5, 64)).astype(np.float32)
+    model = MLP([64, 9, 8, 10], activation, dropout=0.25).initialize(3)
+    made, out = tmp_path / "made", tmp_path / "out"
+    save_model(made, model, "digits")
+    found = open_model(made)[2]
+    assert [(type(m).__name__, m.__dict__.get("rate"), m.__dict__.get("kind")) for m in found] == \
+        [(type(m).__name__, m.__dict__.get("rate"), m.__dict__.get("kind")) for m in model]
+    assert np.array_equal(found.logits(x).data, model.logits(x).data)
+    for line in (f"quantize {made}", f"prune {made} --amount 0.5", f"distill {made} --steps 2",
+                 f"prune {made} --method structured --amount 0.3 --steps 2",
+                 f"train --resume {made} --steps 2"):
+        assert run(*line.split(), "--out", out) == 0, line + capsys.readouterr().err
+        description = files.load_description(out)["model"]
+        assert description.get("activation", "relu") == activation, line
+        assert [m.kind for m in open_model(out)[2] if isinstance(m, Activation)] == [activation] * 2
+    assert run("train", "--resume", out, "--steps", 3, "--ranks", 2) == 0
+
+
+def test_a_checkpoint_with_an_unknown_activation_is_refused(tmp_path, capsys):
+    made = save_model(tmp_path, MLP([64, 8, 10], "tanh").initialize(), "digits")
+    saved = files.load(made)
+    saved.description["model"]["activation"] = "swish"
+    files.save(tmp_path, saved)
+    assert run("evaluate", tmp_path) == 2
+    assert "model.activation is 'swish', not one of relu, gelu, tanh" in capsys.readouterr().err
 
 
 # Values that are not the defaults, by type or by option.

@@ -163,7 +163,8 @@ def test_resume_refuses_a_checkpoint_with_something_missing(tmp_path, capsys, da
         status = error.code
     printed = capsys.readouterr().err
     assert status == 2 and printed.count("\n") == 1
-    assert {"model": "missing wpe.weight", "state": "needs first_moment/wpe.weight"}.get(
+    assert {"model": "its optimizer has first_moment/wpe.weight, but its model has no such",
+            "state": "needs first_moment/wpe.weight"}.get(
         damage, f"has no {damage}") in printed
 
 

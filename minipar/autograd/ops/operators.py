@@ -9,19 +9,23 @@ from . import elementwise as e
 from . import movement, reductions
 from .matmul import MatMul
 
+
+def operators(function):
+    """(a OP b, b OP a).  If b is a tensor of another kind, Python asks b: as NumPy's arrays do."""
+    def run(a, b):
+        steps_back = getattr(b, "__array_ufunc__", 0) is None and not isinstance(b, Tensor)
+        return NotImplemented if steps_back else function.apply(a, b)
+    return run, lambda a, b: function.apply(b, a)
+
+
 Tensor.backward = backward
-Tensor.__add__ = lambda a, b: e.Add.apply(a, b)
-Tensor.__radd__ = lambda a, b: e.Add.apply(b, a)
-Tensor.__sub__ = lambda a, b: e.Subtract.apply(a, b)
-Tensor.__rsub__ = lambda a, b: e.Subtract.apply(b, a)
-Tensor.__mul__ = lambda a, b: e.Multiply.apply(a, b)
-Tensor.__rmul__ = lambda a, b: e.Multiply.apply(b, a)
-Tensor.__truediv__ = lambda a, b: e.Divide.apply(a, b)
-Tensor.__rtruediv__ = lambda a, b: e.Divide.apply(b, a)
+Tensor.__add__, Tensor.__radd__ = operators(e.Add)
+Tensor.__sub__, Tensor.__rsub__ = operators(e.Subtract)
+Tensor.__mul__, Tensor.__rmul__ = operators(e.Multiply)
+Tensor.__truediv__, Tensor.__rtruediv__ = operators(e.Divide)
+Tensor.__matmul__, Tensor.__rmatmul__ = operators(MatMul)
 Tensor.__neg__ = lambda a: e.Multiply.apply(a, -1.0)
 Tensor.__pow__ = lambda a, p: e.Power.apply(a, p=p)
-Tensor.__matmul__ = lambda a, b: MatMul.apply(a, b)
-Tensor.__rmatmul__ = lambda a, b: MatMul.apply(b, a)
 Tensor.__getitem__ = movement.getitem
 Tensor.T = property(movement.transpose)
 Tensor.sum = reductions.sum

@@ -8,7 +8,7 @@
 The vocabulary is small, so that the head does not make the last stage's work more than the first's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,8 +33,8 @@ SCHEDULES, NUM_MICROBATCHES, ROWS = {"GPipe": "gpipe", "1F1B": "1f1b"}, 8, 2
 SMALL = replace(CONFIG, vocab_size=64)
 
 
-def measure(comm: Communicator, num_rounds: int, out: Path | None = None) -> list[Row]:
-    """The rows, on rank 0, which draws the timelines into the directory `out`; of two ranks."""
+def measure(comm: Communicator, num_rounds: int, out: Path | None = None) -> Iterator[Row]:
+    """Yield the rows, on rank 0, which then draws the timelines into `out`; of two ranks."""
     keep_freed_memory()
     ids, targets = make_batch(NUM_MICROBATCHES * ROWS, SMALL)
     batches = [Microbatch(ids[rows], targets[rows], rows)
@@ -43,8 +43,8 @@ def measure(comm: Communicator, num_rounds: int, out: Path | None = None) -> lis
     steps = {name: make_step(comm, kind, batches, seen[name]) for name, kind in SCHEDULES.items()}
     interleave(steps, num_rounds, before=lambda: meet(comm))
     if comm.rank:
-        return []
-    timelines, rows = {}, []
+        return
+    timelines = {}
     for name, found in seen.items():
         found = sorted(found[-num_rounds:], key=Timeline.makespan)
         middle = found[len(found) // 2]
@@ -52,13 +52,12 @@ def measure(comm: Communicator, num_rounds: int, out: Path | None = None) -> lis
         title = f"{name} on {comm.size} ranks, {NUM_MICROBATCHES} microbatches"
         timelines |= {f"{title}: predicted by the formula": ideal, f"{title}: measured": middle}
         share, formula = median(bubble(each).of_total for each in found), bubble(ideal).of_total
-        rows.append(Row(f"{name}, bubble of the total, {comm.size} ranks, {NUM_MICROBATCHES} "
-                        "microbatches", f"{share:.1%} of {milliseconds(middle.makespan())}",
-                        f"formula {formula:.1%}", share / formula))
+        yield Row(f"{name}, bubble of the total, {comm.size} ranks, {NUM_MICROBATCHES} "
+                  "microbatches", f"{share:.1%} of {milliseconds(middle.makespan())}",
+                  f"formula {formula:.1%}", share / formula)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         viz.draw_pipelines(out / "bubbles.png", timelines)
-    return rows
 
 
 def make_step(comm: Communicator, kind: str, batches: list[Microbatch], seen: list[Timeline]

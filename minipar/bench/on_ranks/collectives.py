@@ -12,7 +12,7 @@ not suffice here: glibc maps arrays above 32 MiB anew, whatever its settings.
 import ctypes
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -36,42 +36,41 @@ OTHERS = {"reduce_scatter": 1.2, "all_gather": 0.95, "all_to_all": 0.95, "broadc
 GLOO = 8.0
 
 
-def measure(comm: Communicator, num_rounds: int) -> list[Row]:
-    """The rows for as many ranks as `comm` has, 2 or 4, on rank 0."""
+def measure(comm: Communicator, num_rounds: int) -> Iterator[Row]:
+    """Yield the rows for as many ranks as `comm` has, 2 or 4."""
     slab = np.full(64 * MIB // 4, 1.0, np.float32)
     twin = slab.copy()
-    rows = []
 
     def compare(what: str, num_bytes: int, target: float | None, ours: Callable[[], object],
-                theirs: Callable[[], object], whose: str = "MPI") -> None:
+                theirs: Callable[[], object], whose: str = "MPI") -> Row:
         mine, other = times(comm, num_bytes, num_rounds, ours, theirs)
-        rows.append(Row(f"{what}, {size(num_bytes)}, {comm.size} ranks", milliseconds(mine),
-                        f"{whose} {milliseconds(other)}", other / mine, target))
+        return Row(f"{what}, {size(num_bytes)}, {comm.size} ranks", milliseconds(mine),
+                   f"{whose} {milliseconds(other)}", other / mine, target)
 
-    def reduce(algorithm: str, num_bytes: int, target: float | None, note: str = "") -> None:
+    def reduce(algorithm: str, num_bytes: int, target: float | None, note: str = "") -> Row:
         array = slab[:num_bytes // 4]
         check(comm, array, algorithm)
-        compare(f"all_reduce {algorithm}{note}", num_bytes, target,
-                lambda: all_reduce(comm, array, algorithm=algorithm, out=array),
-                lambda: comm.mpi_comm.Allreduce(comm.MPI.IN_PLACE, array))
+        return compare(
+            f"all_reduce {algorithm}{note}", num_bytes, target,
+            lambda: all_reduce(comm, array, algorithm=algorithm, out=array),
+            lambda: comm.mpi_comm.Allreduce(comm.MPI.IN_PLACE, array))
 
     for (num_ranks, algorithm), targets in TARGETS.items():
         for num_bytes, target in targets.items() if num_ranks == comm.size else ():
-            reduce(algorithm, num_bytes, target)
+            yield reduce(algorithm, num_bytes, target)
     if comm.size == 2:
         for operation, target in OTHERS.items():
             for num_bytes in (MIB, 16 * MIB):
                 pair = calls(comm, operation, slab[:num_bytes // 4], twin[:num_bytes // 4])
-                compare(operation, num_bytes, target, *pair)
+                yield compare(operation, num_bytes, target, *pair)
         gloo = gloo_all_reduce(comm)
         for num_bytes in (MIB, 16 * MIB) if gloo else ():
             array = slab[:num_bytes // 4]
-            compare("all_reduce against PyTorch", num_bytes, GLOO,
-                    lambda array=array: all_reduce(comm, array, out=array),
-                    lambda array=array: gloo(array), "gloo")
+            yield compare("all_reduce against PyTorch", num_bytes, GLOO,
+                          lambda array=array: all_reduce(comm, array, out=array),
+                          lambda array=array: gloo(array), "gloo")
     map_nothing()
-    reduce("blocked_ring", 64 * MIB, None, ", all freed memory kept")
-    return rows if comm.rank == 0 else []
+    yield reduce("blocked_ring", 64 * MIB, None, ", all freed memory kept")
 
 
 def map_nothing() -> None:

@@ -49,7 +49,7 @@ def _without_messages(strategy: Strategy, optimizer: AdamW, batch: Microbatch) -
 def measure(comm: Communicator, num_rounds: int) -> list[Row]:
     """The rows, on rank 0; `comm` has two ranks."""
     keep_freed_memory()
-    ids, targets = make_batch(2 * BATCH)
+    ids, targets = make_batch(2 * BATCH, CONFIG)
 
     def samples(first: int, count: int) -> Microbatch:
         rows = np.arange(first, first + count)

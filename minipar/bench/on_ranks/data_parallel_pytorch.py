@@ -37,7 +37,7 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
         return [Row("DDP and FSDP against PyTorch's", "needs PyTorch: pip install '.[pytorch]'")] \
             if comm.rank == 0 else []
     keep_freed_memory()
-    ids, targets = make_batch(2 * BATCH)
+    ids, targets = make_batch(2 * BATCH, CONFIG)
     rows = np.arange(comm.rank * BATCH, (comm.rank + 1) * BATCH)
     mine = Microbatch(ids[rows], targets[rows], rows)
     with tempfile.TemporaryDirectory() as directory:
@@ -70,7 +70,7 @@ def connect(torch: ModuleType, comm: Communicator, directory: Path) -> None:
 
 
 def _torch_step(torch: ModuleType, name: str, batch: Microbatch) -> Callable[[], float]:
-    from .torch_models import TorchGPT, copy_state
+    from ..baselines.torch_models import TorchGPT, copy_state
     model = copy_state(GPT(CONFIG).initialize(seed=0).state_dict(), TorchGPT(CONFIG))
     if name == "ddp":
         trained = torch.nn.parallel.DistributedDataParallel(model)

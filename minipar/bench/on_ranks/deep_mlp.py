@@ -6,7 +6,7 @@
 Both train on the same samples from the same weights, and their losses are compared first.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ...backend.malloc import keep_freed_memory
 from ...comm import Communicator
@@ -61,15 +61,13 @@ def pairs(comm: Communicator) -> dict[str, dict[str, Callable[[], float]]]:
                               "NumPy": numpy_pipeline}}
 
 
-def measure(comm: Communicator, num_rounds: int) -> list[Row]:
-    """The rows, on rank 0; `comm` has two ranks."""
+def measure(comm: Communicator, num_rounds: int) -> Iterator[Row]:
+    """Yield the rows; `comm` has two ranks."""
     keep_freed_memory()
-    rows = []
     for what, steps in pairs(comm).items():
         check_same(what, steps)
         seconds = seconds_of_slowest(comm, steps, 20 * num_rounds)
         ours, theirs = seconds["minipar"], seconds["NumPy"]
-        rows.append(Row(f"MLP of 7 layers, {what}",
-                        f"{milliseconds(ours)}, {BATCH / ours:,.0f} samples/s",
-                        f"NumPy and mpi4py {milliseconds(theirs)}", theirs / ours))
-    return rows if comm.rank == 0 else []
+        yield Row(f"MLP of 7 layers, {what}",
+                  f"{milliseconds(ours)}, {BATCH / ours:,.0f} samples/s",
+                  f"NumPy and mpi4py {milliseconds(theirs)}", theirs / ours)

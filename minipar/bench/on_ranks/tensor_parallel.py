@@ -78,7 +78,7 @@ def annotated_step(comm: Communicator, ids: np.ndarray, targets: np.ndarray
 def measure(comm: Communicator, num_rounds: int) -> list[Row]:
     """The rows, on rank 0; `comm` has two ranks."""
     keep_freed_memory()
-    ids, targets = make_batch(BATCH)
+    ids, targets = make_batch(BATCH, CONFIG)
     alone = make_step(GPT(CONFIG).initialize(seed=0), ids, targets)
     together = make_step(make_model(comm), ids, targets)
     silent = make_step(make_model(Silent(comm)), ids, targets)

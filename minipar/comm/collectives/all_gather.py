@@ -40,12 +40,14 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     """Collective.  The arrays of all ranks, one after the other along `dim`: in `out`, if given.
 
     Every rank gives the same length; with `total`, its piece of `total` by `chunk_bounds`; or with
-    `counts` (equal on all ranks), counts[rank].  Raises ValueError for another length.
+    `counts` (equal on all ranks), counts[rank].  Raises ValueError for another length.  An array
+    without axes counts as one of length 1: the result is a vector of one number of each rank.
     """
+    array = array if getattr(array, "ndim", 1) else array.reshape(1)
     piece = axis_first(array, dim)
     uneven = None if total is None and counts is None else dim
     if total is None:
-        total = piece.shape[0] * comm.size if counts is None else sum(counts)
+        total = piece.shape[0] * comm.size if counts is None else sum(map(int, counts))
     bounds = piece_bounds(total, comm.size, counts)
     start, stop = bounds[comm.rank]
     if piece.shape[0] != stop - start:

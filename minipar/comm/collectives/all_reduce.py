@@ -51,7 +51,7 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
     reduce = find_algorithm(comm, "all_reduce", ALGORITHMS, algorithm, array.nbytes)
     if out is None:
         out = np.empty_like(array)
-    elif out is not array:
+    else:
         check_out(out, array, array.shape)
     buffer = out if out.flags.c_contiguous else np.empty_like(array, order="C")
     if buffer is not array:

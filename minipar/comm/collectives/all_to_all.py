@@ -13,8 +13,9 @@ import numpy as np
 
 from ...backend import Array
 from ..arguments import check_out, deliver, find_algorithm
-from ..chunks import axis_first, piece_bounds, with_length
+from ..chunks import axis_first, joined, piece_bounds, with_length
 from ..communicator import Communicator
+from ..errors import check_axis
 
 
 def pairwise(comm: Communicator, outgoing: list[Array], incoming: list[Array],
@@ -40,26 +41,28 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     axis `split_dim`.
     """
     p, r, lines = comm.size, comm.rank, axis_first(array, split_dim)
+    check_axis(array, concat_dim, "concat_dim")
     length = lines.shape[0]
     if counts is None and length % p:
         raise ValueError(f"axis {split_dim} of length {length} does not divide among {p} ranks")
     if counts is not None and [np.size(row) for row in counts] != [p] * p:
         raise ValueError(f"counts has {len(counts)} rows, or one of another length: give {p} rows "
                          f"of {p}, what each rank sends each")
+    counts = None if counts is None else [[int(n) for n in row] for row in counts]
     cuts = piece_bounds(length, p, None if counts is None else counts[r])
     outgoing = [lines[start:stop] for start, stop in cuts]
     lengths = [length // p] * p if counts is None else [row[r] for row in counts]
     incoming = [np.empty((n, *lines.shape[1:]), lines.dtype, like=lines) for n in lengths]
-    joined = [np.moveaxis(piece, 0, split_dim) for piece in incoming]
-    check_out(out, array, with_length(joined[0].shape, concat_dim,
-                                      sum(piece.shape[concat_dim] for piece in joined)))
+    arriving = [np.moveaxis(piece, 0, split_dim) for piece in incoming]
+    check_out(out, array, with_length(arriving[0].shape, concat_dim,
+                                      sum(piece.shape[concat_dim] for piece in arriving)))
     exchange = find_algorithm(comm, "all_to_all", ALGORITHMS, algorithm,
                               mean_bytes(p, outgoing, counts))
     with comm.collective("all_to_all", array, None if counts is None else split_dim,
                          split_dim=split_dim % array.ndim, concat_dim=concat_dim % array.ndim,
                          counts=counts, algorithm=algorithm):
         exchange(comm, outgoing, incoming, counts)
-    return deliver(np.concatenate(joined, concat_dim), out)
+    return deliver(joined(arriving, concat_dim), out)
 
 
 def mean_bytes(p: int, outgoing: list[Array], counts: Sequence[Sequence[int]] | None) -> int:
@@ -95,7 +98,7 @@ def bruck(comm: Communicator, outgoing: list[Array], incoming: list[Array],
         # A piece of distance j that arrives now has already made the jumps of j's lower bits.
         sizes = [size(r - jump - j % jump, j) for j in moving]
         arrived = np.empty((sum(sizes),), pieces[0].dtype, like=pieces[0])
-        comm.sendrecv(np.concatenate([pieces[j] for j in moving]), (r + jump) % p,
+        comm.sendrecv(joined([pieces[j] for j in moving]), (r + jump) % p,
                       arrived, (r - jump) % p)
         for j, bounds in zip(moving, piece_bounds(sum(sizes), len(sizes), sizes)):
             pieces[j] = arrived[slice(*bounds)]

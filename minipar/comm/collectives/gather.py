@@ -14,7 +14,7 @@ import numpy as np
 
 from ...backend import Array
 from ..arguments import check_out, deliver, find_algorithm
-from ..chunks import axis_first, piece_bounds, with_length
+from ..chunks import axis_first, joined, piece_bounds, with_length
 from ..communicator import Communicator
 from ..subgroup import rooted
 from ..trace import Trace
@@ -61,12 +61,14 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
     """Collective.  On `root` the arrays of all ranks, joined along `dim`; None elsewhere.
 
     The result is written into `out`, if `root` gives one.  Every rank gives the same length; or,
-    with `counts` (equal on all ranks), counts[rank].  Raises ValueError for another length.
+    with `counts` (equal on all ranks), counts[rank].  Raises ValueError for another length.  An
+    array without axes counts as one of length 1.
     """
     comm.check_peer(root, "root")
+    array = array if getattr(array, "ndim", 1) else array.reshape(1)
     p, me = comm.size, (comm.rank - root) % comm.size
     piece = axis_first(array, dim)
-    lengths = [piece.shape[0]] * p if counts is None else list(counts)
+    lengths = [piece.shape[0]] * p if counts is None else list(map(int, counts))
     lengths = lengths[root:] + lengths[:root]           # in the order of ranks from the root
     bounds = piece_bounds(sum(lengths), p, lengths)
     if piece.shape[0] != lengths[me]:
@@ -84,7 +86,7 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
         return None
     if root:
         first = bounds[p - root][0]                     # where rank 0's piece is
-        line = np.concatenate([line[first:], line[:first]])
+        line = joined([line[first:], line[:first]])
     return deliver(np.moveaxis(line, 0, dim), out)
 
 

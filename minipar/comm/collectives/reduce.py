@@ -64,7 +64,7 @@ def rabenseifner(comm: Communicator, flat: Array, combine: Combine) -> None:
 ALGORITHMS = {"binomial": binomial, "rabenseifner": rabenseifner}
 
 
-def reduce(comm: Communicator, array: Array, op: str = "sum", root: int = 0,
+def reduce(comm: Communicator, array: Array, op: str | Combine = "sum", root: int = 0,
            algorithm: str = "auto", out: Array | None = None) -> Array | None:
     """Collective.  On `root` the reduction of `array` over all ranks; None elsewhere.
 

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...backend import Array
-from ..arguments import Combine, deliver, find_algorithm, find_operator, fit_out
-from ..chunks import piece_bounds, with_length
+from ..arguments import Combine, check_out, deliver, find_algorithm, find_operator, fit_out
+from ..chunks import joined, piece_bounds, with_length
 from ..communicator import Communicator
+from ..errors import check_axis
 from ..subgroup import core_ranks, power_of_two
 
 
@@ -47,10 +48,10 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
     unless it shares memory with `out`. With `in_place` the result is a view of `array`, whose other
     pieces are lost; raises ValueError unless `array` is contiguous and `dim` is 0.
     """
-    if in_place and (dim or not array.flags.c_contiguous):
-        raise ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
-                         f"{array.shape}: leave in_place out")
     combine = find_operator(op, array)
+    if not -array.ndim <= dim < array.ndim or in_place and (dim or not array.flags.c_contiguous):
+        raise cut_error(array, dim)
+    check_out(array if in_place else None, array, array.shape)          # not read-only
     reduce = find_algorithm(comm, "reduce_scatter", ALGORITHMS, algorithm, array.nbytes)
     bounds = piece_bounds(array.shape[dim], comm.size, counts)
     start, stop = bounds[comm.rank]
@@ -61,6 +62,13 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
         reduce(comm, [buffer[start:stop] for start, stop in bounds], combine)
     piece = deliver(np.moveaxis(buffer[start:stop], 0, dim), place)
     return piece if out is None else out
+
+
+def cut_error(array: Array, dim: int) -> ValueError:
+    """The error of an axis that is not there, or, in place, has pieces that are not contiguous."""
+    check_axis(array, dim)
+    return ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
+                      f"{array.shape}: leave in_place out")
 
 
 def pairwise(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
@@ -92,7 +100,7 @@ def recursive_halving(comm: Communicator, chunks: list[Array], combine: Combine)
     """
     core, partner = power_of_two(comm)
     r, mine = comm.rank, chunks[comm.rank]
-    flat = np.concatenate([chunk.reshape(chunk.size) for chunk in chunks])
+    flat = joined([chunk.reshape(chunk.size) for chunk in chunks])
     if core is None:
         comm.send(flat, partner)
         comm.recv(mine, partner)

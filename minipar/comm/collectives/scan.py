@@ -10,7 +10,7 @@
 import numpy as np
 
 from ...backend import Array
-from ..arguments import Combine, check_out, deliver, find_algorithm, find_operator
+from ..arguments import OPERATORS, Combine, check_out, deliver, find_algorithm, find_operator
 from ..communicator import Communicator
 
 
@@ -63,7 +63,7 @@ def linear(comm: Communicator, mine: Array, before: Array | None, combine: Combi
 ALGORITHMS = {"recursive_doubling": recursive_doubling, "linear": linear}
 
 
-def scan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto",
+def scan(comm: Communicator, array: Array, op: str | Combine = "sum", algorithm: str = "auto",
          out: Array | None = None) -> Array:
     """Collective.  The reduction of `array` over this rank and those before it.
 
@@ -79,13 +79,13 @@ def scan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "au
     return deliver(buffer, out)
 
 
-def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto",
+def exscan(comm: Communicator, array: Array, op: str | Combine = "sum", algorithm: str = "auto",
            out: Array | None = None) -> Array:
     """Collective.  The reduction of `array` over the ranks before this one.
 
     On rank 0 it is the neutral element: 0 for sum, 1 for prod, the least number for max, the
     largest for min.  The result has the shape and dtype of `array`; it is written into `out`, if
-    given.
+    given.  Raises ValueError for a function, whose neutral element is not known.
     """
     combine = find_operator(op, array)
     run = find_algorithm(comm, "scan", ALGORITHMS, algorithm, array.nbytes)
@@ -98,12 +98,18 @@ def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "
     return deliver(before, out)
 
 
-def neutral(op: str, dtype: np.dtype) -> float | int | bool:
+def neutral(op: str | Combine, dtype: np.dtype) -> complex | int | bool:
     """The number with op(neutral, x) = x for every x of `dtype`."""
-    if op in ("sum", "prod"):
-        return int(op == "prod")
+    name = next((name for name, ufunc in OPERATORS.items() if op in (name, ufunc)), None)
+    if name is None:
+        raise ValueError(f"an exscan by {getattr(op, '__name__', op)} has no number for rank 0: "
+                         f"choose from {', '.join(OPERATORS)}, or take a scan")
+    if name in ("sum", "prod"):
+        return int(name == "prod")
+    largest = name == "min"
     if dtype.kind == "b":
-        return op == "min"
-    if dtype.kind == "f":
-        return -np.inf if op == "max" else np.inf
-    return np.iinfo(dtype).min if op == "max" else np.iinfo(dtype).max
+        return largest
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max if largest else np.iinfo(dtype).min
+    infinity = np.inf if largest else -np.inf
+    return complex(infinity, infinity) if dtype.kind == "c" else infinity       # in NumPy's order

@@ -13,9 +13,9 @@ import numpy as np
 
 from ...backend import Array
 from ..arguments import check_out, deliver, find_algorithm
-from ..chunks import axis_first, piece_bounds, with_length
+from ..chunks import axis_first, joined, piece_bounds, with_length
 from ..communicator import Communicator
-from ..errors import check_numbers
+from ..errors import check_axis, check_numbers, check_place
 from ..subgroup import rooted
 
 
@@ -71,6 +71,8 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
     `chunk_bounds`.
     """
     comm.check_peer(root, "root")
+    if out is not None:
+        check_place(out)
     if array is not None:
         check_numbers(array)
     if array is not None and (shape is not None and array.shape != tuple(shape)
@@ -79,6 +81,7 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
                          f"{shape}: leave them out, or make them equal")
     if array is None:
         array = stand_in(comm.rank, root, dim, counts, out, shape, dtype)
+    check_axis(array, dim)
     p, me = comm.size, (comm.rank - root) % comm.size
     pieces = piece_bounds(array.shape[dim], p, counts)
     start, stop = pieces[comm.rank]
@@ -87,7 +90,7 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
     bounds = piece_bounds(array.shape[dim], p, [pieces[r][1] - pieces[r][0] for r in ranks])
     if comm.rank == root:
         whole = axis_first(array, dim)
-        line = np.concatenate([whole[pieces[root][0]:], whole[:pieces[root][0]]]) if root else whole
+        line = joined([whole[pieces[root][0]:], whole[:pieces[root][0]]]) if root else whole
     else:
         others = [n for i, n in enumerate(array.shape) if i != dim % array.ndim]
         line = np.empty((array.shape[dim], *others), array.dtype,
@@ -111,7 +114,8 @@ def stand_in(rank: int, root: int, dim: int, counts: Sequence[int] | None, out: 
     if dtype is None and out is not None:
         dtype = out.dtype
     if shape is None and counts is not None:
-        shape = (sum(counts),) if out is None else with_length(out.shape, dim, sum(counts))
+        total = sum(map(int, counts))
+        shape = (total,) if out is None else with_length(out.shape, dim, total)
     if dtype is None or shape is None:
         raise ValueError(f"rank {rank} gives None to scatter: say dtype=, and shape= of the root's "
                          "array (or counts=, if that is a vector)")

@@ -4,19 +4,23 @@ Each function takes the same arguments as the algorithms of its operation; `BUIL
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ...backend import Array
-from ..arguments import OPERATORS, Combine
+from ...backend import Array, is_host
+from ..arguments import Combine, find_operator
+from ..chunks import joined
 from ..collectives.broadcast import flattened
 from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup
 
-NAMES: dict[Any, str] = {OPERATORS["sum"]: "SUM", OPERATORS["prod"]: "PROD",
-                         OPERATORS["max"]: "MAX", OPERATORS["min"]: "MIN"}
+# MPI's operators, for the kinds of numbers with which they do what NumPy's do: its MAX and MIN drop
+# a NaN on some ranks, and complex numbers and bool have none.
+NAMES: dict[Any, tuple[str, str]] = {np.add: ("SUM", "iufc"), np.multiply: ("PROD", "iuf"),
+                                     np.maximum: ("MAX", "iu"), np.minimum: ("MIN", "iu")}
 # No rank is through with one of these before all have begun, so a rank that has left is missing.
 # In the others a rank may have done its part, and left, while a late one holds up the rest.
 ALL_MEET = {"barrier", "all_gather", "reduce_scatter", "all_reduce", "all_to_all"}
@@ -51,6 +55,36 @@ def watched(operation: str, run: Callable[..., None]) -> Callable[..., None]:
         with whole.rank_state.wait_for(waiting, peers):
             run(comm, *args)
     return watched_run
+
+
+@contextmanager
+def translated(combine: Combine, array: Array, MPI: Any) -> Iterator[tuple[Any, Callable]]:
+    """Context: (operator, describe) to reduce arrays like `array`; describe(array) is for mpi4py.
+
+    The operator is MPI's own where that does what `combine` does.  Else MPI calls `combine`, for
+    elements that are mere bytes to it: in the order of ranks, so that all get the same bits.
+    """
+    dtype = array.dtype
+    name, kinds = NAMES.get(combine, ("", ""))
+    if dtype.kind in kinds and dtype.isnative and dtype.char != "e":    # not all MPIs have float16
+        yield getattr(MPI, name), lambda array: array
+        return
+    if not is_host(array):
+        raise TypeError(f'algorithm="mpi" would combine {dtype} by NumPy, which cannot read a '
+                        f'{type(array).__name__}: choose "auto"')
+
+    def call(lower: Any, higher: Any, datatype: Any) -> None:
+        result = np.frombuffer(higher, dtype)
+        with np.errstate(all="ignore"):         # an error in here would end the process
+            combine(np.frombuffer(lower, dtype), result, out=result)
+
+    operator = MPI.Op.Create(call, commute=False)
+    element = MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()
+    try:
+        yield operator, lambda array: [array.view(np.uint8), element]
+    finally:
+        operator.Free()
+        element.Free()
 
 
 def in_bytes(arrays: Sequence[Array], MPI: Any) -> tuple[Array, list]:
@@ -93,7 +127,8 @@ def scatter(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> N
     mpi_comm, MPI, members = open_up(comm)
     mine = line[slice(*bounds[comm.rank])].copy()
     mpi_comm.Scatterv(by_rank(line, bounds, members, MPI), [mine, MPI.BYTE], members[0])
-    line[slice(*bounds[comm.rank])] = mine
+    if comm.rank:                               # the root has it, perhaps in a read-only array
+        line[slice(*bounds[comm.rank])] = mine
 
 
 def gather(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
@@ -106,8 +141,11 @@ def gather(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> No
 def reduce(comm: Communicator, flat: Array, combine: Combine) -> None:
     """MPI_Reduce."""
     mpi_comm, MPI, members = open_up(comm)
-    sending, receiving = (MPI.IN_PLACE, flat) if comm.rank == 0 else (flat, None)
-    mpi_comm.Reduce(sending, receiving, getattr(MPI, NAMES[combine]), members[0])
+    with translated(combine, flat, MPI) as (operator, describe):
+        sending, receiving = describe(flat), None
+        if comm.rank == 0:
+            sending, receiving = MPI.IN_PLACE, sending
+        mpi_comm.Reduce(sending, receiving, operator, members[0])
 
 
 def all_gather(comm: Communicator, chunks: list[Array]) -> None:
@@ -121,16 +159,18 @@ def all_gather(comm: Communicator, chunks: list[Array]) -> None:
 def reduce_scatter(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
     """MPI_Reduce_scatter."""
     mpi_comm, MPI, _ = open_up(comm)
-    mine = np.empty_like(chunks[comm.rank])
-    mpi_comm.Reduce_scatter(np.concatenate([c.reshape(c.size) for c in chunks]), mine,
-                            [c.size for c in chunks], getattr(MPI, NAMES[combine]))
-    chunks[comm.rank][...] = mine
+    flat = joined([c.reshape(c.size) for c in chunks])
+    mine = np.empty(chunks[comm.rank].size, flat.dtype, like=flat)
+    with translated(combine, flat, MPI) as (operator, describe):
+        mpi_comm.Reduce_scatter(describe(flat), describe(mine), [c.size for c in chunks], operator)
+    chunks[comm.rank][...] = mine.reshape(chunks[comm.rank].shape)
 
 
-def all_reduce(comm: Communicator, flat: Array, op: str) -> None:
+def all_reduce(comm: Communicator, flat: Array, op: str | Combine) -> None:
     """MPI_Allreduce."""
     mpi_comm, MPI, _ = open_up(comm)
-    mpi_comm.Allreduce(MPI.IN_PLACE, flat, getattr(MPI, NAMES[OPERATORS[op]]))
+    with translated(find_operator(op), flat, MPI) as (operator, describe):
+        mpi_comm.Allreduce(MPI.IN_PLACE, describe(flat), operator)
 
 
 def all_to_all(comm: Communicator, outgoing: list[Array], incoming: list[Array],
@@ -145,13 +185,12 @@ def all_to_all(comm: Communicator, outgoing: list[Array], incoming: list[Array],
 def scan(comm: Communicator, mine: Array, before: Array | None, combine: Combine) -> None:
     """MPI_Scan, or MPI_Exscan."""
     mpi_comm, MPI, _ = open_up(comm)
-    op = getattr(MPI, NAMES[combine])
-    if before is None:
-        mpi_comm.Scan(MPI.IN_PLACE, mine, op)
-    elif comm.rank == 0:
-        mpi_comm.Exscan(mine, before.copy(), op)
-    else:
-        mpi_comm.Exscan(mine, before, op)
+    with translated(combine, mine, MPI) as (operator, describe):
+        if before is None:
+            mpi_comm.Scan(MPI.IN_PLACE, describe(mine), operator)
+        else:
+            there = before if comm.rank else before.copy()      # rank 0 keeps what it has
+            mpi_comm.Exscan(describe(mine), describe(there), operator)
 
 
 BUILTIN = {(operation.__name__, "mpi"): OwnAlgorithm(watched(operation.__name__, operation),

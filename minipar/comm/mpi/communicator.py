@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import Array, is_gpu, is_host, to_host
+from ...backend import Array, to_host
 from ..communicator import (
     Choose,
     Chooser,
@@ -123,11 +123,9 @@ class MPICommunicator(Communicator):
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> MPIRequest:
         """Begin to receive into `out`, through a host buffer if it is on a GPU or has gaps."""
-        if not (type(out) is np.ndarray and not out.dtype.hasobject
+        if not (type(out) is np.ndarray and out.flags.writeable and not out.dtype.hasobject
                 and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
             check_message(self, out, source, "source", tag)
-        if not (is_host(out) or is_gpu(out)):
-            raise TypeError(f"MPI cannot receive into a {type(out).__name__}, which has no numbers")
         buffer = out if lies_ready(out) else np.empty(out.shape, out.dtype)
         request = self.mpi_comm.Irecv([buffer, self.MPI.BYTE], source, tag + self.first_tag)
         description = ("receive from", source, tag, buffer.nbytes, self.label)
@@ -153,8 +151,8 @@ class MPICommunicator(Communicator):
         BYTE, status, tag = self.MPI.BYTE, me.status, tag + self.first_tag
         try:
             self.mpi_comm.Sendrecv([array, BYTE], dest, tag, [out, BYTE], source, tag, status)
-        except self.MPI.Exception as error:
-            explain(error, description)
+        except Exception as error:
+            explain(error, description, out)
             raise
         finally:
             me.waiting = None

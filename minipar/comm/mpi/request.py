@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...backend import Array, asarray_like
+from ..errors import check_place
 from ..trace import POLL
 from .library import import_mpi
 
@@ -21,16 +22,20 @@ def what(description: tuple) -> str:
     return f"{kind} rank {peer} (tag {tag}{', part of ' + label if label else ''})"
 
 
-def explain(error: Any, description: tuple) -> None:
-    """Raise a plain ValueError in place of MPI's error about a message that is too long.
+def explain(error: Exception, description: tuple, out: Array | None = None) -> None:
+    """Raise a plain ValueError for a message that is too long, or an `out` that is read-only.
 
-    Any other error usually means that a peer has died.  Then mpirun ends this rank within moments,
-    and the guardian reports the cause: wait for that before the caller raises the error.
+    Any other error of MPI usually means that a peer has died.  Then mpirun ends this rank within
+    moments, and the guardian reports the cause: wait for that before the caller raises the error.
     """
-    if error.Get_error_class() == import_mpi().ERR_TRUNCATE:
+    MPI = import_mpi()
+    if not isinstance(error, MPI.Exception):
+        check_place(out)
+    elif error.Get_error_class() == MPI.ERR_TRUNCATE:
         raise ValueError(f"{what(description)}: the message is larger than the receive buffer of "
                          f"{description[3]} bytes") from error
-    time.sleep(1)
+    else:
+        time.sleep(1)
 
 
 def check_size(num_bytes: int, description: tuple) -> None:

@@ -21,6 +21,7 @@ from greenlet import getcurrent, greenlet
 
 from ...backend import Array
 from ..communicator import Choose, Chooser, Communicator
+from ..errors import check_place
 from ..trace import Trace
 from .communicator import SimulatedCommunicator
 from .deadlock import raise_cause
@@ -108,7 +109,8 @@ class Cluster:
             raise message_mismatch_error(source, array, dest, out)
         try:
             out[...] = array
-        except ValueError:              # as many elements, in another shape
+        except ValueError:              # as many elements, in another shape; or it is read-only
+            check_place(out, f"the array that rank {dest.world_rank} receives into")
             out[...] = array.reshape(out.shape)
         ranks = source.world_rank, dest.world_rank
         start = sent                    # comparisons: four times as fast as max()

@@ -22,7 +22,7 @@ from ...compress.quantization.gptq import ORDERS
 from ...compress.quantization.observers import NAMES
 from ...compress.quantization.post_training import METHODS, quantize
 from ...launcher import UsageError
-from ...train.checkpoints.models import open_model
+from ...train.checkpoints.models import check_numbers, open_model
 from ...train.tasks import Score, Task, try_score
 from ...units import in_bytes
 from ..tables import Column, Output, Shown, Table
@@ -30,7 +30,7 @@ from ..tables import Column, Output, Shown, Table
 GROUPS = (32, 64, 128)
 CALIBRATION_BATCHES, DAMPING = 4, 0.01
 # Entries about the training: a quantized checkpoint, which cannot be trained, leaves them out.
-OF_TRAINING = ("losses", "optimizer", "step", "distillation", "pruning")
+OF_TRAINING = ("losses", "optimizer", "step", "samples", "distillation", "pruning")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -131,6 +131,7 @@ def _run(options: argparse.Namespace, output: Output) -> None:
         raise ValueError(f"--per group:{per.size}: groups of {', '.join(map(str, GROUPS))} inputs "
                          "are possible")
     checkpoint, task, model = open_model(options.checkpoint, data=options.data)
+    check_numbers(options.checkpoint, checkpoint.model)
     source = options.checkpoint if options.checkpoint.is_dir() else options.checkpoint.parent
     if options.out.resolve() == source.resolve():
         raise ValueError(f"--out {options.out} is where the checkpoint is, which would be "

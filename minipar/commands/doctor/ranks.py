@@ -35,7 +35,7 @@ def work_together(comm: Communicator) -> None:
     mine, theirs = np.full(1 << 18, comm.rank, np.int32), np.empty(1 << 18, np.int32)
     whole.sendrecv(mine, (whole.rank + 1) % comm.size, theirs, (whole.rank - 1) % comm.size)
     if not (theirs == (comm.rank + 1) % comm.size).all():
-        raise RuntimeError("a message came with other numbers than were sent")
+        raise RuntimeError("a message came with different numbers than were sent")
     sums = [work.wait(), all_reduce(whole, number, algorithm="shared")]
     if any((total != comm.size * (comm.size - 1) // 2).any() for total in sums):
         raise RuntimeError("a sum over the ranks is wrong")

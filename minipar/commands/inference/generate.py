@@ -25,11 +25,11 @@ from ...inference.sampling.speculative import SpeculativeDecoder
 from ...launcher import UsageError, launch
 from ...serve.detokenizer import Detokenizer
 from ...serve.text_model import TextModel, make_engine, open_text_model
-from ...train.setup.mesh import parse_mesh
+from ...train.setup.mesh import MOST_SIMULATED, parse_mesh
 from ..tables import Column, Output, Table
 from .options import add_sampling, add_scheduling, sampling_of, scheduling_of
 
-DEFAULT_TOKENS, DEFAULT_DRAFTS = 100, 4
+DEFAULT_TOKENS, DEFAULT_DRAFTS, MOST_SAMPLES = 100, 4, 2**16
 NOT_WITH_DRAFT = {"samples": 1, "blocks": None, "cache": "full", "token_budget": None,
                   "max_requests": None, "prefix_caching": False,
                   "preempt_by": SchedulerConfig.preempt_by}
@@ -69,6 +69,8 @@ def main(options: argparse.Namespace, output: Output) -> None:
     if options.ranks is not None and options.ranks < 1:
         raise UsageError(f"--ranks takes a positive whole number, not {options.ranks}: for example "
                          "--ranks 4")
+    if not 1 <= options.samples <= MOST_SAMPLES:
+        raise UsageError(f"--samples is a number from 1 to {MOST_SAMPLES}, not {options.samples}")
     if "" in options.stop:
         raise UsageError("--stop is empty, and would end every answer at once: give a text")
     world, product = launched(), math.prod(sizes.values())
@@ -80,6 +82,9 @@ def main(options: argparse.Namespace, output: Output) -> None:
     elif product != num_ranks:
         raise UsageError(f"--mesh {options.mesh} is for {product} ranks, and there are "
                          f"{num_ranks}: say --ranks {product}")
+    if not world and num_ranks > MOST_SIMULATED:
+        raise UsageError(f"{num_ranks} ranks are more than can be simulated here: choose at most "
+                         f"{MOST_SIMULATED}")
     sampling_of(options)                    # mistakes are found before ranks start
     text = open_text_model(options.checkpoint)
     scheduling_of(options, text)

@@ -1,12 +1,15 @@
 """Options that the commands of inference share: how tokens are drawn, what the engine may use."""
 
 import argparse
+import os
 
 from ...inference import SamplingParams, SchedulerConfig
-from ...inference.cache import CACHES
+from ...inference.cache import CACHES, KVSizes
 from ...inference.scheduling import Preemption
+from ...inference.scheduling.scripted_requests import MOST
 from ...launcher import UsageError
 from ...serve.text_model import TextModel, default_blocks
+from ...units import in_bytes
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +67,25 @@ def scheduling_of(options: argparse.Namespace, text: TextModel) -> SchedulerConf
     blocks = options.blocks if options.blocks is not None \
         else default_blocks(text.model, max(1, options.block_size), num_sequences=8)
     try:
-        return SchedulerConfig(blocks, options.block_size, options.token_budget,
-                               options.max_requests, options.prefix_caching, options.preempt_by)
+        config = SchedulerConfig(blocks, options.block_size, options.token_budget,
+                                 options.max_requests, options.prefix_caching, options.preempt_by)
     except ValueError as error:
         raise UsageError(f"--{str(error).removeprefix('num_').replace('_', '-', 1)}") from error
+    check_memory(options, text, config)
+    return config
+
+
+def check_memory(options: argparse.Namespace, text: TextModel, config: SchedulerConfig) -> None:
+    """Raise UsageError for a cache that this machine has no room for."""
+    for option, size in (("--blocks", config.num_blocks), ("--block-size", config.block_size)):
+        if size > MOST:
+            raise UsageError(f"{option} must be at most {MOST}, not {size}")
+    itemsize = 1 if options.cache == "int8" else text.model.ln_f.weight.data.itemsize
+    # the host has room for as many blocks, for requests that are swapped out
+    needed = 2 * config.num_blocks * config.block_size \
+        * KVSizes.of(text.model).bytes_per_token(itemsize)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise UsageError(f"--blocks {config.num_blocks} of --block-size {config.block_size} take "
+                         f"{in_bytes(needed)}, and this machine has {in_bytes(memory)}: choose "
+                         "less")

@@ -46,7 +46,7 @@ def prune(model: Module, scores: Mapping[str, np.ndarray], amount: float, scope:
     if scope not in SCOPES:
         raise ValueError(f"unknown scope {scope!r}: choose {' or '.join(SCOPES)}")
     own = dict(model.named_parameters())
-    groups = [list(scores)] if scope == "global" else [[name] for name in scores]
+    groups = {"global": [list(scores)], "layer": [[name] for name in scores]}[scope]
     return {name: mask for names in groups for name, mask in _together(
         {name: (own[name], scores[name]) for name in names}, amount, masks, mesh).items()}
 

@@ -94,7 +94,7 @@ def column_order(h: Array, order: str) -> Array:
     if order not in ORDERS:
         raise ValueError(f"an order is one of {', '.join(ORDERS)}, not {order!r}")
     diagonal = np.diag(h)
-    return np.argsort(-diagonal * (order == "activation"), kind="stable")
+    return np.argsort({"index": 0 * diagonal, "activation": -diagonal}[order], kind="stable")
 
 
 def gptq(weight: Array, h: Array, grid: Grid, per: Granularity, observer: str = "minmax",

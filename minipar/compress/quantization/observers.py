@@ -72,8 +72,9 @@ class Observer:
         """Take numbers (…, n) into the range, unless it is frozen."""
         if self.frozen:
             return
-        rule = {"percentile": percentiles, "mse": lambda units: least_squares(units, self.grid)}
-        low, high = self._agreed(*rule.get(self.name, extremes)(units))
+        rule = {"minmax": extremes, "moving": extremes, "percentile": percentiles,
+                "mse": lambda units: least_squares(units, self.grid)}
+        low, high = self._agreed(*rule[self.name](units))
         self.count += 1
         if self.count == 1:
             self.low, self.high = low, high

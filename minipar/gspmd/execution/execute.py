@@ -4,7 +4,7 @@
     outputs = executable(pieces)                    in every step; backward() as of any Tensors
 
 Each instruction becomes one call of a Function; collectives are the conjugate pairs of
-`parallel/conjugate.py`.
+`parallel/conjugate.py`.  Pieces are without padding: only collectives add it, and take it off.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ from ..partitioning.program import Instruction, Local, LocalProgram
 from ..shard_map import ShardMap
 from ..spec import Axes, num_pieces, piece_bounds
 from .collectives import COLLECTIVES, Exchange, sections_order
-from .local_call import local_call
-from .padding import Fill, pad_to, strip_to
+from .local_call import WORDS, local_call
+from .padding import pad, pad_to, strip
 
 Run = Callable[..., Tensor]
 
@@ -53,8 +53,8 @@ class Executable:
         for place, number in last_use.items():
             if place not in self._outputs:
                 self._steps[number][3].append(place)        # free it as soon as it is not needed
-        self._constants = [Tensor(self.piece_of(local, np.asarray(local.value.constant)))
-                           for local in program.constants]
+        self._constants = [Tensor(np.array(self.piece_of(local, local.value.constant)))
+                           for local in program.constants]      # copies: as they were when traced
 
     def __call__(self, pieces: Mapping[str, Tensor]) -> list[Tensor]:
         """The pieces of the outputs, from the pieces of the inputs by name.  Collective.
@@ -62,15 +62,14 @@ class Executable:
         Pieces are without padding, as `piece_of` cuts them.
         """
         values: list[Any] = [None] * self._num_places
-        for place, (name, local) in enumerate(self.program.inputs.items()):
-            values[place] = self.enter(local, pieces[name])
+        for place, name in enumerate(self.program.inputs):
+            values[place] = pieces[name]
         values[len(pieces):len(pieces) + len(self._constants)] = self._constants
         for run, inputs, place, freed in self._steps:
             values[place] = run(*[values[x.index] if isinstance(x, Place) else x for x in inputs])
             for each in freed:
                 values[each] = None
-        return [strip(values[place], local, self.box_of(local))
-                for place, local in zip(self._outputs, self.program.outputs)]
+        return [values[place] for place in self._outputs]
 
     # ---- pieces
 
@@ -78,6 +77,10 @@ class Executable:
         """The (start, stop) of this rank's piece along each dimension, without padding."""
         return tuple([piece_bounds(n, axes, self.mesh.shape, self.coordinates)
                       for n, axes in zip(local.value.shape, local.layout.dims)])
+
+    def shape_of(self, local: Local) -> tuple[int, ...]:
+        """The shape of this rank's piece, without padding."""
+        return tuple([stop - start for start, stop in self.box_of(local)])
 
     def piece_of(self, local: Local, whole: Any) -> Any:
         """This rank's piece of a whole array, without padding."""
@@ -89,12 +92,6 @@ class Executable:
         """The order of the last dimension before it is cut, if it has sections."""
         return sections_order(local, num_pieces(local.layout.dims[-1], self.mesh.shape)) \
             if local.layout.dims else None
-
-    def enter(self, local: Local, piece: Tensor) -> Tensor:
-        """A piece with its padding."""
-        for dim, length in enumerate(local.shape):
-            piece = pad_to(piece, dim, length)
-        return piece
 
     # ---- instructions
 
@@ -120,7 +117,11 @@ class Executable:
             if body is not None:
                 return lambda *pieces: body(self.mesh, *pieces)
             function, options = local_call(instruction, self.mesh.shape, self.coordinates,
-                                           self.along)
+                                           self.along, self.shape_of(instruction.result))
+            if function in WORDS:           # a rank without a word gets padding, which never counts
+                length = instruction.inputs[0].shape[WORDS[function]]
+                return lambda x, ids: function.apply(
+                    pad_to(x, WORDS[function] % x.ndim, length), ids, **options)
             arrays = {name: each for name, each in options.items() if isinstance(each, np.ndarray)}
             if not arrays:
                 return lambda *inputs: function.apply(*inputs, **options)
@@ -128,34 +129,18 @@ class Executable:
                 name: asarray_like(each, x.data) for name, each in arrays.items()})
         if instruction.kind == "add bias":
             return lambda y, bias: y + bias
-        if instruction.kind == "mask":
-            return self.bind_mask(instruction)
-        if instruction.kind == "permute":
-            return self.bind_permute(instruction)
         move = instruction.move
-        return COLLECTIVES[instruction.kind](Exchange(
-            self.along(instruction.axes), -1 if move is None else move.dim,
-            -1 if move is None else move.to, instruction.inputs[0], instruction.result))
+        run = self.bind_permute(instruction) if instruction.kind == "permute" else \
+            COLLECTIVES[instruction.kind](Exchange(
+                self.along(instruction.axes), -1 if move is None else move.dim,
+                -1 if move is None else move.to, instruction.inputs[0], instruction.result))
+        padded, own = instruction.inputs[0].shape, self.shape_of(instruction.result)
+        return lambda x: strip(run(pad(x, padded)), own)
 
     def body_of(self, instruction: Instruction) -> Run | None:
         """The user's function of a shard_map; None for another operation."""
         operation = instruction.operation
         return operation.options["body"] if operation and operation.function is ShardMap else None
-
-    def bind_mask(self, instruction: Instruction) -> Run:
-        """Fill the padding of some dimensions, as far as this rank has any."""
-        local = instruction.result
-        fills = []
-        for dim, number in instruction.fill.items():
-            start, stop = self.box_of(local)[dim]
-            if stop - start < local.shape[dim]:
-                fills.append((dim, stop - start, number))
-
-        def run(x: Tensor) -> Tensor:
-            for dim, valid, number in fills:
-                x = Fill.apply(x, dim=dim, valid=valid, number=number)
-            return x
-        return run
 
     def bind_permute(self, instruction: Instruction) -> Run:
         """Exchange pieces, so that the axes of a dimension come in another order."""
@@ -170,10 +155,3 @@ class Place:
 
     def __init__(self, index: int):
         self.index = index
-
-
-def strip(x: Tensor, local: Local, box: tuple[tuple[int, int], ...]) -> Tensor:
-    """An output without its padding."""
-    for dim, (start, stop) in enumerate(box):
-        x = strip_to(x, dim, stop - start)
-    return x

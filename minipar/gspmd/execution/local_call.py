@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 
 from ...autograd import Function
+from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
 from ...parallel.tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy
 from ..graph import Operation
 from ..partitioning.program import Cut, Instruction
 from ..rules.shapes import full_index, sliced_dimension
-from ..spec import Axes, num_pieces, piece_length
+from ..spec import Axes, num_pieces, piece_bounds, piece_length
+from .padding import along as along_dim
 from .shifted_slice import ShiftedSlice
 
+WORDS = {PartialEmbedding: 0, VocabularyCrossEntropy: -1}     # the dimension that words lie along
 Along = Callable[[Axes], Communicator]          # the communicator along axes, in their order
 
 
@@ -34,7 +37,7 @@ class MaxOverRanks(Function):
 
     @staticmethod
     def forward(ctx, x, comm, axis, keepdims):
-        kept = all_reduce(comm, np.max(x, axis=axis, keepdims=True), "max", "ring")
+        kept = all_reduce(comm, local_max(x, axis), "max", "ring")
         ctx.save(x == kept)
         ctx.comm, ctx.axis, ctx.keepdims = comm, axis, keepdims
         return kept if keepdims else np.squeeze(kept, axis)
@@ -51,14 +54,26 @@ class MaxOverRanks(Function):
         return [dx]
 
 
+def local_max(x: Array, axis: Any) -> Array:
+    """The maximum over `axis`, which is kept; of no elements, the number that none is below."""
+    if x.size:
+        return np.max(x, axis=axis, keepdims=True)
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind in "iu" \
+        else False
+    return np.max(x, axis=axis, keepdims=True, initial=lowest)
+
+
 def local_call(instruction: Instruction, mesh: Mapping[str, int], coordinates: Mapping[str, int],
-               along: Along) -> tuple[type[Function], dict[str, Any]]:
-    """The function that a rank at `coordinates` of the mesh calls, and its options."""
+               along: Along, shape: tuple[int, ...]) -> tuple[type[Function], dict[str, Any]]:
+    """The function that a rank at `coordinates` of the mesh calls, and its options.
+
+    `shape` is that of the rank's piece of the result.
+    """
     operation, cut = instruction.operation, instruction.cut
     assert operation is not None
     name, options = operation.function.__name__, operation.options
     if name in ("Reshape", "BroadcastTo"):
-        return operation.function, {"shape": instruction.result.shape}
+        return operation.function, {"shape": shape}
     if name == "FusedAttention":
         p = num_pieces(cut.get("h", ()), mesh)
         return operation.function, options | {"num_heads": options["num_heads"] // p,
@@ -72,11 +87,11 @@ def local_call(instruction: Instruction, mesh: Mapping[str, int], coordinates: M
     if name == "GetItem":
         return operation.function, {"index": _local_index(options["index"], instruction)}
     if name == "Embedding" and cut.get("v"):
-        start = _first(operation.inputs[0].shape[0], cut["v"], mesh, coordinates)
+        start = _first_word(operation.inputs[0].shape[0], cut["v"], mesh, coordinates)
         return PartialEmbedding, {"start": start, "vocab_size": operation.inputs[0].shape[0]}
     if name == "CrossEntropy" and cut.get("v"):
         total = operation.inputs[0].shape[-1]
-        start = _first(total, cut["v"], mesh, coordinates)
+        start = _first_word(total, cut["v"], mesh, coordinates)
         bounds = start, start + piece_length(total, cut["v"], mesh)
         return VocabularyCrossEntropy, options | {
             "comm": along(cut["v"]), "bounds": bounds, "num_classes": total}
@@ -86,9 +101,9 @@ def local_call(instruction: Instruction, mesh: Mapping[str, int], coordinates: M
     return operation.function, options
 
 
-def _first(length: int, axes: Axes, mesh: Mapping[str, int],
-           coordinates: Mapping[str, int]) -> int:
-    """The index of the first element of this rank's piece, padding counted."""
+def _first_word(length: int, axes: Axes, mesh: Mapping[str, int],
+                coordinates: Mapping[str, int]) -> int:
+    """The index of the first word of this rank's piece, padding counted."""
     index = 0
     for axis in axes:
         index = index * mesh[axis] + coordinates[axis]
@@ -103,10 +118,8 @@ def _local_rotary(options: Mapping[str, Any], cut: Cut, operation: Operation,
     for dim, name in ((0, "b"), (1, "t")):
         axes = cut.get(name, ())
         if axes and angles[0].shape[dim] > 1:
-            start = _first(shape[dim], axes, mesh, coordinates)
-            rows = np.minimum(np.arange(start, start + piece_length(shape[dim], axes, mesh)),
-                              shape[dim] - 1)       # padding takes the last one's
-            angles = [np.take(each, rows, axis=dim) for each in angles]
+            start, stop = piece_bounds(shape[dim], axes, mesh, coordinates)
+            angles = [each[along_dim(dim, slice(start, stop))] for each in angles]
     return {"cos": angles[0], "sin": angles[1],
             "num_heads": options["num_heads"] // num_pieces(cut.get("h", ()), mesh)}
 

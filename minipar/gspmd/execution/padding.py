@@ -1,9 +1,9 @@
-"""Padding: pieces of equal length where a dimension does not divide.
+"""Padding: pieces of equal length, for a message, where a dimension does not divide.
 
     6 elements over 4 ranks     rank 0  a b     rank 1  c d     rank 2  e f     rank 3  · ·
 
-Pad and Strip are conjugate to each other, as are the two directions of Reorder; Fill keeps the
-gradient of the real elements only.
+No operation computes with padding.  So a logarithm or a norm of it, NaN perhaps, reaches no
+gradient.  Pad and Strip are conjugate to each other, as are the two directions of Reorder.
 """
 
 import numpy as np
@@ -56,29 +56,6 @@ class Strip(Function):
         return [lambda: padded(g, dim, length)]
 
 
-class Fill(Function):
-    """x with `number` from `valid` on along `dim`;  dx = g before, 0 from there on."""
-
-    metered = False
-
-    @staticmethod
-    def forward(ctx, x, dim, valid, number):
-        ctx.padding = along(dim, slice(valid, None))
-        y = x.copy()
-        y[ctx.padding] = number
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        padding = ctx.padding
-
-        def dx():
-            d = g.copy()
-            d[padding] = 0
-            return d
-        return [dx]
-
-
 class Reorder(Function):
     """x with its last dimension in another order;  dx = g in the order undone."""
 
@@ -103,6 +80,20 @@ def pad_to(x: Tensor, dim: int, length: int) -> Tensor:
 def strip_to(x: Tensor, dim: int, length: int) -> Tensor:
     """x without its padding, or x itself if it has none."""
     return x if x.shape[dim] == length else Strip.apply(x, dim=dim, length=length)
+
+
+def pad(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """x padded to `shape`."""
+    for dim, length in enumerate(shape):
+        x = pad_to(x, dim, length)
+    return x
+
+
+def strip(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The elements of x within `shape`, without its padding."""
+    for dim, length in enumerate(shape):
+        x = strip_to(x, dim, length)
+    return x
 
 
 def by_piece(sections: tuple[int, ...], num_pieces: int) -> np.ndarray:

@@ -26,6 +26,7 @@ class ShiftedSlice(Function):
         ctx.comm, ctx.dim, ctx.places = comm, dim, (length, start, stop)
         ctx.shape = x.shape
         wants = -(-(stop - start) // comm.size)
+        wants = max(0, min(wants, stop - start - comm.rank * wants))    # the last ones want fewer
         y = np.zeros((*x.shape[:dim], wants, *x.shape[dim + 1:]), x.dtype, like=x)
         move(comm, x, y, dim, ctx.places, back=False)
         return y

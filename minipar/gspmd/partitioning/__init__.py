@@ -2,7 +2,6 @@
 
     reshard.py      the cheapest collectives between two layouts
     cuts.py         where an operation runs
-    masks.py        the numbers in padding
     program.py      the local program as data
     simplify.py     copies as early as possible, in one with gathers
     overlaps.py     which rows of a slice go from rank to rank

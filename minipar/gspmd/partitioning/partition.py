@@ -18,12 +18,11 @@ from typing import Any
 from ..constrain import Constrain
 from ..graph import Graph, Operation, Value
 from ..propagate import Shardings
-from ..rules.rule import FactorRule, letters, to_dims
+from ..rules.rule import letters, to_dims
 from ..rules.shapes import sliced_dimension
 from ..shard_map import ShardMap
 from ..spec import Axes, Dims, num_pieces
 from .cuts import CutChoice, result_layout
-from .masks import neutral_fill
 from .overlaps import most_rows_sent
 from .program import Cut, Instruction, Local, LocalProgram
 from .reshard import Array, Layout, cheapest
@@ -78,8 +77,7 @@ class Partitioner:
                 inputs.append(None)         # it is added to the sum, not to each part
             else:
                 goal = to_dims(cut, rule.of(index) or (), rule.sizes, self.mesh)
-                inputs.append(self.mask(operation, rule, cut, index,
-                                        self.converted(self.home[x], goal, varies)))
+                inputs.append(self.converted(self.home[x], goal, varies))
         axes, inner_bytes = self.inner_collectives(operation, cut, result, inputs)
         self.append(Instruction("compute", inputs, result, axes, operation, cut,
                                 inner_bytes=inner_bytes))
@@ -172,22 +170,6 @@ class Partitioner:
             local = self.append(Instruction("copy", [local], Local(
                 local.value, local.layout, self.mesh), axes=copies))
         return local
-
-    def mask(self, operation: Operation, rule: FactorRule, cut: Cut, index: int,
-             local: Local) -> Local:
-        """The operand with its padding filled, where the padding would change the result."""
-        fill = {}
-        for dim, parts in enumerate(rule.of(index) or ()):
-            uneven = local.shape[dim] * num_pieces(local.layout.dims[dim], self.mesh) \
-                != local.value.shape[dim]
-            if uneven:
-                number = neutral_fill(operation, rule, index, parts[0])
-                if number is not None:
-                    fill[dim] = number
-        if not fill:
-            return local
-        return self.append(Instruction("mask", [local], Local(
-            local.value, local.layout, self.mesh), fill=fill))
 
 
 def partition(graph: Graph, shardings: Shardings) -> LocalProgram:

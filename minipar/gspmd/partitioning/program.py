@@ -42,9 +42,8 @@ class Local:
 class Instruction:
     """One step of the local program: an operation on pieces, or a collective.
 
-    kind: "compute"; "copy" (identity, whose gradient is summed over `axes`); "mask" (padding is
-    filled); "all-gather" whose gradient is reduce-scattered, "gather" whose gradient is sliced;
-    or another kind of Move.
+    kind: "compute"; "copy" (identity, whose gradient is summed over `axes`); "all-gather" whose
+    gradient is reduce-scattered, "gather" whose gradient is sliced; or another kind of Move.
     """
 
     kind: str
@@ -54,9 +53,7 @@ class Instruction:
     operation: Operation | None = None
     cut: Cut = field(default_factory=dict)
     move: Move | None = None
-    fill: dict[int, float] = field(default_factory=dict)    # dimension → the number in its padding
-
-    inner_bytes: float = 0.0        # of collectives within the operation
+    inner_bytes: float = 0.0        # of collectives within the operation, of a rank's longest piece
 
     @property
     def num_bytes(self) -> float:

@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..graph import Operation
 from .rule import FactorRule, letters, rule_from
 
@@ -64,7 +66,8 @@ class Sliced(NamedTuple):
 def full_index(index: Any, num_dims: int) -> list | None:
     """An index part for each dimension, and None for each new one; None if it holds arrays."""
     parts = list(index) if isinstance(index, tuple) else [index]
-    if not all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in parts):
+    if not all(part is None or part is Ellipsis or isinstance(part, int | slice | np.integer)
+               for part in parts):
         return None
     if Ellipsis not in parts:
         parts.append(Ellipsis)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from .block_pool import BlockPool, blocks_for
 from .block_table import CachedSequence
+from .scripted_requests import MOST
 
 
 class BeamBlocks(NamedTuple):
@@ -83,11 +84,12 @@ def play_beams(document: dict[str, Any]) -> dict[str, Any]:
     OutOfBlocks.
     """
     num_blocks, block_size, prompt_length, width = _sizes(document)
+    steps_parents = _parents(document, width)       # before anything is made
     pool = BlockPool(num_blocks, block_size)
     beams = Beams(pool, [0] * prompt_length, width)
     steps = [{"step": 0, "allocated": list(beams.sequences[0].table), **_state(beams)}]
     num_allocated = 0
-    for index, parents in enumerate(_parents(document, width), start=1):
+    for index, parents in enumerate(steps_parents, start=1):
         blocks = beams.select(parents, [0] * width)
         num_allocated += len(blocks.allocated)
         moves = {key: [list(each) if isinstance(each, tuple) else each for each in value]
@@ -107,7 +109,12 @@ def _sizes(document: dict[str, Any]) -> list[int]:
     if not all(type(size) is int and size >= 1 for size in sizes):
         raise ValueError(f"a beam search has {', '.join(BEAM_KEYS)}, integers of at least 1, not "
                          f"{', '.join(map(repr, sizes))}")
-    return [size for size in sizes if size is not None]
+    num_blocks, block_size, prompt_length, width = found = [each for each in sizes if each]
+    if max(num_blocks, block_size, prompt_length * width) > MOST:
+        raise ValueError(f"num_blocks, block_size and the tokens of all beams (prompt_length · "
+                         f"beam_width) are at most {MOST} each, not {num_blocks}, {block_size} and "
+                         f"{prompt_length * width}")
+    return found
 
 
 def _parents(document: dict[str, Any], width: int) -> list[list[int]]:

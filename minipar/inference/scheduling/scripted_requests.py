@@ -18,6 +18,7 @@ from .scheduler import Scheduler
 from .scheduler_config import RequestTooLarge, SchedulerConfig
 from .step import Step
 
+MOST = 2**20        # blocks, and tokens of a block: each block is an entry of several lists
 ALWAYS = ("step", "scheduled", "slots", "filled", "tables", "free_after")
 
 
@@ -72,12 +73,15 @@ def read_scenario(document: Any) -> Scenario:
 
 
 def check_engine_value(key: str, value: Any) -> None:
-    """Raise ValueError if a value of SchedulerConfig has another type than its field."""
+    """Raise ValueError if a value of SchedulerConfig has another type than its field, or is huge.
+    """
     kind, words = {"prefix_caching": (bool, "true or false"), "policy": (str, "a name"),
                    "preempt_by": (str, "a name")}.get(key, (int, "an integer"))
     may_be_none = key in ("token_budget", "max_requests")
     if not (may_be_none and value is None) and type(value) is not kind:
         raise ValueError(f'"{key}" is {words}{" or null" * may_be_none}, not {value!r}')
+    if key in ("num_blocks", "block_size") and type(value) is int and value > MOST:
+        raise ValueError(f'"{key}" is at most {MOST}, not {value}')
 
 
 def _read_request(entry: Any) -> ScriptedRequest:

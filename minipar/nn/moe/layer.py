@@ -24,7 +24,7 @@ from ..layers import Dropout, Linear
 from ..module import Module
 from ..parameter import Initializer, Parameter, zeros
 from .config import MoEConfig
-from .router import Routed, Router
+from .router import Routed, Router, no_shares_error
 from .routing import Dispatch, balanced_dispatch, capacity, dispatch, queue_places
 from .rows import add_rows, attach_loss, grouped_linear
 
@@ -56,7 +56,7 @@ class Experts(Module):
 
     def __init__(self, num_experts: int, expert: Module):
         super().__init__()
-        self.is_gated = "c_gate" in expert._modules
+        self.is_gated = {"FeedForward": False, "GatedFeedForward": True}[type(expert).__name__]
         self.c_fc = GroupedLinear.of(expert.c_fc, num_experts)
         self.c_proj = GroupedLinear.of(expert.c_proj, num_experts)
         if self.is_gated:
@@ -81,8 +81,8 @@ class MoE(Module):
     """x (b, t, d) or (n, d) → the same shape: each token through its experts.
 
     `expert` has the sizes of each; `shared`, if given, computes every token.  `load` (E,) counts
-    the choices of each expert in the training step `counted_step`, `num_dropped` those that found
-    no place; `parallel.expert.router_bias` sums them over ranks and microbatches.
+    the choices of each expert in the training step `counted_step`, which has shares; `num_dropped`
+    those that found no place; `parallel.expert.router_bias` sums them over ranks and microbatches.
     """
 
     def __init__(self, config: MoEConfig, expert: Module, shared: Module | None = None,
@@ -119,10 +119,9 @@ class MoE(Module):
         kept = np.ones(routed.ids.shape, bool)
         if step is not None:
             if config.capacity_factor is not None:
-                group = n // max(num_samples, 1)
+                group = {"sequence": n // max(num_samples, 1), "microbatch": n}[config.capacity_per]
                 if config.capacity_per == "microbatch":
                     self.refuse_other_ranks(step)
-                    group = n
                 scores = routed.chosen_scores() if config.drop == "probability" else None
                 kept = queue_places(routed.ids, group, config.drop, scores) < capacity(
                     group, config.num_experts, config.top_k, config.capacity_factor)
@@ -136,8 +135,8 @@ class MoE(Module):
         if self.num_ranks is None:
             self.num_ranks = int(step.sum_over_samples(np.ones(1))[0])
         if self.num_ranks > 1:
-            raise ValueError("capacity_per='microbatch' would drop other tokens on each number of "
-                             f"ranks, and {self.num_ranks} share a batch here: choose "
+            raise ValueError("capacity_per='microbatch' would drop different tokens on each number "
+                             f"of ranks, and {self.num_ranks} share a batch here: choose "
                              "capacity_per='sequence'")
 
     def pick(self, tokens: Tensor, plan: Dispatch) -> Tensor:
@@ -152,9 +151,12 @@ class MoE(Module):
     def count(self, ids: np.ndarray, kept: np.ndarray, step: TrainingStep) -> None:
         """Count the choices of a microbatch, once: not those of a recomputed forward.
 
-        Raises ValueError if the router has a bias that was not updated after the step before.
+        Raises ValueError if the router has a bias and the step has no shares, or the bias was not
+        updated after the step before.
         """
         key = f"{self.full_name} load"
+        if step.shares is None and self.config.bias_rate:
+            raise no_shares_error()
         if step.shares is None or key in step.routed:
             return
         step.routed[key] = True

@@ -14,7 +14,7 @@ are then renormalized (DeepSeek-V3).  Renormalization is over the chosen experts
 The balance loss is 1 when all experts are used alike.  It is taken for each sequence, which no
 layout cuts, so that it does not depend on the number of ranks or microbatches; or for a
 microbatch over all ranks, where the loads of all ranks are summed.  (A mean of the ranks' own
-losses would be another loss.)
+losses would be a different loss.)
 
 Each sequence counts by its share of the batch's loss (`shares` of random.TrainingStep).  So the
 losses and gradients of all ranks simply add up.
@@ -64,7 +64,7 @@ class Router(Module):
         """x (n, d) → logits, scores, ids and gates of n tokens."""
         config = self.config
         logits = ag.linear(x, self.weight)                      # (n, d) @ (d, E) → (n, E)
-        scores = ag.softmax(logits) if config.scores == "softmax" else sigmoid(logits)
+        scores = {"softmax": ag.softmax, "sigmoid": sigmoid}[config.scores](logits)
         ids = self.choose(scores.data)
         if ids is None:
             at = np.empty((len(x.data), config.top_k), np.int64, like=logits.data)
@@ -95,16 +95,13 @@ class Router(Module):
         if not (config.balance_loss or config.z_loss):
             return None
         if step.shares is None:
-            raise ValueError("balance and z-losses are part of a batch's loss, and this training "
-                             "step does not say which: give training_step() the shares of its "
-                             "samples, or set balance_loss=0 and z_loss=0, or choose a strategy "
-                             "that gives them (ddp, say)")
+            raise no_shares_error()
         time = n // max(num_samples, 1)
         total: Tensor | None = None
         if config.balance_loss:
-            balance = self.balance_of_batch if config.balance_per == "batch" \
-                else self.balance_of_sequences
-            total = balance(routed, num_samples, time, step) * config.balance_loss
+            balance = {"batch": self.balance_of_batch, "sequence": self.balance_of_sequences}
+            of_choices = balance[config.balance_per](routed, num_samples, time, step)
+            total = of_choices * config.balance_loss
         if config.z_loss:
             lse = log_sum_exp(routed.logits)                                # (n, 1)
             of_samples = (lse * lse).reshape(num_samples, time).sum(axis=1)      # (b,)
@@ -129,7 +126,7 @@ class Router(Module):
                          step: TrainingStep) -> Tensor:
         """This rank's part of share · E Σ f_i P_i of a microbatch over all ranks.
 
-        Collective over the ranks that have other samples: their loads and tokens are summed.
+        Collective over the ranks that have different samples: their loads and tokens are summed.
         """
         num_experts, n = self.config.num_experts, num_samples * time
         key = f"{self.full_name} balance"
@@ -150,6 +147,13 @@ class Router(Module):
         scores = routed.scores
         return scores if self.config.scores == "softmax" \
             else scores / scores.sum(axis=-1, keepdims=True)
+
+
+def no_shares_error() -> ValueError:
+    """The error of a router that balances experts, in a training step without shares."""
+    return ValueError("experts are balanced over a whole batch, and this training step does not "
+                      "say which part of it its samples are: give training_step() their shares, "
+                      "or set balance_loss=0, z_loss=0 and bias_rate=0")
 
 
 def sigmoid(x: Tensor) -> Tensor:

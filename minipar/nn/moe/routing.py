@@ -72,9 +72,10 @@ def queue_places(ids: np.ndarray, group_size: int, order: str,
         served = numbers.reshape(n, k).T.ravel()
     elif order == "token":
         served = numbers
-    else:
-        assert scores is not None
+    elif order == "probability" and scores is not None:
         served = np.argsort(-scores.ravel(), kind="stable")
+    else:
+        raise ValueError(f"choices are served by choice, token or probability, not {order!r}")
     queue = (numbers // k // max(group_size, 1) * (1 + ids.max(initial=0)) + ids.ravel())[served]
     by_queue = np.argsort(queue, kind="stable")             # within a queue in the order of service
     first = np.searchsorted(queue[by_queue], queue[by_queue])

@@ -11,6 +11,7 @@ target.  The loss is this rank's share.  The ranks' gradients add up, as those o
 other samples do.
 """
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from ...nn.gpt import Attention, too_long_error
 from ..errors import experts_of_whole_sequences_error
 from ..tensor.layers import retype
 from ..tensor.parallelize import PartialDropout, TensorParallelGPT
+from ..tensor.sequence import SequenceSplit
 from .attention import context_attention
-from .layout import ContextSplit, GatherTokens, cut_tokens, sequences_of
+from .layout import ContextSplit, GatherTokens, TokenLayout, cut_tokens, sequences_of
 from .ulysses import columns_of_qkv, heads_to_tokens, tokens_to_heads
 
 
@@ -124,6 +126,12 @@ class ContextParallelGPT(ContextParallel):
 class ContextTensorParallelGPT(ContextParallel, TensorParallelGPT):
     """A GPT whose tokens are spread over cp, and whose layers over tp."""
 
+    def embed(self, ids: Array) -> Tensor:
+        """As ContextParallel.embed; raises ValueError if tp cannot split the tokens of a rank."""
+        if isinstance(self.split, SequenceSplit):
+            check_divides(self.context_split, self.split.tp.size)
+        return super().embed(ids)
+
     def places(self, time: int) -> Array:
         """The positions of this rank's tokens, with sequence parallelism of those of tp."""
         return self.positions_of(super().places(time))
@@ -132,6 +140,18 @@ class ContextTensorParallelGPT(ContextParallel, TensorParallelGPT):
 CONTEXT_PARALLEL: dict[type[Module], type[ContextParallel]] = {
     GPT: ContextParallelGPT, TensorParallelGPT: ContextTensorParallelGPT}
 DROPOUTS = {Dropout: ContextDropout, PartialDropout: ContextPartialDropout}
+
+
+def check_divides(split: ContextSplit, tp: int) -> None:
+    """Raise ValueError unless the tokens of each rank of cp divide over `tp` ranks."""
+    def indivisible(layout: TokenLayout) -> list[int]:
+        return [len(part) for part in layout.of_ranks if len(part) % tp]
+    length = split.layout.length
+    if wrong := indivisible(split.layout):
+        good = next(n for n in count(length + 1) if not indivisible(split.make_layout(n)))
+        raise ValueError(f"sequence parallelism splits the tokens of each rank of cp over {tp} "
+                         f"ranks of tp, and of {length} tokens a rank of cp has {wrong[0]}, which "
+                         f"does not divide: take sequences of {good}, or leave it off")
 
 
 def check_experts(mlp: Module) -> None:

@@ -44,7 +44,7 @@ class DataParallel(Strategy):
 
     def forward_context(self) -> AbstractContextManager:
         """Send rank 0's parameters to all ranks, which may compute losses of their own rows."""
-        self._send_parameters()
+        self.gather()
         return nullcontext()
 
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
@@ -56,7 +56,9 @@ class DataParallel(Strategy):
         counts = [stop - start for start, stop in chunk_bounds(num_rows, comm.size)]
         inputs = self._scatter_rows("scatter inputs", batch.inputs, counts)
         samples = self._scatter_rows("control", np.asarray(batch.samples, np.int64), counts)
-        with training_step(seed, step, samples), self.forward_context():
+        shares = self._scatter_rows("control", self.shares(batch, loss_divisor), counts)
+        with training_step(seed, step, samples, shares=shares,
+                           sum_over_samples=self.sum_over_samples), self.forward_context():
             outputs = self.model.logits(inputs)
         with comm.labelled("gather outputs"):
             together = gather(comm, outputs.data, counts=counts, algorithm="linear")
@@ -90,7 +92,7 @@ class DataParallel(Strategy):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of rank 0's parameters by name.  Collective."""
-        self._send_parameters()
+        self.gather()
         return super().state_dict()
 
     def _scatter_rows(self, label: str, array: Array, counts: list[int]) -> Array:
@@ -101,7 +103,7 @@ class DataParallel(Strategy):
         with self.comm.labelled(label):
             return scatter(self.comm, array, counts=counts, algorithm="linear")
 
-    def _send_parameters(self) -> None:
+    def gather(self) -> None:
         """Send rank 0's parameters to all other ranks."""
         with self.comm.labelled("broadcast parameters"):
             for slab in self.model.slabs:

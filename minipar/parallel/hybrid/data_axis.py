@@ -4,7 +4,7 @@
     zero1   every rank optimizes a piece, and all ranks gather the parameters
     fsdp    every rank keeps shards, which are gathered and reduced while the schedule runs
 
-These ranks are those of dp and of cp: cp ranks have other tokens of the same rows.
+These ranks are those of dp and of cp: cp ranks have different tokens of the same rows.
 """
 
 from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ parameters; they sum their gradients when the schedule has run.  Below, "over dp
 
 FSDP differs: its dp ranks have shards of the parameters, which they gather, and whose gradients
 they reduce, while the schedule runs (fsdp_pipeline.py).  Experts differ, too: dp is cut into ep and
-edp.  Each ep rank has other experts; ranks along edp have the same ones and sum their gradients.
+edp.  Each ep rank has different experts; ranks along edp have the same, and sum their gradients.
 
     g(parameter) = Σ over dp, cp  Σ over microbatches  dL/dparameter,  L = Σ losses / targets of all
 
@@ -159,6 +159,10 @@ class Hybrid(Strategy):
     def update(self, optimizer: Optimizer) -> None:
         """Step, and let the dp ranks gather the parameters that others have updated."""
         self.pipeline.update(optimizer)
+        self.gather()
+
+    def gather(self) -> None:
+        """Give the dp ranks the parameters that are in the slabs of others."""
         self.over_dp.gather()
 
 

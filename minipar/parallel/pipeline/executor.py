@@ -5,8 +5,7 @@
     1I0 1W0  the same in halves: dx first, the weights' gradients when the schedule says
 
 `train` runs every schedule with it.  Read `one_f_one_b.py` first: it does the same for 1F1B alone.
-(It leaves out experts, whose routers need each row's share of the loss.)  No action says when to
-send or receive: that follows from its dependencies (p2p.py).
+No action says when to send or receive: that follows from its dependencies (p2p.py).
 
 The last stage divides the loss of each microbatch by the number of targets of the whole batch, not
 by the number of microbatches, and gradients add up.  Huang et al. 2019; Narayanan et al. 2021.
@@ -53,7 +52,7 @@ class Pipeline(Staged):
         super().__init__(model, comm, schedule_for(1)[1], cuts)
         self.activation_format = activation_format
         self.schedule_for = schedule_for
-        self.replicas: Communicator | None = None       # the ranks of this stage with other samples
+        self.replicas: Communicator | None = None       # ranks of this stage, different samples
         # entered for each forward of a stage, which may need to know whole microbatches
         self.microbatch_context: Callable[[Microbatch], AbstractContextManager] = \
             lambda microbatch: nullcontext()

@@ -33,11 +33,10 @@ from itertools import pairwise
 from ...autograd import Tensor
 from ...comm import Communicator
 from ...nn import Parameter
-from ...optim import Optimizer
 from ..data.reduction_queue import ReductionQueue
 from ..strategy import Microbatch
 from ..wire import UNCOMPRESSED, Wire
-from ..zero.fsdp_unit import FlatParameter, FSDPUnit, unshard_before_use
+from ..zero.fsdp_unit import FlatParameter, FSDPUnit, mark_calls, unshard_before_use
 from ..zero.prefetch import Prefetcher, duplicate
 from ..zero.reducer import GradientReducer
 from .executor import Pipeline
@@ -100,6 +99,8 @@ class FullyShardedPipeline(Pipeline):
                  for flats in flats_of.values()]
         for unit in units:
             unshard_before_use([module for _, module in self.model.named_modules()], unit)
+        for unit in units[:1]:
+            mark_calls(self.model, unit)
         self.prefetcher = Prefetcher(units, dp, self._poll, remedy=NEEDS_WHOLE_BATCH_MESSAGE)
         flats = [(users, flat) for (users, _), of_unit in flats_of.items() for flat in of_unit]
         comm = duplicate(dp)            # so that reductions meet no gathers
@@ -143,8 +144,3 @@ class FullyShardedPipeline(Pipeline):
         self.prefetcher.check_same_units()
         self.prefetcher.finish_microbatch()
         super().after_backward()
-
-    def update(self, optimizer: Optimizer) -> None:
-        """Step on this rank's shards."""
-        super().update(optimizer)
-        self.prefetcher.reshard()           # weights that an evaluation gathered are outdated

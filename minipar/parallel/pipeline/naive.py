@@ -40,7 +40,7 @@ class NaiveModelParallel(Staged):
         x = batch.inputs
         if rank:
             x = Tensor(self._receive(rank - 1), requires_grad=True)
-        with training_step(seed, step, batch.samples):
+        with training_step(seed, step, batch.samples, shares=self.shares(batch, loss_divisor)):
             y = self.run_stage(rank, x)
             if self.has_last:
                 y = self.model.criterion(y, batch.targets, loss_divisor)

@@ -92,8 +92,7 @@ class StageBatch:
                  seed: int, step: int):
         self.strategy, self.comm = strategy, strategy.comm
         self.microbatches, self.loss_divisor = microbatches, loss_divisor
-        self.seed, self.step = seed, step
-        self.loss = 0.0
+        self.seed, self.step, self.loss = seed, step, 0.0
         self.prev_rank, self.next_rank = self.comm.rank - 1, self.comm.rank + 1
         self.is_first = self.prev_rank < 0
         self.is_last = self.next_rank == self.comm.size
@@ -104,12 +103,13 @@ class StageBatch:
 
     def forward(self, i: int) -> None:
         """Receive microbatch i's activation, compute this stage, send the result."""
-        inputs, targets, samples = self.microbatches[i]
+        inputs, targets, samples = microbatch = self.microbatches[i]
         x: Tensor | Array = inputs
         if self.activation_recv:
             x = Tensor(self.activation_recv.wait(), requires_grad=True)
             self.activation_recv = self.post_activation(i + 1)
-        with training_step(self.seed, self.step, samples):
+        shares = self.strategy.shares(microbatch, self.loss_divisor)        # for experts
+        with training_step(self.seed, self.step, samples, shares=shares):
             y = self.strategy.run_stage(self.comm.rank, x)
             if self.is_last:
                 y = self.strategy.model.criterion(y, targets, self.loss_divisor)

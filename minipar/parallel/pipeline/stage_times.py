@@ -19,6 +19,7 @@ from ...comm.collectives import broadcast
 from ...nn import Module
 from ...nn.chain import chain
 from ...random import training_step
+from ..expert.distribute_experts import moe_layers
 from ..strategy import Microbatch
 from .schedule.simulate import Times
 
@@ -31,6 +32,8 @@ def profile_parts(model: Module, batch: Microbatch, comm: Communicator,
     """
     runs = np.array([_time_parts(model, batch, comm) for _ in range(repeats)])  # (repeat, part, 3)
     model.zero_grad()
+    for layer in moe_layers(model).values():
+        layer.forget_counts()
     with comm.labelled("control"):
         least = broadcast(comm, np.min(runs, axis=0))
     return [Times(*row) for row in to_host(least).tolist()]
@@ -38,7 +41,8 @@ def profile_parts(model: Module, batch: Microbatch, comm: Communicator,
 
 def _time_parts(model: Module, batch: Microbatch, comm: Communicator) -> list[tuple]:
     parts, x, kept, times = chain(model), batch.inputs, [], []
-    with training_step(0, 0, batch.samples):
+    rows = len(batch.samples)
+    with training_step(0, 0, batch.samples, shares=np.full(rows, 1 / max(rows, 1))):
         for part in parts:
             start = comm.now()
             y = part.apply(x)

@@ -24,11 +24,10 @@ from ...backend.mapped_file import page_out
 from ...comm import Communicator
 from ...comm.collectives import broadcast
 from ...nn import Module, Parameter
-from ...optim import Optimizer
 from ..errors import NO_VALUES_MESSAGE
 from ..shards import Shard, check_not_sharded
 from ..wire import UNCOMPRESSED, Wire
-from .fsdp_unit import FSDPUnit, padded_flat_parameter, unshard_before_use
+from .fsdp_unit import FSDPUnit, mark_calls, padded_flat_parameter, unshard_before_use
 from .prefetch import Prefetcher, duplicate
 from .reducer import ShardedGradients
 
@@ -80,11 +79,6 @@ class FullyShardedDataParallel(ShardedGradients):
             super().backward(loss)
         self.prefetcher.finish_microbatch()
 
-    def update(self, optimizer: Optimizer) -> None:
-        """Step on this rank's shards."""
-        super().update(optimizer)
-        self.prefetcher.reshard()           # weights that an evaluation gathered are outdated
-
     def on_reduced(self, shard: Shard, piece: Array) -> None:
         """Add a reduced piece to its shard; with replicas, keep it until they are summed."""
         if self.replicate is None or self.replicate.size == 1:
@@ -133,6 +127,7 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
         unshard_before_use(parts, unit)
     if not units:
         raise ValueError(f"{type(module).__name__} has no parameters to shard")
+    mark_calls(module, units[0])
     module.sharded_units, module.slabs = units, []
     return FullyShardedDataParallel(module, comm, units, replicate, prefetch, wire)
 

@@ -8,6 +8,9 @@ in a file, or on the host beside a GPU.  It is unsharded where the parameters we
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +82,9 @@ class FSDPUnit:
         self.shapes = [Unmaterialized(p.shape, p.dtype) for p in self.parameters]
         self.unsharded: list[Array] | None = None   # each with its padding; None while sharded
         self.pending: Work | None = None            # the all-gather under way
-        self.on_use: Callable[[FSDPUnit], None] = lambda unit: None     # set by the Prefetcher
+        # set by the Prefetcher
+        self.on_use: Callable[[FSDPUnit], None]
+        self.during_call: Callable[[], AbstractContextManager]
         self.reshard()
 
     def before_use(self, parameter: Parameter) -> Parameter:
@@ -143,3 +148,15 @@ def unshard_before_use(modules: Sequence[Module], unit: FSDPUnit) -> None:
     for module in modules:
         if any(p.slot in unit.slots for p in module._parameters.values()):
             module._transforms.insert(0, unit.before_use)
+
+
+def mark_calls(module: Module, unit: FSDPUnit) -> None:
+    """Run `forward` of a module, whose parameters are in units as `unit`, inside `during_call`."""
+    own = module.__dict__.get("forward")        # of mixed precision, say
+    module.__dict__["forward"] = partial(_call, module, own, unit)
+
+
+def _call(module: Module, own: Callable | None, unit: FSDPUnit, *inputs: Any,
+          **options: Any) -> Any:
+    with unit.during_call():
+        return own(*inputs, **options) if own else type(module).forward(module, *inputs, **options)

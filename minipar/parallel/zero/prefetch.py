@@ -12,6 +12,9 @@ h.2 is still there when backward begins with it.  (·: h.2 is there already, not
 
 A module unshards its unit before it uses a weight.  Operations save a note in place of a gathered
 weight, so that saved arrays do not keep it alive; in backward the note unshards the unit again.
+
+Outside of a step, weights stay gathered for one call of the model at most: between two evaluations
+the shards may change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -57,11 +60,12 @@ class Prefetcher:
         self.remedy = remedy
         self._own_comm: Communicator | None = None
         self.phase: str | None = None       # "forward", "backward", "whole batch"; None: outside
+        self.num_calls = 0                  # of modules, one inside the other, that are running
         self.current: FSDPUnit | None = None
         self.uses: list[FSDPUnit] = []              # in this microbatch so far
         self.last_uses: list[FSDPUnit] = []         # in the microbatch before
         for unit in units:
-            unit.on_use = self.use
+            unit.on_use, unit.during_call = self.use, self.during_call
 
     @property
     def own_comm(self) -> Communicator:
@@ -101,9 +105,22 @@ class Prefetcher:
         finally:
             self.phase = None
 
+    @contextmanager
+    def during_call(self) -> Iterator[None]:
+        """Context of a module's call: outside of a step, the outermost one gathers anew."""
+        if self.phase is None and not self.num_calls:
+            self.reshard()
+        self.num_calls += 1
+        try:
+            yield
+        finally:
+            self.num_calls -= 1
+
     def use(self, unit: FSDPUnit) -> None:
         """Unshard `unit`, reshard the units that are not needed, begin to unshard the next."""
         self.poll()
+        if self.phase is None and not self.num_calls:
+            unit.reshard()          # a weight that is used by itself
         if unit is self.current and unit.unsharded is not None:
             return
         before, self.current = self.current, unit

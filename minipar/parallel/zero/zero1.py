@@ -60,4 +60,8 @@ class ZeRO1(Bucketed):
     def update(self, optimizer: Optimizer) -> None:
         """Step on this rank's shards, then all-gather the parameters."""
         super().update(optimizer)
+        self.gather()
+
+    def gather(self) -> None:
+        """Give every rank the pieces of all ranks."""
         gather_parameters(self.comm, self.buckets, self.slabs)

@@ -20,8 +20,9 @@ from ...compress.pruning.serialization import compact, expand
 from ...compress.quantization.layers import QuantizedLayer
 from ...data import Vocabulary
 from ...launcher import UsageError
-from ...nn import MLP, Activation, Module
+from ...nn import MLP, Module
 from ..config import DataConfig, RecordedData, TrainConfig
+from ..setup.mlp_sizes import activation_of, dropout_of
 from ..setup.starting_point import StartingPoint
 from ..tasks import Task, make_task
 from .schema import (
@@ -54,8 +55,24 @@ def read(path: Path, to_train: bool = False) -> files.Checkpoint:
 def read_to_train(path: Path) -> StartingPoint:
     """A checkpoint from which training can go on, with its masks.  Raises UsageError."""
     saved = read(path, to_train=True)
+    check_numbers(path, saved.model | saved.optimizer)
     with naming(path):
-        return StartingPoint.of(*expand(saved))
+        start = StartingPoint.of(*expand(saved))
+        lost = [key for key in start.checkpoint.optimizer
+                if key.partition("/")[2] not in start.checkpoint.model]
+        if lost:
+            raise files.CheckpointError(f"its optimizer has {lost[0]}, but its model has no such "
+                                        "parameter: give a checkpoint of one training")
+        return start
+
+
+def check_numbers(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse a checkpoint whose `arrays` can only give NaN.  Raises UsageError."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and array.size \
+                and not (np.isfinite(array.min()) and np.isfinite(array.max())):
+            raise UsageError(f"{path}: {name} has NaN or infinity: go back to a checkpoint that "
+                             "is sound")
 
 
 def _checked(path: Path, description: dict[str, Any], to_train: bool) -> dict[str, Any]:
@@ -102,7 +119,10 @@ def load_checkpoint(config: TrainConfig, task: Task) -> StartingPoint:
 
 
 def check_resume(task: Task, start: StartingPoint, config: TrainConfig) -> None:
-    """Refuse to go on from a checkpoint of another model or data.  Raises UsageError."""
+    """Let the task begin where a checkpoint ended.
+
+    Raises UsageError for a checkpoint of another model or data.
+    """
     ours, theirs = task.describe(), start.checkpoint.description
     for what, mend in (("vocabulary", "give the --data it was trained on"),
                        ("model", "give the sizes it was trained with")):
@@ -116,6 +136,7 @@ def check_resume(task: Task, start: StartingPoint, config: TrainConfig) -> None:
     if theirs["step"] >= config.run.steps:
         raise UsageError(f"--resume {config.run.resume}: {theirs['step']} steps are done already: "
                          f"ask for more with --steps {theirs['step'] + config.run.steps}")
+    task.go_on(theirs)
 
 
 def _given(described: object, name: str = "") -> object:
@@ -206,8 +227,10 @@ def config_for(model: Module, data: str, vocabulary: Vocabulary | None,
     if isinstance(model, MLP) != (data == "digits"):
         raise ValueError(f"a {type(model).__name__} does not go with data {data!r}: an MLP has "
                          '"digits", a GPT a text')
-    if any(isinstance(m, Activation) and m.kind != "relu" for _, m in model.named_modules()):
-        raise ValueError("the MLPs of minipar's commands have relu between their layers")
     recorded = RecordedData(None if vocabulary is None else vocabulary.description())
+    options = sizes_as_options(describe_model(model))
+    if isinstance(model, MLP):
+        recorded = RecordedData(activation=activation_of(model))
+        options["dropout"] = dropout_of(model)
     return TrainConfig(data=DataConfig(data, recorded=recorded)).updated(
-        seed=seed, **sizes_as_options(describe_model(model)))
+        seed=seed, **options)

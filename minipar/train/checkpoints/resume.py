@@ -48,7 +48,8 @@ def save(comm: Communicator, state: "TrainState", step: int,
 
     def write() -> None:
         description = {**state.task.describe(), **describe_config(config), "step": step,
-                       "optimizer": config.optimizer.name, "updates": state.optimizer.num_steps,
+                       **state.task.progress(step), "optimizer": config.optimizer.name,
+                       "updates": state.optimizer.num_steps,
                        "scaler": state.scaler and state.scaler.state_dict(),
                        "losses": state.losses}
         saved = edit(Checkpoint(model, states, description))

@@ -27,13 +27,14 @@ from ...compress.distillation.feature_loss import DISTANCES
 from ...compress.pruning.prune import METHODS, SCOPES
 from ...data import vocabulary_of
 from ...launcher import UsageError
-from ...nn import MLP, Module
+from ...nn import MLP, Activation, Module
 from ...nn.gpt import MLPS, NORMS
 from ...nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
 from ..check import check_value
 from ..config import OPTIMIZERS, OPTIONS, DataConfig, RecordedData, TrainConfig
 from ..config_file import from_tables, to_tables
 from ..setup.gpt_sizes import options_of_gpt, sizes_of_gpt
+from ..setup.mlp_sizes import activation_of, sizes_of_mlp
 
 OLDER = {"decay_all": True}     # what runs of the first edition did before there was the option
 SURROGATE = re.compile("[\ud800-\udfff]")         # half a character, which no text has
@@ -52,7 +53,7 @@ GPT_SIZES = {"vocab_size": whole(1), "context": whole(1), "num_layers": whole(1)
              "experts?": EXPERTS}
 # What descriptions of the first edition lack, and `upgrade` adds.
 ADDED_LATER = ("norm", "norm_epsilon", "mlp", "rope", "bias")
-MLP_SIZES = {"sizes": [whole(1)]}
+MLP_SIZES = {"sizes": [whole(1)], "activation?": one_of(*Activation.KINDS)}
 VOCABULARY = Rule("characters in order, each once, or a tokenizer", lambda value: isinstance(
     value, dict) or isinstance(value, str)
     and value == "".join(sorted(set(value))) != "" and not SURROGATE.search(value))
@@ -65,7 +66,8 @@ DISTILLATION = {"teacher": TEXT, "temperature": number(0), "alpha": number(0, 1)
 PRUNING = {"method": one_of(*METHODS), "amount": number(0, 1), "scope": one_of(*SCOPES),
            "gradual": FLAG, "first_step": whole(0), "last_step": whole(0), "lr": number(0),
            "initial": number(0, 1)}
-RUN = {"step": whole(0), "losses": [REAL], "optimizer?": one_of(*OPTIMIZERS), "updates?": whole(0),
+RUN = {"step": whole(0), "samples?": whole(0), "losses": [REAL],
+       "optimizer?": one_of(*OPTIMIZERS), "updates?": whole(0),
        "scaler?": {"scale": number(1e-30, 1e30), "num_good": whole(0), "num_skipped": whole(0)},
        "distillation?": DISTILLATION, "pruning?": PRUNING}
 
@@ -146,15 +148,17 @@ def config_of(description: dict[str, Any], **changes: Any) -> TrainConfig:
         refuse(str(error))
     recorded = RecordedData(
         description.get("vocabulary"), description.get("data_seed", description["seed"]),
-        description["data"] if description.get("data_path") else None, description.get("data_path"))
+        description["data"] if description.get("data_path") else None, description.get("data_path"),
+        description["model"].get("activation") or RecordedData.activation)
     known = TrainConfig(data=DataConfig(recorded=recorded)).updated(**told)
     return known.updated(**sizes_as_options(description["model"]), data=description["data"],
                          dtype=description["dtype"], seed=description["seed"]).updated(**changes)
 
 
 def describe_model(model: Module) -> dict[str, Any]:
-    """The sizes of a model, as a checkpoint has them."""
-    return {"sizes": list(model.sizes)} if isinstance(model, MLP) else sizes_of_gpt(model.config)
+    """The sizes of a model, as a checkpoint has them.  Raises ValueError for an unknown MLP."""
+    return sizes_of_mlp(list(model.sizes), activation_of(model)) if isinstance(model, MLP) \
+        else sizes_of_gpt(model.config)
 
 
 def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ...compress.distillation.distill import make_recipe
 from ...launcher import UsageError
 from ...parallel.registry import STRATEGIES
 from ..check import check_folder, checked
-from ..checkpoints.models import check_resume, read, read_to_train
+from ..checkpoints.models import check_numbers, check_resume, read, read_to_train
 from ..checkpoints.schema import config_of
 from ..config import OPTIONS, TrainConfig
 from ..setup.mesh import num_ranks_of
@@ -72,6 +72,7 @@ def make_plan(config: DistillConfig) -> DistillPlan:
         raise UsageError("a distillation needs a teacher and a place for the student: minipar "
                          "distill TEACHER --out DIR (or --resume DIR)")
     saved = read(teacher)
+    check_numbers(teacher, saved.model)
     student = student_config(config, saved, start, out)
     check_other_folder(out, teacher)
     num_ranks = num_ranks_of(student)

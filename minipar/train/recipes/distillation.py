@@ -76,6 +76,10 @@ class DistillationTask:
         """Those of the student's task."""
         return self.task.describe()
 
+    def progress(self, step: int) -> dict:
+        """That of the student's task."""
+        return self.task.progress(step)
+
 
 def save_student(comm: Communicator, state: TrainState, plan: DistillPlan, step: int) -> None:
     """Collective.  Write the student's checkpoint, with its projections beside it."""
@@ -116,6 +120,8 @@ def distill_rank(comm: Communicator, plan: DistillPlan, console: Console) -> lis
     config, saved, recipe = plan.student, plan.teacher, plan.recipe
     task, num_students = make_task(config), comm.size - plan.teacher_ranks
     students = comm.split(0 if comm.rank < num_students else None)
+    if plan.start:
+        task.go_on(plan.start.checkpoint.description)
     batches = task.batches
     if plan.teacher_ranks:
         model = build_teacher(saved) if students else load_teacher(saved)

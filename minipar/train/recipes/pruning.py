@@ -194,6 +194,9 @@ def scores(state: TrainState, plan: Pruning, parameters: dict) -> Scores:
         return magnitude(parameters)
     if plan.method == "random":
         return random(parameters, state.config.run.seed)
+    if plan.method != "taylor":
+        raise ValueError(f"no scores are made by the method {plan.method!r}: choose from "
+                         "magnitude, random, taylor")
     model, batches = state.strategy.model, state.task.batches
     calibrate(model, [batches.batch(plan.first_step + i)[:2] for i in range(CALIBRATION_BATCHES)])
     found = taylor(parameters)
@@ -219,6 +222,8 @@ def smaller_run(comm: Communicator, state: TrainState, amount: float) -> TrainSt
     made = start_run(comm, config, make_task(config))
     made.strategy.model.load_state_dict(small.state_dict())
     made.first_step, made.losses = state.first_step, state.losses
+    made.task.go_on({**describe_config(config), "step": state.first_step,
+                     **state.task.progress(state.first_step)})
     made.optimizer.load_state_dict({f"{kind}/{name}": array for kind, arrays in
                                     zip(states, cut[1:]) for name, array in arrays.items()},
                                    state.optimizer.num_steps)

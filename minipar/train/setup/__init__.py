@@ -4,6 +4,7 @@
     strategy.py         the strategy, on a mesh if there is one
     context.py          context parallelism: how ranks share sequences
     gpt_sizes.py        the sizes and kinds of a GPT
+    mlp_sizes.py        the sizes of an MLP, and what is between its layers
     precision.py        mixed precision, the loss scaler, the format of messages
     memory.py           the ledger, offloading, the limit of memory
     remat.py            the plan of rematerialization

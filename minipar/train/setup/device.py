@@ -56,6 +56,8 @@ def device_array(config: TrainConfig, comm: Communicator) -> Array:
     """An empty array on the device of this rank, which is the current one from now on."""
     if config.run.device == "cpu":
         return np.empty(0)
+    if config.run.device != "cuda":
+        raise ValueError(f"arrays live on no {config.run.device!r}: choose cpu or cuda")
     import cupy
     cupy.cuda.Device(comm.world_rank % num_gpus() if launched() else 0).use()
     return cupy.empty(0)

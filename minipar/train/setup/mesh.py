@@ -136,9 +136,6 @@ def check_experts(config: TrainConfig, sizes: Mapping[str, int]) -> None:
     if num_experts and config.data.source == "digits":
         raise UsageError("--experts are MLPs in the blocks of a GPT, but --data digits trains an "
                          "MLP without blocks: leave --experts out")
-    if num_experts and config.parallel.strategy == "dp":
-        raise UsageError("--experts needs each sample's share of the loss, which --strategy dp "
-                         "does not give to its replicas: choose ddp")
     if "ep" not in sizes:
         return
     if not num_experts:

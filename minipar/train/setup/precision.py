@@ -83,9 +83,7 @@ def make_wire(dtype: str) -> Wire:
 
 def activation_format(config: TrainConfig) -> Format | None:
     """The format in which activations are sent between stages and over tp: the model's."""
-    if config.precision.compute == "fp32":
-        return None
-    return FLOAT16 if config.precision.compute == "fp16" else BFLOAT16
+    return {"fp32": None, "fp8": BFLOAT16, **FLOAT_FORMATS}[config.precision.compute]
 
 
 def make_scaler(config: TrainConfig) -> LossScaler | None:

@@ -182,7 +182,8 @@ def test_by_hand(world, data_parallel):
     ({"cp": 4}, {"experts": MoEConfig(4, balance_loss=0, capacity_factor=1.0)}, {},
      "capacity_factor=None"),
     ({"cp": 2, "tp": 2}, {}, {"sequence_parallel": True},
-     "sequence parallelism splits 11 tokens over 2 ranks, which does not divide"),
+     "over 2 ranks of tp, and of 23 tokens a rank of cp has 11, which does not divide: take "
+     "sequences of 24, or leave it off"),
     ({"cp": 4}, {}, {"schedule": "2f2b"}, "unknown schedule '2f2b'"),
 ])
 def test_what_does_not_go_together_is_refused(mesh, sizes, options, sentence):

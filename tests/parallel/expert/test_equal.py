@@ -23,7 +23,6 @@ from tests.support.expert_runs import (
     gpt,
     on,
     take_steps,
-    train,
 )
 
 WAYS = ("ddp", "zero1", "fsdp")
@@ -70,10 +69,10 @@ def test_every_kind_of_schedule(world, schedule):
 
 
 @worlds(4, mpi=())
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "dp"])
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_whole_experts_on_every_rank(world, name):
     for model in ("deepseek", "dropped", "batch"):
-        check(world, lambda model, comm: make_strategy(name, model, comm), model)
+        check(world, lambda model, comm: make_strategy(name, model, comm), model, name=name)
 
 
 @worlds(4, mpi=(4,))
@@ -204,12 +203,6 @@ def test_experts_are_cut_once():
         with pytest.raises(ValueError, match="cut over ranks already: build a new model"):
             distribute_experts(model, comm)
     Cluster(2).run(body)
-
-
-def test_classic_data_parallelism_gives_routers_no_shares():
-    with pytest.raises(ValueError, match="set balance_loss=0 and z_loss=0, or choose a strategy"):
-        Cluster(2).run(lambda comm: train(
-            comm, lambda model, comm: make_strategy("dp", model, comm), "plain"))
 
 
 def test_the_mesh_names_the_ranks_with_the_same_and_with_other_experts():

@@ -1,0 +1,33 @@
+"""The sizes of an MLP in a checkpoint, and what is between its layers."""
+
+from typing import Any
+
+from ...nn import MLP, Activation, Dropout
+from ..config import RecordedData
+
+
+def sizes_of_mlp(sizes: list[int], activation: str) -> dict[str, Any]:
+    """The sizes of an MLP as a checkpoint has them: without an activation it has relu."""
+    return {"sizes": sizes} | ({} if activation == RecordedData.activation
+                               else {"activation": activation})
+
+
+def activation_of(model: MLP) -> str:
+    """The activation between all layers.  Raises ValueError if there is not one."""
+    kinds = [module.kind for module in model if isinstance(module, Activation)]
+    return _same(kinds, model, "activation") or RecordedData.activation
+
+
+def dropout_of(model: MLP) -> float:
+    """The dropout rate between all layers.  Raises ValueError if there are several."""
+    rates = [module.rate for module in model if isinstance(module, Dropout)]
+    return _same(rates, model, "dropout rate") if rates else 0.0
+
+
+def _same(found: list, model: MLP, what: str) -> Any:
+    gaps = len(model.sizes) - 2
+    if len(found) != gaps or len(set(found)) > 1:
+        raise ValueError(f"the MLPs of minipar's commands have one {what} in all {gaps} places "
+                         f"between their layers, not {', '.join(map(str, found)) or 'none'}: "
+                         "build MLP(sizes, activation, dropout)")
+    return found[0] if found else None
