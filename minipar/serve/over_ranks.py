@@ -1,6 +1,6 @@
 """One server on many ranks: rank 0 has HTTP and leads, the others follow its steps.
 
-    rank 0    submit, cancel, submit … ─┐ step: send what was called since the last step; compute
+    rank 0    submit, cancel, submit … ─┐ step: send what was called since the last one; compute
                                         ▼
     rank 1 …                            call the same; compute
 
@@ -20,7 +20,9 @@ import numpy as np
 from ..comm import Communicator
 from ..comm.collectives import broadcast
 from ..data import Vocabulary
+from ..inference.parallel.scoring import prompt_logprobs_over_ranks
 from ..inference.scheduling import Request
+from ..inference.scoring import Score
 from ..launcher import UsageError, end_all
 from .text_model import TextEngine, TextGeneration, engines_of
 
@@ -76,6 +78,10 @@ class LeadingEngine:
         """As Engine.check."""
         return self.engine.check(prompt, max_tokens, num_answers)
 
+    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
+        """As Engine.check_prompt."""
+        self.engine.check_prompt(prompt, max_tokens)
+
     def submit(self, *arguments: Any, **options: Any) -> Any:
         """As Engine.submit."""
         generation = self.engine.submit(*arguments, **options)
@@ -92,26 +98,37 @@ class LeadingEngine:
                 self._calls.append(("cancel", number))
 
     def step(self) -> Any:
-        """Run one step on all ranks.
+        """Run one step on all ranks."""
+        return self._on_all_ranks("step")
+
+    def score(self, prompt: list[int], count: int) -> list[Score]:
+        """As `prompt_logprobs`, by all ranks."""
+        return self._on_all_ranks("score", prompt, count)
+
+    def _on_all_ranks(self, *call: Any) -> Any:
+        """Let all ranks compute, after the calls since the last time.
 
         A ValueError comes on all of them: requests were cancelled, and the next step can run.  Any
         other error is that of one rank, for which the others would wait: it ends all.
         """
         calls, self._calls = self._calls, []
-        self.messages.send(calls)
+        self.messages.send([*calls, call])
         try:
-            return self.engine.step()
+            return self._compute(*call)
         except ValueError:
             raise
         except BaseException as error:
             end_all(self.comm, error)
             raise
-        finally:
-            self._forget()
 
-    def _forget(self) -> None:
-        self._running = {number: generation for number, generation in self._running.items()
-                         if not generation.is_done}
+    def _compute(self, name: str, *given: Any) -> Any:
+        try:
+            if name == "score":
+                return prompt_logprobs_over_ranks(self.engine, *given)
+            return self.engine.step()
+        finally:
+            self._running = {number: generation for number, generation in self._running.items()
+                             if not generation.is_done}
 
     def end(self, error: UsageError | None = None) -> None:
         """Let the other ranks return from `follow`, or raise `error` there."""
@@ -120,14 +137,13 @@ class LeadingEngine:
     def follow(self) -> None:
         """On the other ranks: do as rank 0 does, until its `end`."""
         while isinstance(calls := self.messages.receive(), list):
-            for name, *given in calls:
+            for name, *given in calls[:-1]:
                 if name == "submit":
                     self.submit(*given[0], **given[1])
                 elif given[0] in self._running:
                     self.engine.cancel(self._running[given[0]])
             self._calls = []
             with suppress(ValueError):          # rank 0 has it, too, and says so
-                self.engine.step()
-            self._forget()
+                self._compute(*calls[-1])
         if calls is not None:
             raise calls

@@ -11,6 +11,7 @@ runs in a thread, so that the server can answer other clients meanwhile.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from ..inference import SamplingParams
 from ..inference.engine import Generation, IsStop
@@ -79,9 +80,11 @@ class Service:
 
     async def score(self, model: GPT, prompt: list[int], count: int) -> list[Score]:
         """`prompt_logprobs`, between two steps.  Raises RuntimeError if the model fails."""
+        compute = self.engine.score if isinstance(self.engine, LeadingEngine) \
+            else partial(prompt_logprobs, model)
         async with self._lock:
             try:
-                return await asyncio.to_thread(prompt_logprobs, model, prompt, count)
+                return await asyncio.to_thread(compute, prompt, count)
             except Exception as error:
                 raise RuntimeError(f"the model has failed: {error}") from error
 

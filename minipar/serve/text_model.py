@@ -68,6 +68,9 @@ class TextEngine(Protocol):
     def check(self, prompt: list[int], max_tokens: int, num_answers: int = 1) -> Request:
         """Raise ValueError for a request that can never run."""
 
+    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
+        """Raise ValueError if the model does not know a token, or has no room for all."""
+
     def submit(self, prompt: list[int], max_tokens: int, params: SamplingParams | None = None,
                num_answers: int = 1, stop_tokens: Collection[int] = (),
                is_stop: IsStop | None = None, num_logprobs: int | None = None) -> Any:

@@ -7,6 +7,7 @@ from minipar.comm import Cluster
 from minipar.data import CharacterVocabulary
 from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
 from minipar.inference.cache import CACHES
+from minipar.inference.scoring import prompt_logprobs
 from minipar.nn import GPT, GPTConfig
 from minipar.serve.detokenizer import Detokenizer
 from minipar.serve.over_ranks import LeadingEngine
@@ -14,6 +15,7 @@ from minipar.serve.text_model import engines_of, make_engine
 from minipar.testing import worlds
 
 CONFIG = SchedulerConfig(30, 4)
+PROMPT = [1, 5, 2, 2, 7]
 VOCABULARY = CharacterVocabulary.from_text("abcdefgh \n")
 MESHES = [{"tp": 2}, {"pp": 2}, {"dp": 2}, {"tp": 2, "pp": 2}, {"dp": 2, "pp": 2},
           {"dp": 2, "tp": 2}]
@@ -43,24 +45,33 @@ def served(engine) -> list:
 
 
 def led(comm, sizes, cache="full"):
-    """What rank 0 found; the others follow."""
+    """What rank 0 found, and the scores of a prompt; the others follow."""
     engine = make_engine(gpt(), CONFIG, comm, sizes, CACHES[cache])
     leading = LeadingEngine(engine, comm, VOCABULARY)
     if comm.rank:
         leading.follow()
         assert not any(each.scheduler.pool.num_used for each in engines_of(engine))
         return []
-    found = served(leading)
+    answers, scores = served(leading), leading.score(PROMPT, 3)
     leading.end()
-    return found
+    return answers, scores
 
 
 def ranks_of(sizes: dict[str, int]) -> int:
     return int(np.prod([*sizes.values()]))
 
 
+def alone(cache="full"):
+    """The same, on one process."""
+    model = gpt()
+    return (served(Engine(ModelRunner(model, 30, 4, CACHES[cache]), CONFIG)),
+            prompt_logprobs(model, PROMPT, 3))
+
+
 def check(found, expected):
-    for one, other in zip(found, expected, strict=True):
+    for (logprob, likeliest), (other, others) in zip(found[1], expected[1], strict=True):
+        assert logprob == pytest.approx(other, abs=1e-12) and [*likeliest] == [*others]
+    for one, other in zip(found[0], expected[0], strict=True):
         assert (one.tokens, one.finish_reason) == (other.tokens, other.finish_reason)
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-12)
         assert [*map(sorted, one.likeliest)] == [*map(sorted, other.likeliest)]
@@ -68,15 +79,15 @@ def check(found, expected):
 
 @pytest.mark.parametrize("sizes", MESHES, ids=str)
 def test_answers_are_those_of_one_process(sizes):
-    expected = served(Engine(ModelRunner(gpt(), 30, 4), CONFIG))
-    assert {answer.finish_reason for answer in expected} == {"length", "stop"}
+    expected = alone()
+    assert {answer.finish_reason for answer in expected[0]} == {"length", "stop"}
     check(Cluster(ranks_of(sizes)).run(lambda comm: led(comm, sizes))[0][0], expected)
 
 
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("cache", ["full", "int8"])
 def test_answers_are_the_same_on_real_ranks(world, cache):
-    expected = served(Engine(ModelRunner(gpt(), 30, 4, CACHES[cache]), CONFIG))
+    expected = alone(cache)
 
     def body(comm):
         found = led(comm, {"tp": 2, "pp": 2}, cache)
@@ -103,6 +114,8 @@ def test_a_model_that_fails_is_known_on_all_ranks_and_they_go_on(sizes):
                     leading.step()
             while leading.has_requests:
                 leading.step()
+        with pytest.raises(ValueError, match="check its weights"):
+            leading.score(PROMPT, 2)
         leading.end()
         return [generation.was_cancelled and generation.is_done for generation in failed]
     assert Cluster(ranks_of(sizes)).run(body)[0][0] == [True] * 3

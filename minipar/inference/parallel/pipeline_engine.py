@@ -66,15 +66,24 @@ class Stage:
         return self.kind(self.sizes, config.num_blocks, config.block_size, self.like,
                          num_host_blocks=config.num_blocks)
 
-    def run(self, x: Any, cache: PagedKVCache, batch: TokenBatch) -> np.ndarray:
+    def receive(self, batch: TokenBatch, tag: int) -> Array | None:
+        """The activations (T, d) of the stage before; None on the first stage."""
+        if self.is_first:
+            return None
+        x = np.empty((len(batch.ids), self.model.config.width), self.like.dtype, like=self.like)
+        self.pp.recv(x, self.pp.rank - 1, tag)
+        return x
+
+    def run(self, x: Any, cache: PagedKVCache, batch: TokenBatch,
+            last_only: bool = True) -> np.ndarray:
         """Activations (T, d) of the stage before → this stage's; of the last one logits (S, V).
 
-        The first stage takes None.
+        The first stage takes None.  Not `last_only`: logits after all tokens (T, V).
         """
         with no_grad():
             h = embed(self.model, batch) if self.is_first else x
             h = run_blocks(self.blocks, h, cache, batch)
-            return head(self.model, h, batch).data if self.is_last else h
+            return head(self.model, h, batch, last_only).data if self.is_last else h
 
     def draw(self, logits: Array, draws: Sequence[Draw]) -> np.ndarray:
         """On the last stage: the numbers to send of the drawn tokens; NaN if logits are not finite.
@@ -134,12 +143,7 @@ class RequestGroup:
         batch = TokenBatch(work.inputs, self.cache.block_size, self.cache.data)
         check_context(stage.model, batch)
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
-        x = None
-        if not stage.is_first:
-            x = np.empty((len(batch.ids), stage.model.config.width), stage.like.dtype,
-                         like=stage.like)
-            pp.recv(x, pp.rank - 1, tag=self.number)
-        out = stage.run(x, self.cache, batch)
+        out = stage.run(stage.receive(batch, self.number), self.cache, batch)
         for message in self.sends:                  # of the step before: received long ago
             message.wait()
         if stage.is_last:
@@ -216,6 +220,10 @@ class PipelineEngine:
     def check(self, prompt: Collection[int], max_tokens: int, num_answers: int = 1) -> Request:
         """As Engine.check."""
         return self.engines[0].check(prompt, max_tokens, num_answers)
+
+    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
+        """As Engine.check_prompt."""
+        self.engines[0].check_prompt(prompt, max_tokens)
 
     def cancel(self, generation: Generation) -> None:
         """Forget a request; its blocks are free when the step of its group has ended."""

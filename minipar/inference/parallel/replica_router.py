@@ -89,6 +89,10 @@ class Router:
         """As Engine.check."""
         return self.engine.check(prompt, max_tokens, num_answers)       # alike on all ranks
 
+    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
+        """As Engine.check_prompt."""
+        self.engine.check_prompt(prompt, max_tokens)
+
     def submit(self, prompt: list[int], max_tokens: int, params: SamplingParams | None = None,
                num_answers: int = 1, stop_tokens: Collection[int] = (),
                is_stop: IsStop | None = None,
