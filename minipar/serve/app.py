@@ -100,7 +100,7 @@ class Server:
             detokenizer = Detokenizer(self.text.tokenizer, asked.stops, asked.ends)
             generations = await self.service.submit(
                 asked.prompts, asked.max_tokens, asked.params, asked.n,
-                detokenizer.is_stop, asked.logprobs)
+                detokenizer, asked.logprobs)
         except BadRequest as error:
             return refusal(error)
         except Draining as error:

@@ -6,13 +6,14 @@
 
 The engines of a mesh decide alike if they are called alike.  So at the beginning of each step they
 are equal, whatever clients did meanwhile.  Rank 0 sends each other rank the length of the calls, 8
-bytes, and broadcasts the calls, pickled.
+bytes, and broadcasts the calls as JSON.
 """
 
-import io
-import pickle
+import json
 import time
+from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,43 +21,34 @@ import numpy as np
 from ..comm import Communicator
 from ..comm.collectives import broadcast
 from ..data import Vocabulary
+from ..inference import SamplingParams
 from ..inference.parallel.scoring import prompt_logprobs_over_ranks
 from ..inference.scheduling import Request
 from ..inference.scoring import Score
 from ..launcher import UsageError, end_all
+from .detokenizer import Detokenizer
 from .text_model import TextEngine, TextGeneration, engines_of
 
 LONGEST_NAP = 0.01      # seconds between two looks for a step, while no request runs
 
 
-class Calls:
-    """The calls of a step on their way from rank 0; the tokenizer, which all ranks have, stays."""
+def send(comm: Communicator, calls: list) -> None:
+    """Collective with `receive`.  Send the calls to all other ranks."""
+    content = np.frombuffer(json.dumps(calls).encode(), np.uint8)
+    for rank in range(1, comm.size):
+        comm.send(np.array([len(content)], np.int64), rank)
+    broadcast(comm, content, algorithm="binomial")
 
-    def __init__(self, comm: Communicator, tokenizer: Vocabulary):
-        self.comm, self.tokenizer = comm, tokenizer
 
-    def send(self, calls: Any) -> None:
-        """Send `calls` to all other ranks."""
-        written = io.BytesIO()
-        pickler = pickle.Pickler(written)
-        pickler.persistent_id = lambda each: "tokenizer" if each is self.tokenizer else None
-        pickler.dump(calls)
-        content = np.frombuffer(written.getvalue(), np.uint8)
-        for rank in range(1, self.comm.size):
-            self.comm.send(np.array([len(content)]), rank)
-        broadcast(self.comm, content, algorithm="binomial")
-
-    def receive(self) -> Any:
-        """Wait for the calls of rank 0, however long: no watchdog ends this wait."""
-        length, nap = np.empty(1, np.int64), 1e-5
-        coming = self.comm.irecv(length, 0)
-        while not coming.test():
-            time.sleep(nap)                     # leaves the core to others
-            nap = min(2 * nap, LONGEST_NAP)
-        content = broadcast(self.comm, np.empty(length[0], np.uint8), algorithm="binomial")
-        unpickler = pickle.Unpickler(io.BytesIO(content.tobytes()))
-        unpickler.persistent_load = lambda name: self.tokenizer
-        return unpickler.load()
+def receive(comm: Communicator) -> list:
+    """Wait for the calls of rank 0, however long: no watchdog ends this wait."""
+    length, nap = np.empty(1, np.int64), 1e-5
+    coming = comm.irecv(length, 0)
+    while not coming.test():
+        time.sleep(nap)                     # leaves the core to others
+        nap = min(2 * nap, LONGEST_NAP)
+    content = broadcast(comm, np.empty(length[0], np.uint8), algorithm="binomial")
+    return json.loads(content.tobytes())
 
 
 class LeadingEngine:
@@ -64,8 +56,8 @@ class LeadingEngine:
 
     def __init__(self, engine: TextEngine, comm: Communicator, tokenizer: Vocabulary):
         self.engine, self.comm, self.engines = engine, comm, engines_of(engine)
-        self.messages = Calls(comm, tokenizer)
-        self._calls: list[tuple] = []                   # since the last step
+        self.tokenizer = tokenizer
+        self._calls: list[list] = []                    # since the last step
         self._running: dict[int, TextGeneration] = {}   # by their numbers
         self._num_submitted = 0
 
@@ -82,10 +74,17 @@ class LeadingEngine:
         """As Engine.check_prompt."""
         self.engine.check_prompt(prompt, max_tokens)
 
-    def submit(self, *arguments: Any, **options: Any) -> Any:
-        """As Engine.submit."""
-        generation = self.engine.submit(*arguments, **options)
-        self._calls.append(("submit", arguments, options))
+    def submit(self, prompt: Collection[int], max_tokens: int,
+               params: SamplingParams | None = None, num_answers: int = 1,
+               stop_tokens: Collection[int] = (), is_stop: Detokenizer | None = None,
+               num_logprobs: int | None = None) -> Any:
+        """As Engine.submit; every rank makes `is_stop` again from its stops and ends."""
+        prompt = [int(token) for token in prompt]
+        generation = self.engine.submit(prompt, max_tokens, params, num_answers, stop_tokens,
+                                        is_stop, num_logprobs)
+        self._calls.append(["submit", prompt, max_tokens, asdict(params or SamplingParams()),
+                            num_answers, [*stop_tokens],
+                            is_stop and [is_stop.stops, is_stop.ends], num_logprobs])
         self._running[self._num_submitted] = generation
         self._num_submitted += 1
         return generation
@@ -95,7 +94,7 @@ class LeadingEngine:
         for number, running in self._running.items():
             if running is generation and not generation.is_done:
                 self.engine.cancel(generation)
-                self._calls.append(("cancel", number))
+                self._calls.append(["cancel", number])
 
     def step(self) -> Any:
         """Run one step on all ranks."""
@@ -112,7 +111,7 @@ class LeadingEngine:
         other error is that of one rank, for which the others would wait: it ends all.
         """
         calls, self._calls = self._calls, []
-        self.messages.send([*calls, call])
+        send(self.comm, [*calls, call])
         try:
             return self._compute(*call)
         except ValueError:
@@ -132,18 +131,21 @@ class LeadingEngine:
 
     def end(self, error: UsageError | None = None) -> None:
         """Let the other ranks return from `follow`, or raise `error` there."""
-        self.messages.send(error)
+        send(self.comm, [["end", error and [str(error), error.status]]])
 
     def follow(self) -> None:
         """On the other ranks: do as rank 0 does, until its `end`."""
-        while isinstance(calls := self.messages.receive(), list):
+        while (calls := receive(self.comm))[-1][0] != "end":
             for name, *given in calls[:-1]:
                 if name == "submit":
-                    self.submit(*given[0], **given[1])
+                    prompt, max_tokens, params, num_answers, stop_tokens, stop, num_logprobs = given
+                    self.submit(prompt, max_tokens, SamplingParams(**params), num_answers,
+                                stop_tokens, stop and Detokenizer(self.tokenizer, *stop),
+                                num_logprobs)
                 elif given[0] in self._running:
                     self.engine.cancel(self._running[given[0]])
             self._calls = []
             with suppress(ValueError):          # rank 0 has it, too, and says so
                 self._compute(*calls[-1])
-        if calls is not None:
-            raise calls
+        if calls[-1][1] is not None:
+            raise UsageError(*calls[-1][1])

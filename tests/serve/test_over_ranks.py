@@ -29,7 +29,7 @@ def served(engine) -> list:
     """Answers of requests that come and go between steps; the third is cancelled."""
     def submit(prompt: list[int], seed: int, num_logprobs: int | None = None, stops=()):
         return engine.submit(prompt, 12, SamplingParams(seed=seed), 2, (),
-                             Detokenizer(VOCABULARY, stops).is_stop, num_logprobs)
+                             Detokenizer(VOCABULARY, stops), num_logprobs)
     found = [submit([1, 2, 3], 1, 3), submit([4], 2, stops=("a", "b"))]
     engine.step()
     engine.step()

@@ -19,8 +19,9 @@ from minipar.inference import SchedulerConfig
 from minipar.inference.cache import CACHES
 from minipar.serve.app import make_app
 from minipar.serve.text_model import make_engine, open_text_model
-from tests.serve.test_server import PATIENCE, Server, checkpoint  # noqa: F401
+from tests.serve.test_server import Server, checkpoint  # noqa: F401
 
+PATIENCE = 120      # seconds: several processes start
 pytestmark = pytest.mark.skipif(
     find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
 

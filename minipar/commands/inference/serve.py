@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="port; 0: any that is free (8000)")
     parser.add_argument("--mesh", metavar="AXIS=N,…",
                         help="under mpirun, the grid of ranks: tp=2 (heads over ranks), pp=2 "
-                             "(layers over ranks), dp=2 (replicas), or several of them (dp)")
+                             "(layers over ranks), dp=2 (replicas), or several: pp=2,tp=2 (a "
+                             "replica on each rank)")
     add_scheduling(parser)
 
 

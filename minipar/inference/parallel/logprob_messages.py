@@ -1,6 +1,8 @@
 """Log-probabilities as numbers, to be sent from the rank that has the logits to others.
 
-    of each token that has them: log p, then k pairs (token, log p) of the likeliest    float64
+    log p │ token  log p │ token  log p │ …         of a token, then of the k likeliest in its place
+
+All are float64.
 """
 
 from collections.abc import Sequence

@@ -19,7 +19,8 @@ from ..sampling.sampler import NOT_FINITE
 from ..sampling.vocabulary_parallel import top_logprobs_over_ranks
 from ..scoring import CHUNK, Score, scores
 from .logprob_messages import num_numbers, pack, unpack
-from .pipeline_engine import PipelineEngine, Stage
+from .pipeline_engine import PipelineEngine
+from .pipeline_stage import Stage
 from .replica_router import Router
 
 
