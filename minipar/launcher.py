@@ -57,14 +57,14 @@ class UsageError(Exception):
 def on_first_rank(comm: Communicator, write: Callable[[], Any]) -> Any:
     """Collective.  Call `write()` on rank 0 only; return its result there, None elsewhere.
 
-    If a file cannot be written, all ranks raise the UsageError.
+    If a file cannot be written, or for another mistake of the user, all ranks raise the UsageError.
     """
     result, text = None, np.zeros(LONGEST, np.uint8)
     if comm.rank == 0:
         try:
             result = write()
-        except OSError as error:
-            problem = UsageError.of(error)
+        except (OSError, UsageError) as error:
+            problem = error if isinstance(error, UsageError) else UsageError.of(error)
             line = f"{problem.status}{problem}".encode()[:LONGEST]
             text[:len(line)] = np.frombuffer(line, np.uint8)
     with comm.labelled("control"):
@@ -172,9 +172,9 @@ def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
     except UsageError as error:
         if _all_arrive(comm, seconds=2):        # every rank has it: end in good order, one line
             sys.exit(report_usage(error))
-        _end_all(comm, error)
+        end_all(comm, error)
     except BaseException as error:      # of any kind: the other ranks must not wait for this one
-        _end_all(comm, error)
+        end_all(comm, error)
         raise
 
 
@@ -201,8 +201,8 @@ def exit_status(error: SystemExit) -> int:
     return 1
 
 
-def _end_all(comm: "MPICommunicator", error: BaseException) -> None:
-    """Report what happened on this rank, and end all ranks with a non-zero exit status."""
+def end_all(comm: "MPICommunicator", error: BaseException) -> None:
+    """Report what happened on this rank, and end all real ranks with a non-zero exit status."""
     from .comm.mpi.library import abort
     code = 1
     if isinstance(error, SystemExit):

@@ -41,7 +41,7 @@ COMMANDS = {
     "shard": Command("shard", "annotate a few tensors of a model, and see what follows (GSPMD)",
                      True),
     "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several"),
-    "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions", True),
+    "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions"),
     "replay": Command("inference.replay", "play scripted requests through the scheduler and the "
                       "blocks of a paged cache, without a model", True),
     "calibrate": Command("calibrate", "under mpirun: measure which algorithm is fastest on this "

@@ -18,7 +18,7 @@ import numpy as np
 from .scheduling import Scheduler, Step
 
 if TYPE_CHECKING:
-    from .engine import Generation
+    from .engine import Engine, Generation
 
 
 class RequestTimes(NamedTuple):
@@ -102,6 +102,20 @@ class EngineMetrics:
             else float("nan"),
             self.num_preemptions, self.tokens_computed, self.tokens_computed_again,
             self.peak_blocks * self.bytes_per_block)
+
+
+def summary_of(engines: Sequence["Engine"]) -> Summary:
+    """The figures of several engines together; the peaks of their caches are added up."""
+    total = EngineMetrics(engines[0].metrics.bytes_per_block)
+    for each in [engine.metrics for engine in engines]:
+        total.requests = total.requests + each.requests
+        for name in ("slots", "filled", "num_steps", "peak_blocks", "num_preemptions",
+                     "tokens_computed", "tokens_computed_again"):
+            setattr(total, name, getattr(total, name) + getattr(each, name))
+    queried = sum(engine.scheduler.tokens_queried for engine in engines)
+    hit = sum(engine.scheduler.tokens_hit for engine in engines)
+    return total.summary(engines[0].scheduler)._replace(
+        prefix_hit_rate=hit / queried if queried else float("nan"))
 
 
 def percentiles(values: Sequence[float]) -> tuple[float, float]:

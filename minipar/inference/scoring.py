@@ -30,8 +30,15 @@ def prompt_logprobs(model: GPT, prompt: list[int], count: int) -> list[Score]:
     for start in range(0, len(prompt) - 1, CHUNK):
         chunk = SequenceInput(prompt[start:start + CHUNK], start, [0])
         logits = to_host(forward_over_cache(model, cache, [chunk], last_only=False).data)
-        if not np.isfinite(logits.max(axis=-1)).all():
-            raise ValueError(NOT_FINITE)
-        found += [top_logprobs(row, token, count)
-                  for row, token in zip(logits, prompt[start + 1:])]
+        found += scores(logits, prompt[start + 1:], count)
     return found
+
+
+def scores(logits: np.ndarray, tokens: list[int], count: int) -> list[Score]:
+    """The scores of tokens that follow logits (n, V), of as many as there are.
+
+    Raises ValueError for logits that are not finite.
+    """
+    if not np.isfinite(logits.max(axis=-1)).all():
+        raise ValueError(NOT_FINITE)
+    return [top_logprobs(row, token, count) for row, token in zip(logits, tokens)]

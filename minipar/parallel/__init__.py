@@ -14,6 +14,7 @@
     shards           one rank's piece of a slab; `state` gathers the parameters by name
     errors           what several strategies refuse
     wire             how messages are encoded; `low_precision_wire` sends 2 bytes a number
+    packed_weights   quantized weights are cut over ranks like any other
 
 To train, call `registry.make_strategy`, or make one of the classes.
 """

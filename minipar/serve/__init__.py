@@ -4,6 +4,7 @@
     detokenizer.py   tokens as text while they come; stop strings
     protocol.py      OpenAI's completions: a request checked
     service.py       one engine for many clients, step by step
+    over_ranks.py    one server on many ranks: rank 0 leads, the others follow its steps
     writer.py        answers in OpenAI's form
     streaming.py     answers as server-sent events, a chunk for each step
     app.py           the web application (Starlette), for any ASGI server

@@ -21,19 +21,19 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ..inference import Engine
 from ..inference.engine import Generation
+from ..inference.engine_metrics import summary_of
 from .detokenizer import Detokenizer
 from .protocol import BadRequest, read_completion
 from .service import Draining, Service
 from .streaming import AnswerTexts, stream_events
-from .text_model import TextModel
+from .text_model import TextEngine, TextModel, engines_of
 from .writer import CompletionWriter
 
 MOST_BYTES, MOST_SECONDS = 4 << 20, 60      # of a request's body
 
 
-def make_app(text: TextModel, engine: Engine) -> Starlette:
+def make_app(text: TextModel, engine: TextEngine) -> Starlette:
     """The application that answers with `text` by `engine`."""
     server = Server(text, engine)
     return Starlette(routes=[
@@ -63,7 +63,7 @@ def refusal(error: BadRequest) -> Response:
 class Server:
     """The endpoints, for one model and one engine."""
 
-    def __init__(self, text: TextModel, engine: Engine):
+    def __init__(self, text: TextModel, engine: TextEngine):
         self.text, self.engine = text, engine
         self.service: Service
 
@@ -86,10 +86,12 @@ class Server:
 
     async def metrics(self, request: Request) -> Response:
         """The engine's figures; null where nothing was measured."""
-        figures = self.engine.metrics.summary(self.engine.scheduler)._asdict()
+        engines = engines_of(self.engine)
+        figures = summary_of(engines)._asdict()
         return JSONResponse({name: None if isinstance(value, float) and math.isnan(value)
                              else value for name, value in figures.items()}
-                            | {"blocks_used": self.engine.scheduler.pool.num_used})
+                            | {"blocks_used": sum(each.scheduler.pool.num_used
+                                                  for each in engines)})
 
     async def complete(self, request: Request) -> Response:
         """Answer a request for completions."""
@@ -98,7 +100,7 @@ class Server:
             detokenizer = Detokenizer(self.text.tokenizer, asked.stops, asked.ends)
             generations = await self.service.submit(
                 asked.prompts, asked.max_tokens, asked.params, asked.n,
-                detokenizer.is_stop, asked.logprobs)
+                detokenizer, asked.logprobs)
         except BadRequest as error:
             return refusal(error)
         except Draining as error:

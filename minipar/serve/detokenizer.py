@@ -24,6 +24,10 @@ class Detokenizer:
         self.tokenizer, self.stops, self.ends = tokenizer, tuple(stops), tuple(ends)
         self.shown = ""
 
+    def __call__(self, tokens: Sequence[int]) -> bool:
+        """As `is_stop`: a detokenizer says when an answer ends."""
+        return self.is_stop(tokens)
+
     def is_stop(self, tokens: Sequence[int]) -> bool:
         """True if the last of `tokens` is an end token, or their text holds a stop string."""
         return self._has_ended(tokens) or (

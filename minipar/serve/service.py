@@ -11,11 +11,14 @@ runs in a thread, so that the server can answer other clients meanwhile.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
-from ..inference import Engine, SamplingParams
+from ..inference import SamplingParams
 from ..inference.engine import Generation, IsStop
 from ..inference.scoring import Score, prompt_logprobs
 from ..nn import GPT
+from .over_ranks import LeadingEngine
+from .text_model import TextEngine
 
 
 class Draining(RuntimeError):
@@ -25,7 +28,7 @@ class Draining(RuntimeError):
 class Service:
     """Runs an engine while requests are there; `start` and `drain` frame its life."""
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: TextEngine):
         self.engine = engine
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()            # there is a request
@@ -77,9 +80,11 @@ class Service:
 
     async def score(self, model: GPT, prompt: list[int], count: int) -> list[Score]:
         """`prompt_logprobs`, between two steps.  Raises RuntimeError if the model fails."""
+        compute = self.engine.score if isinstance(self.engine, LeadingEngine) \
+            else partial(prompt_logprobs, model)
         async with self._lock:
             try:
-                return await asyncio.to_thread(prompt_logprobs, model, prompt, count)
+                return await asyncio.to_thread(compute, prompt, count)
             except Exception as error:
                 raise RuntimeError(f"the model has failed: {error}") from error
 
@@ -95,6 +100,7 @@ class Service:
         async with self._lock:
             for generation in generations:
                 self.engine.cancel(generation)
+        self._wake.set()                        # so that other ranks forget them, too
         async with self._news:
             self._news.notify_all()
 

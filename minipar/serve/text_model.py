@@ -1,6 +1,6 @@
 """A checkpoint that answers: its model and tokenizer, and an engine on one rank or on a mesh."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -11,10 +11,11 @@ from ..comm.mesh import DeviceMesh
 from ..data import Vocabulary
 from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
 from ..inference.cache import PagedKVCache
-from ..inference.engine import Answer
+from ..inference.engine import Answer, IsStop
 from ..inference.parallel.pipeline_engine import PipelineEngine
 from ..inference.parallel.replica_router import Router
 from ..inference.parallel.tensor_runner import TensorParallelRunner
+from ..inference.scheduling import Request
 from ..launcher import UsageError
 from ..nn import GPT
 from ..parallel.tensor.parallelize import parallelize
@@ -50,6 +51,11 @@ class TextGeneration(Protocol):
     """A submitted request, on any engine: its answers grow with every step."""
 
     answers: list[Answer]
+    was_cancelled: bool
+
+    @property
+    def is_done(self) -> bool:
+        """True if all answers have ended, or the request was cancelled."""
 
 
 class TextEngine(Protocol):
@@ -59,12 +65,34 @@ class TextEngine(Protocol):
     def has_requests(self) -> bool:
         """True if any request is left to run."""
 
+    def check(self, prompt: list[int], max_tokens: int, num_answers: int = 1) -> Request:
+        """Raise ValueError for a request that can never run."""
+
+    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
+        """Raise ValueError if the model does not know a token, or has no room for all."""
+
     def submit(self, prompt: list[int], max_tokens: int, params: SamplingParams | None = None,
-               num_answers: int = 1, **options: Any) -> TextGeneration:
-        """Add a request."""
+               num_answers: int = 1, stop_tokens: Collection[int] = (),
+               is_stop: IsStop | None = None, num_logprobs: int | None = None) -> Any:
+        """Add a request; return its TextGeneration."""
+
+    def cancel(self, generation: Any) -> None:
+        """Forget a request."""
 
     def step(self) -> Any:
         """Run one step."""
+
+
+def engines_of(engine: Any) -> list[Engine]:
+    """The engines of which a TextEngine consists, on this rank."""
+    return [engine] if isinstance(engine, Engine) else engine.engines
+
+
+def check_axes(sizes: Mapping[str, int]) -> None:
+    """Raise UsageError for axes over which no text is generated."""
+    if others := {axis for axis, size in sizes.items() if size > 1} - {"pp", "dp", "tp"}:
+        raise UsageError(f"generating text runs over pp, dp and tp, not over {', '.join(others)}: "
+                         "a model that was trained so is a plain one; leave it out")
 
 
 def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None = None,
@@ -73,27 +101,25 @@ def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None =
     """Collective.  An engine over a mesh of `sizes` on the ranks of `comm`; without, on one rank.
 
     `kind` of cache: PagedKVCache or QuantizedKVCache.
-    dp: replicas; tp: heads and vocabulary of each over tp ranks; pp: layers over pp ranks, alone.
-    Raises UsageError for sizes that the model cannot be cut into.
+    dp: replicas; pp: layers of each over pp ranks; tp: heads and vocabulary of each over tp ranks.
+    Over pp or tp the model is cut in place.  Raises UsageError if it cannot be cut into such sizes.
     """
     sizes = {axis: size for axis, size in (sizes or {}).items() if size > 1}
-    if others := sizes.keys() - {"pp", "dp", "tp"}:
-        raise UsageError(f"generating text runs over pp, dp and tp, not over {', '.join(others)}: "
-                         "a model that was trained so is a plain one; leave it out")
+    check_axes(sizes)
     if comm is None or not sizes:
         return Engine(ModelRunner(model, config.num_blocks, config.block_size, kind), config)
     try:
-        if "pp" in sizes:
-            if len(sizes) > 1:
-                raise UsageError("generating text over pp takes no other axis: leave tp and dp out")
-            return PipelineEngine(model, comm, config, kind=kind)
         mesh = DeviceMesh(comm, **sizes)
-        if "tp" not in sizes:
-            engine = Engine(ModelRunner(model, config.num_blocks, config.block_size, kind), config)
-        else:
-            tp = mesh["tp"]
-            engine = Engine(TensorParallelRunner(parallelize(model, tp), tp, config.num_blocks,
+        if "tp" in sizes:
+            model = parallelize(model, mesh["tp"])
+        engine: Engine | PipelineEngine
+        if "pp" in sizes:
+            engine = PipelineEngine(model, mesh["pp"], config, kind=kind)
+        elif "tp" in sizes:
+            engine = Engine(TensorParallelRunner(model, mesh["tp"], config.num_blocks,
                                                  config.block_size, kind), config)
+        else:
+            engine = Engine(ModelRunner(model, config.num_blocks, config.block_size, kind), config)
         return Router(engine, mesh["dp"]) if "dp" in sizes else engine
     except ValueError as error:
         raise UsageError(str(error)) from error

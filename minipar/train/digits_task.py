@@ -16,7 +16,7 @@ from .task import Score, Task
 class DigitsTask(Task):
     """Recognize handwritten digits with an MLP."""
 
-    target, targets_per_sample = "image", 1
+    target, targets_per_sample, unseen = "image", 1, "handwritten digits it has not seen"
 
     def __init__(self, config: TrainConfig):
         self.config, self.data = config, digits()

@@ -26,6 +26,7 @@ class Task(Protocol):
 
     batches: TextBatches | Batches  # reading them may raise UsageError: the data may be gone
     target: str                     # what one target is: a character, a token, an image
+    unseen: str                     # the data of the score, in words
     targets_per_sample: int
 
     def build(self) -> Module:

@@ -13,7 +13,7 @@ from ..launcher import UsageError
 from ..nn import GPT, Module
 from .config import TrainConfig
 from .digits_task import DigitsTask
-from .setup.corpus import Corpus, NoText, absolute_path, data_seed, read_corpus
+from .setup.corpus import Corpus, NoText, absolute_path, data_seed, name_of_text, read_corpus
 from .setup.gpt_sizes import gpt_config, sizes_of_gpt
 from .task import Score, Task
 
@@ -35,6 +35,7 @@ class LanguageTask(Task):
         has_characters = isinstance(self.vocabulary, CharacterVocabulary)
         self.target = "character" if has_characters and config.data.source != "synthetic" \
             else "token"
+        self.unseen = f"the validation part of {name_of_text(config)}"
         self.sizes = gpt_config(config, len(self.vocabulary))
         self.targets_per_sample = config.model.context
         if not known:
@@ -147,10 +148,10 @@ def make_task(config: TrainConfig) -> LanguageTask | DigitsTask:
 
 
 def score_line(score: Score, task: Task) -> str:
-    """One line on a score."""
-    if score.accuracy is None:
-        return f"loss {score.nats:.4f} nats = {score.bits:.4f} bits per {task.target}"
-    return f"loss {score.nats:.4f} nats, {score.accuracy:.2%} of {task.target}s recognized"
+    """One line on a score: how good, and on which data."""
+    share = f" = {score.bits:.4f} bits per {task.target}" if score.accuracy is None \
+        else f", {score.accuracy:.2%} of {task.target}s recognized"
+    return f"loss {score.nats:.4f} nats{share}, on {task.unseen}"
 
 
 def try_score(task: Task, model: Module) -> tuple[Score | None, str]:

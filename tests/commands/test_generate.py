@@ -43,7 +43,8 @@ def test_several_prompts_and_answers_in_their_order(capsys, folder):
     assert all(row[1].strip("\n") in printed for row in rows)
 
 
-@pytest.mark.parametrize("mesh", ["tp=2", "pp=2", "dp=3", "dp=2,tp=2"])
+@pytest.mark.parametrize("mesh", ["tp=2", "pp=2", "dp=3", "dp=2,tp=2", "pp=2,tp=2",
+                                  "dp=2,pp=2,tp=2"])
 def test_any_mesh_makes_the_same_text(capsys, folder, mesh):
     words = (folder / "large", "--prompt", "ab", "--prompt", "cde", "--max-tokens", 9,
              "--top-p", 0.9, "--seed", 4, "--blocks", 20, "--block-size", 4)
@@ -90,7 +91,6 @@ def status_of(*words) -> int:
     ("--blocks 1", "needs 3 blocks of 16 tokens, and the pool has 1"),
     ("--mesh tp=3", "heads"),
     ("--mesh cp=2", "runs over pp, dp and tp, not over cp"),
-    ("--mesh pp=2,tp=2", "pp takes no other axis"),
     ("--mesh tp=2 --ranks 3", "say --ranks 2"),
     ("--ranks -1", "--ranks takes a positive whole number, not -1"),
     ("--stop=", "--stop is empty"),

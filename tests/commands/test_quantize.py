@@ -9,7 +9,10 @@ from minipar import checkpoint as files
 from minipar.commands.compress import quantize as quantize_command
 from minipar.commands.main import main
 from minipar.compress.quantization.post_training import quantize
+from minipar.data import CharacterVocabulary
 from minipar.environment import Launched
+from minipar.nn import GPT, GPTConfig
+from minipar.train import save_model
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -54,6 +57,20 @@ def test_what_is_quantized_runs(trained, tmp_path, capsys, name, words):
     else:
         assert step["bits"] == (4 if "4" in options[:2] else 8)
     assert "losses" not in description and not files.load(out).optimizer
+
+
+def test_what_is_said_is_true_of_the_file(trained, tmp_path, capsys):
+    """The text of the score is named; a file is said to have had an optimizer if it had one."""
+    text, converted = tmp_path / "my.txt", tmp_path / "converted"
+    text.write_text("the cat sat on the mat. " * 200)
+    model = GPT(GPTConfig(15, 8, 1, 2, 32)).initialize(0)
+    save_model(converted, model, text, CharacterVocabulary.from_text(" .acehmnost\nxyz"))
+    for folder, states, name in ((trained / "gpt", True, "Python's own documentation"),
+                                 (converted, False, str(text))):
+        assert main(["quantize", str(folder), "--out", str(tmp_path / "q")]) == 0
+        said = capsys.readouterr().out.replace("\n", " ")
+        assert ("optimizer's states" in said) == states
+        assert said.count(f"per character, on the validation part of {name}") == 2
 
 
 @pytest.mark.parametrize("bits", range(2, 9))

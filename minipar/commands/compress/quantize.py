@@ -153,8 +153,8 @@ def _run(options: argparse.Namespace, output: Output) -> None:
     after = try_score(task, model)
     output.table(sizes_table(
         [("the model's arrays", plain_bytes, sum(array.nbytes for array in arrays.values())),
-         ("file, which held the optimizer's states", files.file_size(options.checkpoint),
-          files.file_size(path))]))
+         ("file, which held the optimizer's states" if checkpoint.optimizer else "file",
+          files.file_size(options.checkpoint), files.file_size(path))]))
     output.table(loss_table(before[0], after[0]), show=False)
     output.text(f"before: {before[1]}", f"after:  {after[1]}", f"checkpoint: {path}")
 

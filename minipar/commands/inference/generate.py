@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, metavar="N",
                         help="number of simulated ranks; with mpirun it is known")
     parser.add_argument("--mesh", metavar="AXIS=N,…",
-                        help="the grid of ranks, for example tp=2 (heads over ranks), dp=2,tp=2 "
-                             "(replicas of that) or pp=2 (layers over ranks)")
+                        help="the grid of ranks: tp=2 (heads over ranks), pp=2 (layers over "
+                             "ranks), dp=2 (replicas), or several: pp=2,tp=2")
 
 
 def main(options: argparse.Namespace, output: Output) -> None:

@@ -2,6 +2,7 @@
 
     minipar serve out/gpt --port 8000
     curl localhost:8000/v1/completions -d '{"prompt": "def ", "max_tokens": 20}'
+    mpirun -n 4 minipar serve out/gpt --mesh tp=2,pp=2      rank 0 has HTTP, the others follow it
 
 Ctrl-C or SIGTERM: running requests are answered, new ones refused.  A second Ctrl-C cuts them off.
 Needs `pip install 'minipar[serve]'`.
@@ -10,17 +11,26 @@ Needs `pip install 'minipar[serve]'`.
 import argparse
 import errno
 import logging
+import math
 import signal
 import socket
+import time
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from types import FrameType
 
-from ...inference import Engine, ModelRunner
+from ...comm import Communicator
+from ...environment import launched, minipar_command
 from ...inference.cache import CACHES
-from ...launcher import INTERRUPTED, UsageError
-from ...serve.text_model import open_text_model
+from ...launcher import INTERRUPTED, UsageError, launch, on_first_rank
+from ...serve.over_ranks import LeadingEngine
+from ...serve.text_model import TextEngine, TextModel, check_axes, make_engine, open_text_model
+from ...train.setup.mesh import parse_mesh
 from ..tables import Output
 from .options import add_scheduling, scheduling_of
+
+TOGETHER = 0.5          # seconds within which a terminal and mpirun pass on the same Ctrl-C
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,15 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="address to listen on (127.0.0.1: this machine only)")
     parser.add_argument("--port", type=int, default=8000, metavar="N",
                         help="port; 0: any that is free (8000)")
+    parser.add_argument("--mesh", metavar="AXIS=N,…",
+                        help="under mpirun, the grid of ranks: tp=2 (heads over ranks), pp=2 "
+                             "(layers over ranks), dp=2 (replicas), or several: pp=2,tp=2 (a "
+                             "replica on each rank)")
     add_scheduling(parser)
 
 
 def main(options: argparse.Namespace, output: Output) -> None:
     """Serve until Ctrl-C or SIGTERM.  Raises UsageError."""
     try:
-        import uvicorn
-
-        from ...serve.app import make_app
+        for name in ("starlette", "uvicorn"):
+            import_module(name)
     except ImportError as error:
         raise UsageError(f"minipar serve needs {error.name}: pip install 'minipar[serve]'") \
             from error
@@ -47,15 +60,74 @@ def main(options: argparse.Namespace, output: Output) -> None:
         raise UsageError("--host is empty: 127.0.0.1 is this machine only, 0.0.0.0 every address")
     if not 0 <= options.port <= 65535:
         raise UsageError(f"--port is a number from 0 to 65535, not {options.port}")
+    sizes = mesh_sizes(options)
     text = open_text_model(options.checkpoint)
-    config = scheduling_of(options, text)
-    engine = Engine(ModelRunner(text.model, config.num_blocks, config.block_size,
-                                CACHES[options.cache]), config)
-    listener = listen(options.host, options.port)
+    scheduling_of(options, text)                # mistakes are found before ranks begin
+    if launched():
+        launch(lambda comm: on_ranks(comm, options, output, text, sizes))
+    else:
+        listener = listen(options.host, options.port)
+        engine = make_engine(text.model, scheduling_of(options, text), kind=CACHES[options.cache])
+        answer(listener, text, engine, output)
+
+
+def mesh_sizes(options: argparse.Namespace) -> dict[str, int]:
+    """The axes of --mesh; without, a replica on every rank.  Raises UsageError."""
+    world = launched()
+    num_ranks = world.size if world else 1
+    if options.mesh is None:
+        return {"dp": num_ranks}
+    sizes = parse_mesh(options.mesh)
+    check_axes(sizes)
+    needed = math.prod(sizes.values())
+    if needed != num_ranks:
+        command = minipar_command(f"serve {options.checkpoint} --mesh {options.mesh}", needed)
+        raise UsageError(f"--mesh {options.mesh} is for {needed} ranks, and there "
+                         f"{'is' if num_ranks == 1 else 'are'} {num_ranks}: {command}")
+    return sizes
+
+
+def on_ranks(comm: Communicator, options: argparse.Namespace, output: Output, text: TextModel,
+             sizes: dict[str, int]) -> None:
+    """Collective.  Serve on rank 0; on the others follow its steps."""
+    engine = make_engine(text.model, scheduling_of(options, text), comm, sizes,
+                         CACHES[options.cache])
+    listener = on_first_rank(comm, lambda: listen(options.host, options.port))
+    leading = LeadingEngine(engine, comm, text.tokenizer)
+    if comm.rank:
+        for number in (signal.SIGINT, signal.SIGTERM):      # rank 0 ends all when it has answered
+            signal.signal(number, signal.SIG_IGN)
+        leading.follow()
+        return
+    try:
+        answer(listener, text, leading, output)
+    except UsageError as error:
+        leading.end(error)
+        raise
+    leading.end()
+
+
+def answer(listener: socket.socket, text: TextModel, engine: TextEngine, output: Output) -> None:
+    """Answer requests until Ctrl-C or SIGTERM, and those that run then.  Raises UsageError."""
+    import uvicorn
+
+    from ...serve.app import make_app
+
+    class Server(uvicorn.Server):
+        """A server that takes the signals of a terminal and of mpirun for one."""
+
+        last = -math.inf
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            now, before = time.monotonic(), self.last
+            self.last = now
+            if not launched() or now - before > TOGETHER:
+                super().handle_exit(sig, frame)
+
     address, port = listener.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     output.text(f"{text.name}: http://{shown}:{port}/v1/completions, Ctrl-C ends")
-    server = uvicorn.Server(uvicorn.Config(make_app(text, engine), log_level="warning"))
+    server = Server(uvicorn.Config(make_app(text, engine), log_level="warning"))
     # no tracebacks of the requests that a second Ctrl-C cuts off
     logging.getLogger("uvicorn.error").addFilter(lambda record: not server.force_exit)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

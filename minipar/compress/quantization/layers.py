@@ -5,19 +5,27 @@
     IntegerLinear       x ─▶ codes of x ─▶ codes · codes, exact ─▶ · scale_x scale_w + bias
 
 The weight is no Parameter any more: it is not trained, and no slab has a float32 copy of it.  All
-other parameters (biases, layer norms) stay as they are.
+other parameters (biases, layer norms) stay as they are.  `parallelize` and a pipeline cut the codes
+over ranks (`parallel/packed_weights.py`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from ...autograd import Function, Tensor
 from ...autograd.ops.elementwise import as_rows
 from ...backend import Array
+from ...backend.shape_array import ShapeArray
 from ...nn import Embedding, Linear, Module
 from ...nn.moe import refuse_experts
+from ...nn.parameter import Parameter, zeros
+from ...parallel.packed_weights import PackedLayer
+from ...parallel.tensor.layers import ColumnLinear, RowLinear
+from ...parallel.tensor.sequence import RegatheringColumnLinear
+from ...parallel.tensor.vocabulary import VocabularyEmbedding
 from .affine import Grid, IntGrid
 from .granularity import CHANNEL, Granularity
 from .int_matmul import affine_matmul
@@ -27,11 +35,13 @@ ACTIVATIONS = IntGrid(8, "asymmetric")     # one-sided after a ReLU, nearly so a
 EMBEDDING_BITS = 8                      # at least: they are few of a model's bytes
 
 
-class QuantizedLayer:
+class QuantizedLayer(PackedLayer):
     """A layer whose weight is `quantized` and dequantized to `dtype` at every use."""
 
+    plain: type                     # the same layer with a weight of floats
     quantized: QuantizedTensor
     dtype: np.dtype
+    stand_in: Parameter             # the place of the weight in the whole one, once it was cut
 
     @property
     def weight(self) -> Tensor:
@@ -39,13 +49,57 @@ class QuantizedLayer:
         rows = self.quantized.rows(self.dtype)
         return Tensor(rows.T if isinstance(self, Linear) else rows)
 
+    @contextmanager
+    def weight_as_parameter(self: Any) -> Iterator[None]:
+        """Context in which the weight is a Parameter without numbers, and the layer a plain one."""
+        own, shape = self.__dict__, self.quantized.shape
+        kinds = INPUTS_TOO if isinstance(self, IntegerLinear) else WEIGHTS
+        is_linear = isinstance(self, Linear)
+        if "stand_in" not in own:
+            own["stand_in"] = Parameter(shape[::-1] if is_linear else shape, zeros)
+            own["stand_in"].data = ShapeArray(own["stand_in"].shape, self.dtype)
+        weight = own["stand_in"]
+        box_before, self.__class__ = weight.box, self.plain
+        self._parameters["weight"] = weight
+        try:
+            yield
+        finally:
+            del self._parameters["weight"]
+            self.__class__ = kinds[type(self)]
+        if weight.box != box_before:
+            columns, outputs = weight.box if is_linear else weight.box[::-1]
+            rows = np.arange(shape[0]) if weight.order is None else np.array(weight.order)
+            own["quantized"] = self.quantized.part(rows[slice(*outputs)], columns)
+
 
 class QuantizedLinear(QuantizedLayer, Linear):
     """x (..., in) → x ŵ + bias (..., out)."""
 
+    plain = Linear
+
 
 class QuantizedEmbedding(QuantizedLayer, Embedding):
     """ids (...) → rows of ŵ (..., width)."""
+
+    plain = Embedding
+
+
+class QuantizedColumnLinear(QuantizedLayer, ColumnLinear):
+    """A layer whose ŵ is cut by its outputs."""
+
+    plain = ColumnLinear
+
+
+class QuantizedRowLinear(QuantizedLayer, RowLinear):
+    """A layer whose ŵ is cut by its inputs."""
+
+    plain = RowLinear
+
+
+class QuantizedVocabularyEmbedding(QuantizedLayer, VocabularyEmbedding):
+    """An embedding whose ŵ is cut along the vocabulary."""
+
+    plain = VocabularyEmbedding
 
 
 class IntegerProduct(Function):
@@ -79,9 +133,43 @@ class IntegerLinear(QuantizedLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Raises TypeError if a gradient is needed: integers have no derivative."""
-        return IntegerProduct.apply(x, self.bias.data if self.has_bias else None,
-                                    weight=self.quantized, scale=self.input_scale,
+        return self.product(x, self.bias.data if self.has_bias else None)
+
+    def product(self, x: Tensor, bias: Array | None) -> Tensor:
+        """x̂ ŵ + bias."""
+        return IntegerProduct.apply(x, bias, weight=self.quantized, scale=self.input_scale,
                                     zero=self.input_zero)
+
+
+class IntegerColumnLinear(IntegerLinear, ColumnLinear):
+    """An IntegerLinear that is cut by its outputs."""
+
+    plain = ColumnLinear
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., in) → this rank's columns of x̂ ŵ + bias (..., out/p)."""
+        return super().forward(self.split.enter(x))
+
+
+class IntegerRowLinear(IntegerLinear, RowLinear):
+    """An IntegerLinear that is cut by its inputs."""
+
+    plain = RowLinear
+
+    def forward(self, x: Tensor) -> Tensor:
+        """This rank's columns of x (..., in/p) → x̂ ŵ + bias (..., out), after the sum."""
+        y = self.split.leave(self.product(x, None))
+        return y + self.split.shared(self.bias) if self.has_bias else y
+
+
+# quantized layers by what `parallelize` made of the plain ones; nothing is kept for a backward
+WEIGHTS: dict[type, type[QuantizedLayer]] = {
+    kind.plain: kind for kind in (QuantizedLinear, QuantizedEmbedding, QuantizedColumnLinear,
+                                  QuantizedRowLinear, QuantizedVocabularyEmbedding)}
+WEIGHTS[RegatheringColumnLinear] = QuantizedColumnLinear
+INPUTS_TOO: dict[type, type[QuantizedLayer]] = {
+    kind.plain: kind for kind in (IntegerLinear, IntegerColumnLinear, IntegerRowLinear)}
+INPUTS_TOO[RegatheringColumnLinear] = IntegerColumnLinear
 
 
 def weight_rows(layer: Linear | Embedding) -> Array:
@@ -122,6 +210,13 @@ def use_integer_inputs(layer: QuantizedLinear, scale: Array, zero: Array) -> Non
     layer.__dict__.update(input_scale=scale.reshape(1, 1), input_zero=zero.reshape(1, 1))
 
 
+def drop_weights(model: Module, kept: Container[Module]) -> None:
+    """Free the codes of all layers that are not in `kept`: other ranks compute these."""
+    for _, layer in model.named_modules():
+        if isinstance(layer, QuantizedLayer) and layer not in kept:
+            del layer.__dict__["quantized"]
+
+
 def quantizable_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
     """The linear layers and embeddings of a model, with their full names.
 
@@ -141,23 +236,3 @@ def quantizable_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
             raise ValueError(f"{name} is a {type(layer).__name__}, a part of a layer: quantize the "
                              "whole model, loaded from strategy.state_dict()")
     return layers
-
-
-@contextmanager
-def capture_inputs(layers: Iterable[Module],
-                   see: Callable[[Module, Array], None]) -> Iterator[None]:
-    """Context in which every input x of these layers is passed to see(layer, x)."""
-    layers = list(layers)
-
-    def watched(layer: Module) -> Callable[[Tensor], Tensor]:
-        def forward(x: Tensor) -> Tensor:
-            see(layer, x.data)
-            return type(layer).forward(layer, x)
-        return forward
-    for layer in layers:
-        layer.forward = watched(layer)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.__dict__["forward"]

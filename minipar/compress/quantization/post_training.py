@@ -18,12 +18,13 @@ Source: Nagel et al., A white paper on neural network quantization (2021), secti
 (2022).
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
 import numpy as np
 
-from ...autograd import no_grad
+from ...autograd import Tensor, no_grad
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
 from ...nn.chain import ChainPart, chain
@@ -33,7 +34,6 @@ from .granularity import CHANNEL, Granularity
 from .layers import (
     ACTIVATIONS,
     QuantizedLinear,
-    capture_inputs,
     layer_grid,
     quantizable_layers,
     set_quantized_weight,
@@ -150,3 +150,22 @@ def _fit_activations(model: Module, observer: str, calibration: Sequence[Array])
     for layer in layers:
         use_integer_inputs(layer, *seen[layer].calculate_qparams())
 
+
+@contextmanager
+def capture_inputs(layers: Iterable[Module],
+                   see: Callable[[Module, Array], None]) -> Iterator[None]:
+    """Context in which every input x of these layers is passed to see(layer, x)."""
+    layers = list(layers)
+
+    def watched(layer: Module) -> Callable[[Tensor], Tensor]:
+        def forward(x: Tensor) -> Tensor:
+            see(layer, x.data)
+            return type(layer).forward(layer, x)
+        return forward
+    for layer in layers:
+        layer.forward = watched(layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.__dict__["forward"]

@@ -13,6 +13,7 @@ A file stores a weight with many zeros, such as a pruned one, as
     nonzero                          1 bit a number: 1 where it is not 0
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -64,6 +65,22 @@ class QuantizedTensor:
         """Dequantize: the values (outputs, inputs)."""
         scale, zero = (self.per.spread(a, self.shape) for a in (self.scale, self.zero))
         return self.grid.decode(self.codes(), scale, zero).astype(dtype, copy=False)
+
+    def part(self, rows: Array, columns: tuple[int, int]) -> Self:
+        """The rows of these numbers, and of them the columns start … stop, on the same grids.
+
+        A cut within a group makes the groups smaller, and repeats their scales.
+        """
+        (start, stop), per = columns, self.per
+        codes, scale, zero = self.codes()[rows, start:stop], self.scale, self.zero
+        if per.kind != "tensor":
+            scale, zero = scale[rows], zero[rows]
+        if per.kind == "group":
+            per = Granularity("group", math.gcd(per.size, start))
+            units = slice(start // per.size, -(-stop // per.size))
+            scale, zero = (a.repeat(self.per.size // per.size, axis=1)[:, units]
+                           for a in (scale, zero))
+        return self.from_codes(np.ascontiguousarray(codes), scale, zero, self.grid, per)
 
     @property
     def nbytes(self) -> int:

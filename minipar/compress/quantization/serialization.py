@@ -35,11 +35,15 @@ from .quantized_tensor import QuantizedTensor
 def pack_quantized(model: Module) -> tuple[Arrays, dict[str, Any]]:
     """The arrays of a quantized model, and the entry of a checkpoint's description.
 
-    Raises ValueError if it is not quantized.
+    Raises ValueError if it is not quantized, or cut over ranks.
     """
     layers = [(n, m) for n, m in model.named_modules() if isinstance(m, QuantizedLayer)]
     if not layers:
         raise ValueError("the model is not quantized: quantize() it first")
+    for name, layer in layers:
+        if layer.plain not in (Linear, Embedding):
+            raise ValueError(f"{name} is a {type(layer).__name__}, a part of a layer: save the "
+                             "model before parallelize cuts it")
     arrays = model.state_dict()
     for name, layer in layers:
         arrays |= {f"{name}.weight/{kind}": a for kind, a in layer.quantized.arrays().items()}

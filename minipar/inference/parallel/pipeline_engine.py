@@ -9,59 +9,27 @@ and blocks.  All ranks run all engines on equal requests, so no rank sends its s
 sends
 
     T·d numbers from each stage to the next           the activations of T tokens
-    n numbers from the last stage to each other one   the n tokens that were drawn
+    n numbers from the last stage to each other one   the n tokens that were drawn, and their
+                                                      log-probabilities, if a request asks for them
 
 Huang et al. 2019 (GPipe); Pope et al. 2022.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...autograd import no_grad
 from ...comm import Communicator
 from ...comm import Request as Message
 from ...nn import GPT
-from ...parallel.pipeline.stages import Staged
-from ..cache import KVSizes, PagedKVCache, TokenBatch
+from ..cache import PagedKVCache, TokenBatch
 from ..engine import Engine, Generation, TokenEvent
-from ..model.cached_forward import check_context, embed, head, run_blocks
-from ..model_runner import NewToken, StepWork, draw_tokens
-from ..scheduling import SchedulerConfig
-
-
-class Stage:
-    """This rank's layers of a GPT; for `cuts` see `parallel.pipeline.stages.Staged`.
-
-    `kind` of cache: PagedKVCache, or QuantizedKVCache.  The model must be initialized; afterwards
-    it has the parameters of this rank's layers only.
-    """
-
-    def __init__(self, model: GPT, pp: Communicator, cuts: Sequence[int] | None = None,
-                 kind: type[PagedKVCache] = PagedKVCache):
-        self.model, self.pp, self.kind = model, pp, kind
-        parts = Staged(model, pp, [*range(pp.size)], cuts).stages[pp.rank]
-        self.is_first, self.is_last = pp.rank == 0, pp.rank == pp.size - 1
-        self.blocks = [model.h[int(part.name[2:])] for part in parts if part.is_block]
-        self.sizes = KVSizes.of(model)._replace(num_layers=len(self.blocks))
-        self.like = parts[0].parameters()[0].data
-        self.context, self.vocab_size = model.config.context, model.config.vocab_size
-
-    def make_cache(self, config: SchedulerConfig) -> PagedKVCache:
-        """The keys and values of this rank's layers."""
-        return self.kind(self.sizes, config.num_blocks, config.block_size, self.like,
-                         num_host_blocks=config.num_blocks)
-
-    def run(self, x: Any, cache: PagedKVCache, batch: TokenBatch) -> np.ndarray:
-        """Activations (T, d) of the stage before → this stage's; of the last one logits (S, V).
-
-        The first stage takes None.
-        """
-        with no_grad():
-            h = embed(self.model, batch) if self.is_first else x
-            h = run_blocks(self.blocks, h, cache, batch)
-            return head(self.model, h, batch).data if self.is_last else h
+from ..model.cached_forward import check_context
+from ..model_runner import Draw, NewToken, StepWork
+from ..scheduling import Request, SchedulerConfig
+from .logprob_messages import num_numbers
+from .pipeline_stage import Stage
 
 
 class RequestGroup:
@@ -74,9 +42,10 @@ class RequestGroup:
                                 * stage.sizes.bytes_per_token(stage.like.dtype.itemsize))
         self.cache = stage.make_cache(config)
         self.engine = Engine(self, config)
-        self.work: StepWork | None = None               # under way
-        self.tokens: list[NewToken] = []            # on the last stage: drawn by it
+        self.work: StepWork | None = None       # under way
+        self.drawn = np.empty(0)                # on the last stage: what it sent of the tokens
         self.sends: list[Message] = []
+        self.cancelled: list[Generation] = []   # while a step is under way
 
     def run(self, work: StepWork) -> list[NewToken]:
         """Refused: a stage draws no tokens by itself."""
@@ -91,40 +60,54 @@ class RequestGroup:
         batch = TokenBatch(work.inputs, self.cache.block_size, self.cache.data)
         check_context(stage.model, batch)
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
-        x = None
-        if not stage.is_first:
-            x = np.empty((len(batch.ids), stage.model.config.width), stage.like.dtype,
-                         like=stage.like)
-            pp.recv(x, pp.rank - 1, tag=self.number)
-        out = stage.run(x, self.cache, batch)
+        out = stage.run(stage.receive(batch, self.number), self.cache, batch)
         for message in self.sends:                  # of the step before: received long ago
             message.wait()
         if stage.is_last:
-            self.tokens = draw_tokens(out, work.draws)
-            numbers = np.array([new.token for new in self.tokens], np.int64)
-            self.sends = [pp.isend(numbers, rank, tag=self.number) for rank in range(pp.size - 1)
-                          if len(numbers)]
+            self.drawn = stage.draw(out, work.draws)
+            self.sends = [pp.isend(self.drawn, rank, tag=self.number) for rank in range(pp.size - 1)
+                          if len(self.drawn)]
         else:
             self.sends = [pp.isend(np.ascontiguousarray(out), pp.rank + 1, tag=self.number)]
 
     def end(self) -> list[TokenEvent]:
-        """Wait for the tokens of the step under way, if there is one, and append them."""
-        if self.work is None:
-            return []
-        work, self.work = self.work, None
-        tokens = self.tokens
-        if not self.stage.is_last:
-            numbers = np.empty(len(work.draws), np.int64)
+        """Wait for the tokens of the step under way, if there is one, and append them.
+
+        If they could not be drawn, cancel the group's requests and raise ValueError, on all stages.
+        """
+        events: list[TokenEvent] = []
+        if self.work is not None:
+            work, self.work = self.work, None
+            try:
+                events = self.engine.end_step(self._receive(work.draws))
+            except ValueError:
+                self.engine.cancel_all()
+                self.engine.scheduler.forget_cached()
+                raise
+        while self.cancelled:
+            self.engine.cancel(self.cancelled.pop())
+        return events
+
+    def _receive(self, draws: Sequence[Draw]) -> list[NewToken]:
+        stage, numbers = self.stage, self.drawn
+        if not stage.is_last:
+            numbers = np.empty(len(draws) + num_numbers(stage.logprob_counts(draws)))
             if len(numbers):
-                self.stage.pp.recv(numbers, self.stage.pp.size - 1, tag=self.number)
-            tokens = [NewToken(int(number)) for number in numbers]
-        return self.engine.end_step(tokens)
+                stage.pp.recv(numbers, stage.pp.size - 1, tag=self.number)
+        return stage.tokens_of(numbers, draws)
+
+    def cancel(self, generation: Generation) -> None:
+        """Forget a request, at the end of the step under way."""
+        if self.work is None:
+            self.engine.cancel(generation)
+        else:
+            self.cancelled.append(generation)
 
 
 class PipelineEngine:
     """Collective.  Runs requests in `num_groups` groups, by default as many as stages.
 
-    `config` holds for each group.  Log-probabilities are known on the last rank only.
+    `config` holds for each group.
     """
 
     def __init__(self, model: GPT, pp: Communicator, config: SchedulerConfig,
@@ -151,16 +134,39 @@ class PipelineEngine:
         self._num_submitted += 1
         return generation
 
-    def step(self) -> list[TokenEvent]:
-        """For each group: take the tokens of its last step, begin its next step."""
-        events = []
+    def check(self, prompt: Collection[int], max_tokens: int, num_answers: int = 1) -> Request:
+        """As Engine.check."""
+        return self.engines[0].check(prompt, max_tokens, num_answers)
+
+    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
+        """As Engine.check_prompt."""
+        self.engines[0].check_prompt(prompt, max_tokens)
+
+    def cancel(self, generation: Generation) -> None:
+        """Forget a request; its blocks are free when the step of its group has ended."""
         for group in self.groups:
-            events += group.end()
+            if group.engine.generations.get(generation.request.name) is generation:
+                group.cancel(generation)
+
+    def step(self) -> list[TokenEvent]:
+        """For each group: take the tokens of its last step, begin its next step.
+
+        If the model fails, the requests of the group are cancelled on all stages, which all raise
+        ValueError.
+        """
+        events, failure = [], None
+        for group in self.groups:
+            try:
+                events += group.end()
+            except ValueError as error:
+                failure = error
             group.begin()
         if not self.has_requests:
             for group in self.groups:
                 for message in group.sends:
                     message.wait()
+        if failure is not None:
+            raise failure
         return events
 
     def run(self) -> None:

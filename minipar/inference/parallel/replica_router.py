@@ -5,44 +5,73 @@
                       └─▶ replica 2: engine, cache      max_tokens
 
 All ranks see all requests and route them alike.  After each step the ranks gather all new tokens,
-four numbers for each token.  So every rank can stream every answer, and knows every load.
+four numbers for each token, and the log-probabilities that were asked for.  So every rank can
+stream every answer, and knows every load.  A replica may itself be cut over tp and pp.
 """
 
-from typing import Any
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from itertools import accumulate
 
 import numpy as np
 
 from ...comm import Communicator
 from ...comm.collectives import all_gather
-from ..engine import Answer, Engine, Generation
+from ..engine import Answer, Engine, Generation, IsStop
 from ..sampling import SamplingParams
+from ..scheduling import Request
+from .logprob_messages import Logprobs, num_numbers, pack, unpack
+from .pipeline_engine import PipelineEngine
 
-REASONS = (None, "length", "stop")          # why an answer ended, as numbers
+REASONS = (None, "length", "stop", "failed")        # why an answer ended, as numbers
 
 
 class RoutedGeneration:
-    """A request and its answers, on whichever replica it runs; log-probabilities stay there."""
+    """A request and its answers, on whichever replica it runs."""
 
     def __init__(self, number: int, replica: int, num_left: int, num_answers: int,
-                 generation: Generation | None):
+                 num_logprobs: int | None, generation: Generation | None):
         self.number, self.replica, self.num_left = number, replica, num_left
         self.answers = [Answer() for _ in range(num_answers)]
+        self.num_logprobs = num_logprobs
         self.generation = generation            # on its replica only
+        self.was_cancelled = False
 
     @property
     def is_done(self) -> bool:
-        """True if all answers have ended."""
-        return all(answer.finish_reason for answer in self.answers)
+        """True if all answers have ended, or the request was cancelled."""
+        return self.was_cancelled or all(answer.finish_reason for answer in self.answers)
+
+    def news(self) -> list[tuple[int, int, int, int]]:
+        """On its replica: (number, answer index, token, reason) of each new token."""
+        if self.generation is None:
+            return []
+        if self.generation.was_cancelled:           # the model has failed
+            return [(self.number, 0, 0, REASONS.index("failed"))]
+        return [(self.number, i, token, REASONS.index(
+                    answer.finish_reason if place == len(answer.tokens) - 1 else None))
+                for i, (answer, noted) in enumerate(zip(self.generation.answers, self.answers))
+                for place, token in enumerate(answer.tokens) if place >= len(noted.tokens)]
+
+    def logprobs_of(self, answer_index: int) -> Logprobs:
+        """On its replica: the log-probabilities of an answer's newest token."""
+        assert self.generation is not None
+        answer = self.generation.answers[answer_index]
+        return answer.logprobs[-1], answer.likeliest[-1]
 
 
 class Router:
     """Collective.  Spreads requests over the engines of the ranks of `dp`, one on each rank."""
 
-    def __init__(self, engine: Engine, dp: Communicator):
+    def __init__(self, engine: Engine | PipelineEngine, dp: Communicator):
         self.engine, self.dp = engine, dp
         self.running: dict[int, RoutedGeneration] = {}
-        self._own: dict[str, int] = {}              # this rank's requests: name → number
         self._num_submitted = 0
+
+    @property
+    def engines(self) -> list[Engine]:
+        """The engines of this rank's replica."""
+        return [self.engine] if isinstance(self.engine, Engine) else self.engine.engines
 
     @property
     def has_requests(self) -> bool:
@@ -56,42 +85,92 @@ class Router:
             loads[routed.replica] += routed.num_left
         return loads
 
+    def check(self, prompt: list[int], max_tokens: int, num_answers: int = 1) -> Request:
+        """As Engine.check."""
+        return self.engine.check(prompt, max_tokens, num_answers)       # alike on all ranks
+
+    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
+        """As Engine.check_prompt."""
+        self.engine.check_prompt(prompt, max_tokens)
+
     def submit(self, prompt: list[int], max_tokens: int, params: SamplingParams | None = None,
-               num_answers: int = 1, **options: Any) -> RoutedGeneration:
+               num_answers: int = 1, stop_tokens: Collection[int] = (),
+               is_stop: IsStop | None = None,
+               num_logprobs: int | None = None) -> RoutedGeneration:
         """As Engine.submit, on the least loaded replica; of equal ones on the first."""
-        self.engine.check(prompt, max_tokens, num_answers)          # alike on all ranks
+        self.check(prompt, max_tokens, num_answers)
         loads = self.loads()
         replica = loads.index(min(loads))
         generation = None
         if replica == self.dp.rank:
-            generation = self.engine.submit(prompt, max_tokens, params, num_answers,
-                                            **options)
-            self._own[generation.request.name] = self._num_submitted
+            generation = self.engine.submit(prompt, max_tokens, params, num_answers, stop_tokens,
+                                            is_stop, num_logprobs)
         routed = RoutedGeneration(self._num_submitted, replica,
-                                  len(prompt) + num_answers * max_tokens, num_answers, generation)
+                                  len(prompt) + num_answers * max_tokens, num_answers,
+                                  num_logprobs, generation)
         self.running[routed.number] = routed
         self._num_submitted += 1
         return routed
 
+    def cancel(self, routed: RoutedGeneration) -> None:
+        """Forget a request on all ranks."""
+        if not routed.is_done:
+            routed.was_cancelled = True
+            del self.running[routed.number]
+            if routed.generation is not None:
+                self.engine.cancel(routed.generation)
+
     def step(self) -> list[tuple[RoutedGeneration, int, int]]:
-        """Run a step on every replica; return all new tokens: (request, answer index, token)."""
-        events = []
-        for generation, answer_index, token in self.engine.step():
-            reason = REASONS.index(generation.answers[answer_index].finish_reason)
-            events.append((self._own[generation.request.name], answer_index, token, reason))
+        """Run a step on every replica; return all new tokens: (request, answer index, token).
+
+        If the model of a replica fails, its requests are cancelled, and all ranks raise ValueError.
+        """
+        with suppress(ValueError):              # its requests are cancelled: all ranks learn of it
+            self.engine.step()
+        events = [event for routed in self.running.values() for event in routed.news()]
         own = np.array(events, np.int64).reshape(-1, 4)
         with self.dp.labelled("tokens"):
-            counts = all_gather(self.dp, np.array([len(own)], np.int64), algorithm="ring")
-            everywhere = all_gather(self.dp, own, counts=counts.tolist(), algorithm="ring")
-        return [self._note(*(int(number) for number in event)) for event in everywhere]
+            counts = all_gather(self.dp, np.array([len(own)], np.int64), algorithm="ring").tolist()
+            everywhere = all_gather(self.dp, own, counts=counts, algorithm="ring").tolist()
+        logprobs = iter(self._gather_logprobs(everywhere, counts))
+        found = [self._note(event, logprobs) for event in everywhere]
+        if failed := {routed.replica for routed, *_ in found if routed.was_cancelled}:
+            raise ValueError(f"the model of replica {min(failed)} failed, and its requests are "
+                             "cancelled: check its weights")
+        return found
 
-    def _note(self, number: int, answer_index: int, token: int,
-              reason: int) -> tuple[RoutedGeneration, int, int]:
+    def _gather_logprobs(self, events: list[list[int]], counts: list[int]) -> list[Logprobs]:
+        """The log-probabilities of those tokens whose requests ask for them, in order."""
+        most, starts = self.engines[0].runner.vocab_size, accumulate(counts, initial=0)
+        asked = [[(routed, answer_index) for number, answer_index, _, reason in part
+                  if (routed := self.running[number]).num_logprobs is not None
+                  and REASONS[reason] != "failed"]
+                 for part in (events[start:start + count] for start, count in zip(starts, counts))]
+        sizes = [[min(routed.num_logprobs or 0, most) for routed, _ in part] for part in asked]
+        if not any(sizes):
+            return []
+        rank = self.dp.rank
+        own = pack([routed.logprobs_of(i) for routed, i in asked[rank]], sizes[rank])
+        with self.dp.labelled("tokens"):
+            everywhere = all_gather(self.dp, own, counts=[num_numbers(part) for part in sizes],
+                                    algorithm="ring")
+        return unpack(everywhere, [size for part in sizes for size in part])
+
+    def _note(self, event: list[int],
+              logprobs: Iterator[Logprobs]) -> tuple[RoutedGeneration, int, int]:
         """Append a token to its request; forget a request that is done."""
+        number, answer_index, token, reason = event
         routed = self.running[number]
-        routed.answers[answer_index].tokens.append(token)
-        routed.answers[answer_index].finish_reason = REASONS[reason]
-        routed.num_left -= 1
+        routed.was_cancelled = REASONS[reason] == "failed"
+        if not routed.was_cancelled:
+            answer = routed.answers[answer_index]
+            answer.tokens.append(token)
+            answer.finish_reason = REASONS[reason]
+            if routed.num_logprobs is not None:
+                logprob, likeliest = next(logprobs)
+                answer.logprobs.append(logprob)
+                answer.likeliest.append(likeliest)
+            routed.num_left -= 1
         if routed.is_done:
             del self.running[number]
         return routed, answer_index, token

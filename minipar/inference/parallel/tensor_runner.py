@@ -13,12 +13,14 @@ equal block tables.  A step of T tokens and n draws sends
 and a rank's cache takes 1/p of the bytes.  Pope et al. 2022, section 3.
 """
 
-from ...backend import to_host
+from collections.abc import Sequence
+
+from ...backend import Array, to_host
 from ...comm import Communicator
 from ...nn import GPT
 from ..cache import PagedKVCache
 from ..model import forward_over_cache
-from ..model_runner import ModelRunner, NewToken, StepWork
+from ..model_runner import Draw, ModelRunner, NewToken, StepWork
 from ..sampling.vocabulary_parallel import next_tokens_over_ranks, top_logprobs_over_ranks
 
 
@@ -37,20 +39,24 @@ class TensorParallelRunner(ModelRunner):
         """Collective.  Carry out one step; return a token for each of its draws."""
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
         logits = forward_over_cache(self.model, self.cache, work.inputs).data
-        columns = to_host(logits)                                   # (S, V/p)
-        drawn = columns[[draw.sequence_index for draw in work.draws]]
-        tokens = next_tokens_over_ranks(self.tp, drawn, self.vocab_size,
-                                        [draw.inputs for draw in work.draws])
-        found = [NewToken(token) for token in tokens]
-        asked = [i for i, draw in enumerate(work.draws) if draw.num_logprobs is not None]
-        if asked:
-            most = max(work.draws[i].num_logprobs or 0 for i in asked)
-            logprobs = top_logprobs_over_ranks(self.tp, drawn[asked], self.vocab_size,
-                                               [tokens[i] for i in asked], most)
-            for i, (logprob, likeliest) in zip(asked, logprobs):
-                wanted = list(likeliest.items())[:work.draws[i].num_logprobs]
-                found[i] = NewToken(tokens[i], logprob, dict(wanted))
-        return found
+        return draw_tokens_over_ranks(self.tp, logits, self.vocab_size, work.draws)
+
+
+def draw_tokens_over_ranks(tp: Communicator, logits: Array, vocab_size: int,
+                           draws: Sequence[Draw]) -> list[NewToken]:
+    """Collective.  A token for each draw, from this rank's columns (S, V/p) of the logits."""
+    drawn = to_host(logits)[[draw.sequence_index for draw in draws]]
+    tokens = next_tokens_over_ranks(tp, drawn, vocab_size, [draw.inputs for draw in draws])
+    found = [NewToken(token) for token in tokens]
+    asked = [i for i, draw in enumerate(draws) if draw.num_logprobs is not None]
+    if asked:
+        most = max(draws[i].num_logprobs or 0 for i in asked)
+        logprobs = top_logprobs_over_ranks(tp, drawn[asked], vocab_size,
+                                           [tokens[i] for i in asked], most)
+        for i, (logprob, likeliest) in zip(asked, logprobs):
+            wanted = list(likeliest.items())[:draws[i].num_logprobs]
+            found[i] = NewToken(tokens[i], logprob, dict(wanted))
+    return found
 
 
 def step_bytes(num_ranks: int, num_layers: int, width: int, num_tokens: int,

@@ -23,6 +23,7 @@ from ...nn.gpt import GatedFeedForward
 from ...nn.module_state import check_initialized
 from ...number_formats import Format
 from ..conjugate import gather_from
+from ..packed_weights import weights_as_parameters
 from ..state import gather_parameter
 from .experts import GatheringMoE, split_experts
 from .layers import (
@@ -163,12 +164,13 @@ def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False
                          if isinstance(model, MLP) and sequence_parallel else
                          f"parallelize takes a plain MLP or GPT, not {type(model).__name__}: cut "
                          "other models with split_columns and split_rows")
-    for parameter in model.parameters():
-        parameter.replicated = (*parameter.replicated, AXIS)
-    if isinstance(model, MLP):
-        _split_mlp(model, split)
-    elif isinstance(model, GPT):
-        _split_gpt(model, split, gather_again)
+    with weights_as_parameters(model):
+        for parameter in model.parameters():
+            parameter.replicated = (*parameter.replicated, AXIS)
+        if isinstance(model, MLP):
+            _split_mlp(model, split)
+        elif isinstance(model, GPT):
+            _split_gpt(model, split, gather_again)
     retype(model, TENSOR_PARALLEL[type(model)], split=split)
     if model.slabs:
         model.make_slabs(model.slabs[0].data)

@@ -67,6 +67,12 @@ def find_text(config: TrainConfig) -> Path:
     return Path(config.data.source)
 
 
+def name_of_text(config: TrainConfig) -> str:
+    """The text that --data names, in words or as a path, whether or not it is there."""
+    names = {"docs": "Python's own documentation", "synthetic": "the synthetic language"}
+    return names.get(config.data.source) or recorded_path(config) or str(config.data.source)
+
+
 def absolute_path(config: TrainConfig) -> str | None:
     """The absolute path of the text, for a checkpoint; None if --data names no file."""
     if config.data.source in BUILT_IN:

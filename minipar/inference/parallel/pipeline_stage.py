@@ -1,0 +1,99 @@
+"""A stage of a pipeline: this rank's layers of a GPT, and the draws of the last one.
+
+A stage may itself be cut over tp.  Then its ranks draw together, and each sends along its own pp.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...autograd import no_grad
+from ...backend import Array
+from ...comm import Communicator
+from ...compress.quantization.layers import drop_weights
+from ...nn import GPT
+from ...parallel.packed_weights import weights_as_parameters
+from ...parallel.pipeline.stages import Staged
+from ...parallel.tensor.parallelize import TensorParallel
+from ..cache import KVSizes, PagedKVCache, TokenBatch
+from ..model.cached_forward import embed, head, run_blocks
+from ..model_runner import Draw, NewToken, draw_tokens
+from ..sampling.sampler import NOT_FINITE
+from ..scheduling import SchedulerConfig
+from .logprob_messages import num_numbers, pack, unpack
+from .tensor_runner import draw_tokens_over_ranks
+
+
+class Stage:
+    """This rank's layers of a GPT; for `cuts` see `parallel.pipeline.stages.Staged`.
+
+    `kind` of cache: PagedKVCache, or QuantizedKVCache.  The model must be initialized; afterwards
+    it has the parameters of this rank's layers only.  It may be cut over tp by `parallelize`.
+    """
+
+    def __init__(self, model: GPT, pp: Communicator, cuts: Sequence[int] | None = None,
+                 kind: type[PagedKVCache] = PagedKVCache):
+        self.model, self.pp, self.kind = model, pp, kind
+        self.like, sizes = np.empty_like(model.slabs[0].data, shape=0), KVSizes.of(model)
+        with weights_as_parameters(model):
+            parts = Staged(model, pp, [*range(pp.size)], cuts).stages[pp.rank]
+        drop_weights(model, {module for part in parts for each in part.modules
+                             for _, module in each.named_modules()})
+        self.is_first, self.is_last = pp.rank == 0, pp.rank == pp.size - 1
+        self.blocks = [model.h[int(part.name[2:])] for part in parts if part.is_block]
+        self.sizes = sizes._replace(num_layers=len(self.blocks))
+        self.context, self.vocab_size = model.config.context, model.config.vocab_size
+
+    def make_cache(self, config: SchedulerConfig) -> PagedKVCache:
+        """The keys and values of this rank's layers."""
+        return self.kind(self.sizes, config.num_blocks, config.block_size, self.like,
+                         num_host_blocks=config.num_blocks)
+
+    def receive(self, batch: TokenBatch, tag: int) -> Array | None:
+        """The activations (T, d) of the stage before; None on the first stage."""
+        if self.is_first:
+            return None
+        x = np.empty((len(batch.ids), self.model.config.width), self.like.dtype, like=self.like)
+        self.pp.recv(x, self.pp.rank - 1, tag)
+        return x
+
+    def run(self, x: Any, cache: PagedKVCache, batch: TokenBatch,
+            last_only: bool = True) -> np.ndarray:
+        """Activations (T, d) of the stage before → this stage's; of the last one logits (S, V).
+
+        The first stage takes None.  Not `last_only`: logits after all tokens (T, V).
+        """
+        with no_grad():
+            h = embed(self.model, batch) if self.is_first else x
+            h = run_blocks(self.blocks, h, cache, batch)
+            return head(self.model, h, batch, last_only).data if self.is_last else h
+
+    def draw(self, logits: Array, draws: Sequence[Draw]) -> np.ndarray:
+        """On the last stage: the numbers to send of the drawn tokens; NaN if logits are not finite.
+        """
+        counts = self.logprob_counts(draws)
+        try:
+            if isinstance(self.model, TensorParallel):
+                found = draw_tokens_over_ranks(self.model.split.tp, logits, self.vocab_size, draws)
+            else:
+                found = draw_tokens(logits, draws)
+        except ValueError:                  # the other stages must learn of it
+            return np.full(len(draws) + num_numbers(counts), np.nan)
+        logprobs = [(new.logprob, new.likeliest) for new in found
+                    if new.logprob is not None and new.likeliest is not None]
+        return np.concatenate([np.array([new.token for new in found], np.float64),
+                               pack(logprobs, counts)])
+
+    def logprob_counts(self, draws: Sequence[Draw]) -> list[int]:
+        """The number of likeliest tokens of each draw that asks for log-probabilities."""
+        return [min(draw.num_logprobs, self.vocab_size) for draw in draws
+                if draw.num_logprobs is not None]
+
+    def tokens_of(self, numbers: np.ndarray, draws: Sequence[Draw]) -> list[NewToken]:
+        """The drawn tokens that `draw` made numbers of.  Raises ValueError if it could not draw."""
+        if np.isnan(numbers[:len(draws)]).any():
+            raise ValueError(NOT_FINITE)
+        logprobs = iter(unpack(numbers[len(draws):], self.logprob_counts(draws)))
+        return [NewToken(int(number), *(() if draw.num_logprobs is None else next(logprobs)))
+                for number, draw in zip(numbers, draws)]

@@ -1,0 +1,78 @@
+"""The log-probabilities of a given text, by a model that is spread over ranks.
+
+Each replica computes them.  Over tp no rank has all logits; over pp the last stage sends what it
+found to the others.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...backend import Array, to_host
+from ...nn import GPT
+from ...parallel.tensor.parallelize import TensorParallel
+from ..cache import ContiguousKVCache, SequenceInput, TokenBatch
+from ..generate import make_cache
+from ..model import forward_over_cache
+from ..sampling.sampler import NOT_FINITE
+from ..sampling.vocabulary_parallel import top_logprobs_over_ranks
+from ..scoring import CHUNK, Score, scores
+from .logprob_messages import num_numbers, pack, unpack
+from .pipeline_engine import PipelineEngine
+from .pipeline_stage import Stage
+from .replica_router import Router
+
+
+def prompt_logprobs_over_ranks(engine: Any, prompt: list[int], count: int) -> list[Score]:
+    """Collective.  As `prompt_logprobs`, by the model of any engine of a mesh, on all ranks."""
+    if isinstance(engine, Router):
+        engine = engine.engine
+    if isinstance(engine, PipelineEngine):
+        return over_stages(engine.groups[0].stage, len(engine.groups), prompt, count)
+    model = engine.runner.model
+    cache, found = make_cache(model, len(prompt)), []
+    for start in range(0, len(prompt) - 1, CHUNK):
+        chunk = SequenceInput(prompt[start:start + CHUNK], start, [0])
+        logits = forward_over_cache(model, cache, [chunk], last_only=False).data
+        found += scores_of(model, logits, prompt[start + 1:start + 1 + CHUNK], count)
+    return found
+
+
+def scores_of(model: GPT, logits: Array, tokens: list[int], count: int) -> list[Score]:
+    """As `scores`, of logits that may be this rank's columns."""
+    if not isinstance(model, TensorParallel):
+        return scores(to_host(logits), tokens, count)
+    found = top_logprobs_over_ranks(model.split.tp, to_host(logits)[:len(tokens)],
+                                    model.config.vocab_size, tokens, count)
+    if any(math.isnan(logprob) for logprob, _ in found):
+        raise ValueError(NOT_FINITE)
+    return found
+
+
+def over_stages(stage: Stage, tag: int, prompt: list[int], count: int) -> list[Score]:
+    """The scores of a prompt by the stages of a pipeline, in messages of this tag."""
+    pp, num_tokens = stage.pp, len(prompt) - 1
+    cache, found = ContiguousKVCache(stage.sizes, 1, len(prompt), stage.like), []
+    counts = [min(count, stage.vocab_size)] * num_tokens
+    numbers = np.full(num_numbers(counts), np.nan)
+    try:
+        for start in range(0, num_tokens, CHUNK):
+            batch = TokenBatch([SequenceInput(prompt[start:start + CHUNK], start, [0])],
+                               cache.block_size, cache.data)
+            out = stage.run(stage.receive(batch, tag), cache, batch, last_only=False)
+            if stage.is_last:
+                found += scores_of(stage.model, out, prompt[start + 1:start + 1 + CHUNK], count)
+            else:
+                pp.send(np.ascontiguousarray(out), pp.rank + 1, tag)
+        if stage.is_last:
+            numbers = pack(found, counts)
+    finally:                                        # the other stages wait for numbers or NaN
+        for rank in range(pp.size - 1):
+            if num_tokens and stage.is_last:
+                pp.send(numbers, rank, tag)
+    if num_tokens and not stage.is_last:
+        pp.recv(numbers, pp.size - 1, tag)
+    if np.isnan(numbers).any():
+        raise ValueError(NOT_FINITE)
+    return unpack(numbers, counts)

@@ -1,0 +1,151 @@
+"""One server on many ranks: rank 0 has HTTP and leads, the others follow its steps.
+
+    rank 0    submit, cancel, submit … ─┐ step: send what was called since the last one; compute
+                                        ▼
+    rank 1 …                            call the same; compute
+
+The engines of a mesh decide alike if they are called alike.  So at the beginning of each step they
+are equal, whatever clients did meanwhile.  Rank 0 sends each other rank the length of the calls, 8
+bytes, and broadcasts the calls as JSON.
+"""
+
+import json
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ..comm import Communicator
+from ..comm.collectives import broadcast
+from ..data import Vocabulary
+from ..inference import SamplingParams
+from ..inference.parallel.scoring import prompt_logprobs_over_ranks
+from ..inference.scheduling import Request
+from ..inference.scoring import Score
+from ..launcher import UsageError, end_all
+from .detokenizer import Detokenizer
+from .text_model import TextEngine, TextGeneration, engines_of
+
+LONGEST_NAP = 0.01      # seconds between two looks for a step, while no request runs
+
+
+def send(comm: Communicator, calls: list) -> None:
+    """Collective with `receive`.  Send the calls to all other ranks."""
+    content = np.frombuffer(json.dumps(calls).encode(), np.uint8)
+    for rank in range(1, comm.size):
+        comm.send(np.array([len(content)], np.int64), rank)
+    broadcast(comm, content, algorithm="binomial")
+
+
+def receive(comm: Communicator) -> list:
+    """Wait for the calls of rank 0, however long: no watchdog ends this wait."""
+    length, nap = np.empty(1, np.int64), 1e-5
+    coming = comm.irecv(length, 0)
+    while not coming.test():
+        time.sleep(nap)                     # leaves the core to others
+        nap = min(2 * nap, LONGEST_NAP)
+    content = broadcast(comm, np.empty(length[0], np.uint8), algorithm="binomial")
+    return json.loads(content.tobytes())
+
+
+class LeadingEngine:
+    """On rank 0: an engine of a mesh, whose steps the other ranks follow.  Made on all ranks."""
+
+    def __init__(self, engine: TextEngine, comm: Communicator, tokenizer: Vocabulary):
+        self.engine, self.comm, self.engines = engine, comm, engines_of(engine)
+        self.tokenizer = tokenizer
+        self._calls: list[list] = []                    # since the last step
+        self._running: dict[int, TextGeneration] = {}   # by their numbers
+        self._num_submitted = 0
+
+    @property
+    def has_requests(self) -> bool:
+        """True if any request is left to run, or to be cancelled on the other ranks."""
+        return bool(self._calls) or self.engine.has_requests
+
+    def check(self, prompt: list[int], max_tokens: int, num_answers: int = 1) -> Request:
+        """As Engine.check."""
+        return self.engine.check(prompt, max_tokens, num_answers)
+
+    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
+        """As Engine.check_prompt."""
+        self.engine.check_prompt(prompt, max_tokens)
+
+    def submit(self, prompt: Collection[int], max_tokens: int,
+               params: SamplingParams | None = None, num_answers: int = 1,
+               stop_tokens: Collection[int] = (), is_stop: Detokenizer | None = None,
+               num_logprobs: int | None = None) -> Any:
+        """As Engine.submit; every rank makes `is_stop` again from its stops and ends."""
+        prompt = [int(token) for token in prompt]
+        generation = self.engine.submit(prompt, max_tokens, params, num_answers, stop_tokens,
+                                        is_stop, num_logprobs)
+        self._calls.append(["submit", prompt, max_tokens, asdict(params or SamplingParams()),
+                            num_answers, [*stop_tokens],
+                            is_stop and [is_stop.stops, is_stop.ends], num_logprobs])
+        self._running[self._num_submitted] = generation
+        self._num_submitted += 1
+        return generation
+
+    def cancel(self, generation: Any) -> None:
+        """As Engine.cancel."""
+        for number, running in self._running.items():
+            if running is generation and not generation.is_done:
+                self.engine.cancel(generation)
+                self._calls.append(["cancel", number])
+
+    def step(self) -> Any:
+        """Run one step on all ranks."""
+        return self._on_all_ranks("step")
+
+    def score(self, prompt: list[int], count: int) -> list[Score]:
+        """As `prompt_logprobs`, by all ranks."""
+        return self._on_all_ranks("score", prompt, count)
+
+    def _on_all_ranks(self, *call: Any) -> Any:
+        """Let all ranks compute, after the calls since the last time.
+
+        A ValueError comes on all of them: requests were cancelled, and the next step can run.  Any
+        other error is that of one rank, for which the others would wait: it ends all.
+        """
+        calls, self._calls = self._calls, []
+        send(self.comm, [*calls, call])
+        try:
+            return self._compute(*call)
+        except ValueError:
+            raise
+        except BaseException as error:
+            end_all(self.comm, error)
+            raise
+
+    def _compute(self, name: str, *given: Any) -> Any:
+        try:
+            if name == "score":
+                return prompt_logprobs_over_ranks(self.engine, *given)
+            return self.engine.step()
+        finally:
+            self._running = {number: generation for number, generation in self._running.items()
+                             if not generation.is_done}
+
+    def end(self, error: UsageError | None = None) -> None:
+        """Let the other ranks return from `follow`, or raise `error` there."""
+        send(self.comm, [["end", error and [str(error), error.status]]])
+
+    def follow(self) -> None:
+        """On the other ranks: do as rank 0 does, until its `end`."""
+        while (calls := receive(self.comm))[-1][0] != "end":
+            for name, *given in calls[:-1]:
+                if name == "submit":
+                    prompt, max_tokens, params, num_answers, stop_tokens, stop, num_logprobs = given
+                    self.submit(prompt, max_tokens, SamplingParams(**params), num_answers,
+                                stop_tokens, stop and Detokenizer(self.tokenizer, *stop),
+                                num_logprobs)
+                elif given[0] in self._running:
+                    self.engine.cancel(self._running[given[0]])
+            self._calls = []
+            with suppress(ValueError):          # rank 0 has it, too, and says so
+                self._compute(*calls[-1])
+        if calls[-1][1] is not None:
+            raise UsageError(*calls[-1][1])
