@@ -110,15 +110,13 @@ def make_plan(options: argparse.Namespace, mesh: dict[str, int]) -> Plan:
                 annotations=annotations(options.annotate, options.priority))
 
 
-def find_plan(options: argparse.Namespace, mesh: dict[str, int],
-              by_hand: dict[str, Plan]) -> Plan:
+def find_plan(options: argparse.Namespace, mesh: dict[str, int], by_hand: dict[str, Plan]) -> Plan:
     """The cheapest plan of the model's loss, of these, too.  Raises ValueError, ImportError."""
     if options.annotate:
         raise ValueError("--search finds the sharding by itself: leave --annotate out")
     model, inputs = make_model(options)
     return search(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
-                  machine=machine_of(options), memory=options.memory,
-                  beside=list(by_hand.values()))
+                  machine=machine_of(options), memory=options.memory, beside=[*by_hand.values()])
 
 
 def plans_by_hand(options: argparse.Namespace, mesh: dict[str, int]) -> dict[str, Plan]:
