@@ -74,7 +74,8 @@ class Parameter(Tensor):
     It may be a part of a global parameter of `global_shape`: the `box`, a (start, stop) pair for
     each axis.  The box is cut out after `order`, if any, has reordered the last axis, e.g. to lay
     the q, k, v columns of one rank's heads side by side.  `replicated` names the mesh
-    axes along which every rank holds the same values.
+    axes along which every rank holds the same values.  Backward refuses a graph that used values
+    which `data -= …` changed since; after a write into `data[…]` call `mark_changed`.
     """
 
     __slots__ = ("initializer", "global_shape", "box", "order", "replicated")
@@ -85,6 +86,11 @@ class Parameter(Tensor):
         self.global_shape, self.box = tuple(shape), tuple((0, n) for n in shape)
         self.order: tuple[int, ...] | None = None
         self.replicated: tuple[str, ...] = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "data" and value is getattr(self, "data", None) and self.initialized:
+            mark_changed([self])            # data -= …, in place
+        super().__setattr__(name, value)
 
     def local_part(self, values: Array) -> Array:
         """The part of the global parameter `values` that this rank holds."""

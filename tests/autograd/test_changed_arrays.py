@@ -96,10 +96,16 @@ def model_of(seed=0):
     return MLP([4, 6, 3]).initialize(seed, np.float64)
 
 
+def step_by_hand(model):
+    for parameter in model.parameters():
+        parameter.data -= 0.1 * parameter.grad
+
+
 def changes():
     """name: a change of all parameters."""
     for make in (SGD, Adam, AdamW):
         yield make.__name__, lambda model, make=make: make(model.slabs, lr=0.1).step()
+    yield "by hand", step_by_hand
     yield "load_state_dict", lambda model: model.load_state_dict(model_of(1).state_dict())
     yield "zero_masked", lambda model: Masks(
         model, {"2.weight": np.eye(6, 3) > 0, "0.weight": np.eye(4, 6) > 0}).zero_masked()
