@@ -68,8 +68,7 @@ def gradients(comm: Communicator | None, p: int, split: type = TensorSplit) -> t
         except TypeError as error:
             verdict = str(error).partition(": the gradient")[0]
     loss.backward()
-    whole = {name: g for slab in model.slabs
-             for name, g in slab.named(slab.complete_grad()).items()}
+    whole = model.slabs.gradients()
     return loss.item(), whole, verdict, model
 
 

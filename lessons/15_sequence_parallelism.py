@@ -61,8 +61,7 @@ def run(comm: Communicator, mode: str, num_layers: int, dropout: float = 0.0) ->
         loss.backward()
         return kept, loss.item()
     trace, (kept, loss) = counted(comm, forward_backward)
-    return kept, trace, {"loss": loss, **{
-        name: g for slab in model.slabs for name, g in slab.named(slab.complete_grad()).items()}}
+    return kept, trace, {"loss": loss, **model.slabs.gradients()}
 
 
 def layer(comm: Communicator, mode: str) -> tuple[int, dict[str, int]]:

@@ -8,7 +8,7 @@ from minipar.comm import Communicator, Trace
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.registry import make_hybrid
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 
 from .kept_trace import stop_trace

@@ -95,7 +95,7 @@ def distance(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> f
 
 def gradients(strategy: Strategy) -> dict[str, np.ndarray]:
     """This rank's gradients, by name."""
-    return {name: g for slab in strategy.slabs for name, g in slab.named(slab.grad).items()}
+    return strategy.slabs.gradients()
 
 
 class Run(NamedTuple):

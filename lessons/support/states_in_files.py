@@ -9,7 +9,7 @@ from minipar.inference import generate
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.registry import shard_by_block
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 
 
 def weights_by_block(comm: Communicator, config: GPTConfig) -> tuple[bool, int, list[int]]:

@@ -12,7 +12,7 @@ Expert parallelism (ep) is no axis of its own: it takes neighbouring ranks of dp
     DeviceMesh(comm, dp=4, ep=2)        dp    0  1  2  3        mesh["ep"]     0 1, or 2 3
                                         ep   └────┘└────┘       mesh["edp"]    0 2, or 1 3
 
-By default axes nest pp, dp, cp, tp from slowest to fastest, in whatever order they are given.
+By default axes nest pp, replicate, dp, cp, tp from slowest to fastest, in whatever order they are given.
 Tensor parallelism (tp) sends most, so its ranks are neighbours on one node; pipelines (pp) send
 least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  `order` sets a different
 nesting, and the place of axes with other names.
@@ -26,7 +26,7 @@ import numpy as np
 
 from .communicator import Communicator
 
-ORDER = ("pp", "dp", "cp", "tp")
+ORDER = ("pp", "replicate", "dp", "cp", "tp")
 
 
 class DeviceMesh:

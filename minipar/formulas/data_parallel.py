@@ -23,7 +23,7 @@ import numpy as np
 
 from ..comm.collectives import chunk_bounds
 from ..nn import Module
-from ..parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES, PaperCost, blocks
+from ..parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES, PaperCost
 
 Unit = TypeVar("Unit", bound=Hashable)      # the number of an FSDP unit, or its name
 

@@ -25,6 +25,7 @@ from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module, Parameter, Slab
 from ..nn.parameter import mark_changed
+from ..nn.slab import Buffers
 from ..parallel.conjugate import gather_from
 from ..random import generator
 from .execution.execute import Executable
@@ -89,7 +90,7 @@ class ShardedFunction:
         self._data = {name: local for name, local in planned.program.inputs.items()
                       if not local.value.is_parameter}
         self.parameters: dict[str, Parameter] = {}
-        self.slabs: list[Slab] = []
+        self.slabs = Buffers()
         for name, parameter in [] if model is None else model.named_parameters():
             local = planned.program.inputs[name]
             mine = Parameter(parameter.global_shape, parameter.initializer)
@@ -118,8 +119,7 @@ class ShardedFunction:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Collective.  A host copy of every whole parameter by name."""
-        return {name: values for slab in self.slabs for name, values in
-                slab.named(slab.data).items()}
+        return self.slabs.named([slab.data for slab in self.slabs])
 
     def make_slabs(self, like: Array) -> None:
         """Put the pieces into slabs, one for each set of axes along which they are cut."""
@@ -128,7 +128,7 @@ class ShardedFunction:
             used = {axis for axes in self._local(name).layout.dims for axis in axes}
             axes = tuple([axis for axis in self.mesh.axes if axis in used])
             groups.setdefault(axes, []).append((name, parameter))
-        self.slabs = []
+        self.slabs = Buffers()
         for axes, named in groups.items():
             slab = ShardedSlab(named, like)
             slab.owner, slab.comm = self, self._comm(axes)

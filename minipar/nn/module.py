@@ -10,6 +10,7 @@ collective, between a parameter and its uses.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import generator
 from .module_state import ModuleState, dtype_error, nameless_error, unknown_attribute_error
 from .parameter import Parameter
-from .slab import Slab
+from .slab import Buffers, Slab
 
 
 class Module(ModuleState):
@@ -31,7 +32,8 @@ class Module(ModuleState):
     ignore_index = IGNORE_INDEX     # a target that does not count in this model's loss
 
     def __init__(self):
-        self.__dict__.update(_parameters={}, _modules={}, _transforms=[], full_name="", slabs=[])
+        self.__dict__.update(_parameters={}, _modules={}, _transforms=[], _around=[],
+                             full_name="", slabs=Buffers())
 
     def __setattr__(self, name: str, value: Any) -> None:
         parts = value if isinstance(value, list | tuple) else ()
@@ -65,8 +67,18 @@ class Module(ModuleState):
         raise TypeError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:
-        """Run `forward`."""
-        return self.forward(*inputs, **options)
+        """Run `forward`, inside what `around` has added."""
+        forward = self.forward
+        for wrapper in self._around:
+            forward = partial(wrapper, forward)
+        return forward(*inputs, **options)
+
+    def around(self, wrapper: Callable) -> None:
+        """Run wrapper(forward, *inputs) at each call of this module from now on.
+
+        It may open contexts, change inputs and outputs, and run `forward` several times.
+        """
+        self._around.append(wrapper)
 
     def run_parts(self, parts: Iterable[Callable], x: Any) -> Any:
         """Apply parts of this model one after the other.
@@ -132,7 +144,7 @@ class Module(ModuleState):
         by_replication: dict[tuple[str, ...], list] = {}
         for name, parameter in self.named_parameters():
             by_replication.setdefault(parameter.replicated, []).append((name, parameter))
-        self.slabs = [Slab(named, like) for named in by_replication.values() or [[]]]
+        self.slabs = Buffers(Slab(named, like) for named in by_replication.values() or [[]])
 
     def zero_grad(self) -> None:
         """Forget all gradients."""

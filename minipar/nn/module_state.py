@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backend import asarray_like, to_host
 from .parameter import mark_changed
-from .slab import Slab
+from .slab import Buffers, Slab
 
 if TYPE_CHECKING:
     from .module import Module
@@ -22,7 +22,7 @@ class ModuleState:
 
     _parameters: "dict[str, Parameter]"
     _modules: dict[str, Any]
-    slabs: list[Slab]
+    slabs: Buffers
 
     if TYPE_CHECKING:
         def parameters(self) -> list[Parameter]:
@@ -64,10 +64,10 @@ class ModuleState:
         own = {name: value for name, value in self.__dict__.items() if name != "slabs"}
         copied = object.__new__(type(self))
         memo[id(self)] = copied
-        copied.__dict__.update(copy.deepcopy(own, memo), slabs=[])
+        copied.__dict__.update(copy.deepcopy(own, memo), slabs=Buffers())
         by_name = dict(copied.named_parameters())
-        copied.slabs = [Slab([(s.name, by_name[s.name]) for s in slab.segments], slab.data)
-                        for slab in self.slabs]
+        copied.slabs = Buffers(Slab([(s.name, by_name[s.name]) for s in slab.segments], slab.data)
+                               for slab in self.slabs)
         return copied
 
     def __repr__(self) -> str:

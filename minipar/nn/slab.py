@@ -78,9 +78,6 @@ class FlatBuffer(Protocol):
     def complete_grad(self) -> Array:
         """`grad`, with zeros for parameters that received no gradient since `zero_grad`."""
 
-    def named(self, values: Array) -> dict[str, np.ndarray]:
-        """Collective over `comm`.  A host copy of `values` (n,), by name, as whole parameters."""
-
 
 class Slab:
     """The flat arrays behind `parameters`, (name, Parameter) pairs, which become views of them.
@@ -123,6 +120,11 @@ class Slab:
         self.zero_grad()
         self.grad = None
 
+    def drop(self) -> None:
+        """Free both arrays: a strategy keeps pieces of them.  The segments stay."""
+        self.drop_grad()
+        self.data, self._views = None, []
+
     def complete_grad(self) -> Array:
         """The flat gradient, with zeros for parameters that received none since `zero_grad`.
 
@@ -141,6 +143,22 @@ class Slab:
         """A host copy of `values`, an array beside `data`, by parameter name."""
         return {s.name: np.array(to_host(values[s.start:s.stop])).reshape(s.shape)
                 for s in self.segments}
+
+
+class Buffers(list):
+    """The slabs, or pieces of slabs, that a rank optimizes: `model.slabs`, `strategy.slabs`."""
+
+    def named(self, arrays: Sequence[Array]) -> dict[str, np.ndarray]:
+        """A host copy of `arrays`, one beside each buffer, by name, as whole parameters.
+
+        Collective over the ranks that have parts of these parameters.
+        """
+        return {name: values for slab, array in zip(self, arrays)
+                for name, values in slab.named(array).items()}
+
+    def gradients(self) -> dict[str, np.ndarray]:
+        """A host copy of every gradient by its parameter's name.  Collective, as `named`."""
+        return self.named([buffer.complete_grad() for buffer in self])
 
 
 def sharded_gradient_error() -> ValueError:

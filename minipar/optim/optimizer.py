@@ -22,7 +22,7 @@ from ..autograd.meter import current_meter
 from ..backend import Array, allocate_zeros, l2_blocks, to_device_of
 from ..backend.mapped_file import resident_blocks
 from ..nn.parameter import mark_changed
-from ..nn.slab import FlatBuffer
+from ..nn.slab import Buffers, FlatBuffer
 from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
 from .state import OptimizerState, no_parameters_error
 
@@ -45,7 +45,8 @@ class Optimizer(OptimizerState):
             raise no_parameters_error()
         if not 0 <= lr < math.inf:
             raise ValueError(f"a learning rate is a number >= 0, not {lr}")
-        self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
+        self.slabs = slabs if isinstance(slabs, Buffers) else Buffers(slabs)
+        self.lr, self.num_steps = lr, 0
         self.states = [
             {name: allocate_zeros("optimizer states", slab.data) for name in self.state_names}
             for slab in slabs]

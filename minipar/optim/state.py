@@ -1,17 +1,16 @@
 """The state of an optimizer, by the names of parameters: for checkpoints."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ..backend import Array, asarray_like
-from ..nn.slab import FlatBuffer
+from ..nn.slab import Buffers
 
 
 class OptimizerState:
     """Base of Optimizer."""
 
-    slabs: Sequence[FlatBuffer]
+    slabs: Buffers
+    state_names: tuple[str, ...]
     states: list[dict[str, Array]]      # of each slab
     num_steps: int
 
@@ -20,10 +19,9 @@ class OptimizerState:
 
         Collective over the ranks that share the slabs, if these are shards.
         """
-        return {f"{name}/{parameter}": array
-                for slab, state in zip(self.slabs, self.states)
-                for name, values in state.items()
-                for parameter, array in slab.named(values).items()}
+        return {f"{name}/{parameter}": array for name in self.state_names
+                for parameter, array in
+                self.slabs.named([state[name] for state in self.states]).items()}
 
     def load_state_dict(self, state: dict[str, np.ndarray], num_steps: int) -> None:
         """Load the states of whole parameters after `num_steps` steps; keep this rank's part.

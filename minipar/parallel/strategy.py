@@ -1,30 +1,45 @@
-"""The interface that every training strategy implements, so that one training loop works with all.
+"""Every strategy: a mesh, a schedule, and what the ranks with the same parameters keep of them.
 
-    strategy = DistributedDataParallel(model, comm)
-    optimizer = AdamW(strategy.slabs)                 this rank's slabs, or its shards of them
+    strategy = DistributedDataParallel(model, comm)                   over all ranks
+    strategy = ZeRO2(model, DeviceMesh(comm, pp=2, dp=2, tp=2))       over the axes of a mesh
+    optimizer = AdamW(strategy.slabs)                 what this rank optimizes
     loss = strategy.forward_backward(microbatches)    gradients of the whole batch, in the slabs
     strategy.clip_grad_norm(1.0)
     strategy.step(optimizer)                          every rank has the new parameters
 
-A strategy overrides the steps at which it differs from training on one rank:
+    pp 0: stage 0          pp 1: stage 1          one microbatch goes from left to right (pp),
+    ┌────────┬────────┐    ┌────────┬────────┐    all of a layer's pieces work on it (tp),
+    │ A₀  dp0│ A₁     │ ─▶ │ B₀  dp0│ B₁     │    and the rows of the batch that another dp has
+    ├────────┼────────┤    ├────────┼────────┤    meet these only when gradients are summed
+    │ A₀  dp1│ A₁     │ ─▶ │ B₀  dp1│ B₁     │
+    └────────┴────────┘    └────────┴────────┘
+       tp 0     tp 1          tp 0     tp 1
 
-    forward_backward
-      run_batch                       all microbatches; a pipeline runs its schedule here
-        run_microbatch                forward inside forward_context()
-          backward(loss)              the engine's backward, between:
-            before_backward           DDP: prepare to reduce buckets while backward runs
-            after_backward            DDP: wait until all buckets are reduced;
-                                      pipelines: sum tied weights, once a batch
-    step
-      update                          ZeRO: step on a shard, then all-gather the parameters
+One path, for any mesh:
+
+    1  tp, ep and cp change layers inside the model       (cut_layers)
+    2  pp cuts the chain of its parts into stages         (pipeline/stages.py; one stage without pp)
+    3  this rank's slabs are cut into flats, over dp, cp  (flats.py; data/ddp.py)
+    4  the arrays go where the strategy keeps them        (place)
+    5  forward_backward                                   microbatches, one after the other, or by
+                                                          the schedule (pipeline/executor.py)
+         reducing(stage, y)                               around a stage's backward: as soon as a
+           reduce(flat)                                   flat's gradient is complete
+         finish                                           wait for all reductions
+    6  step: the optimizer, then after_step               ZeRO: gather the parameters
+
+A strategy overrides place, reduce, finish and after_step (`DistributedDataParallel` and its
+subclasses); this class sums no gradients over dp, and trains on one rank.
 
 No strategy divides by the number of ranks.  The loss of a microbatch is a sum over its targets,
 divided by the number of targets of the whole batch, over all ranks and microbatches.  So gradients
-simply add up.
+simply add up.  Targets are counted once: on the last stage, by rank 0 of tp and cp.
+Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -33,17 +48,34 @@ from .. import autograd, optim
 from ..autograd import GradientSlot, Tensor
 from ..backend import Array
 from ..comm import Communicator
-from ..comm.collectives import all_gather, all_reduce, chunk_bounds, sum_over_ranks
+from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, sum_over_ranks
+from ..comm.mesh import DeviceMesh
 from ..comm.progress import progress
-from ..nn import Module
+from ..nn import Module, Slab
+from ..nn.slab import Buffers
+from ..number_formats import Format
 from ..random import training_step
-from .errors import NO_VALUES_MESSAGE, NOT_REDUCED_MESSAGE, accumulation_error, microbatches_error
-from .state import StrategyState
+from .cut_layers import check_axes, cut_layers, send_pieces
+from .context.layout import ContextOptions, sequences_of
+from .errors import (
+    NEEDS_ALL_STAGES_MESSAGE,
+    NO_VALUES_MESSAGE,
+    NOT_REDUCED_MESSAGE,
+    accumulation_error,
+    microbatches_error,
+    reduced_already_error,
+)
+from .pipeline.executor import Pipeline
+from .pipeline.schedule.actions import Placement, Schedule
+from .pipeline.schedule.registry import make_schedule
+from .pipeline.stages import Stages
 from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
     from ..comm import Trace
     from .pipeline.schedule.timeline import Timeline
+
+ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
 
 
 class Microbatch(NamedTuple):
@@ -59,98 +91,129 @@ class Microbatch(NamedTuple):
     samples: Array
 
 
-class Strategy(StrategyState):
-    """Trains `model` on the ranks of `comm`; this base class reduces nothing: for a single rank.
+class Strategy:
+    """Trains `model` on the ranks of a communicator, which are dp, or of a mesh.  Collective.
 
-    This rank optimizes `slabs`; `wire` encodes the gradients that the ranks send.
+    `model` is plain and initialized; over tp a GPT or MLP, over cp and ep a GPT.  Over pp it is cut
+    into stages, at `cuts` (see Stages), and trained by `schedule`: a name and `virtual_stages` (see
+    make_schedule), or a function of the number of microbatches.  `sequence_parallel` cuts a GPT's
+    tokens over tp between pairs of layers; `context` says how the ranks of cp share tokens.  With
+    `scatter_gather` each tp rank sends a piece of the activations between a GPT's stages.  `wire`
+    encodes gradients, `activation_format` activations.  (The gradient of a weight that stages share
+    is summed over them in full.)
+
+    `slabs` are what this rank optimizes.  `flats` are the parameters that are reduced together, in
+    the order in which backward completes their gradients; here none are.
     """
 
     can_accumulate = True       # gradients of several backwards may add up before they are reduced
+    summed_over = ("dp", "cp")              # axes along which ranks have the same parameters
+    flats: Sequence = ()
 
-    def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
-        self.model, self.comm, self.wire = model, comm, wire
-        self.slabs = list(model.slabs)
+    def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
+                 schedule: str | ScheduleFor = "1f1b", virtual_stages: int | None = None,
+                 cuts: Sequence[int] | None = None, sequence_parallel: bool = False,
+                 scatter_gather: bool = False, context: ContextOptions | None = None,
+                 activation_format: Format | None = None, wire: Wire = UNCOMPRESSED):
+        mesh = ranks if isinstance(ranks, DeviceMesh) else DeviceMesh(ranks, dp=ranks.size)
+        if not all(parameter.initialized for parameter in model.parameters()):
+            raise ValueError(NO_VALUES_MESSAGE)
+        check_axes(model, mesh, sequence_parallel, scatter_gather, context)
+        self.model, self.mesh, self.comm, self.wire = model, mesh, mesh.comm, wire
+        self.pp, self.cp, self.tp = (self.along(axis) for axis in ("pp", "cp", "tp"))
+        self.dp = self.along("replicate", "dp")
+        self.replicas = self.along("replicate", *self.summed_over)
+        cut_layers(model, mesh, sequence_parallel, context, activation_format)
+        self.pipeline: Pipeline | None = None
+        if "pp" in mesh:
+            if isinstance(schedule, str):
+                schedule = partial(make_schedule, schedule, self.pp.size,
+                                   virtual_stages=virtual_stages)
+            self.stages = Stages(model, self.pp, schedule(1)[1], cuts)
+            self.pipeline = Pipeline(self, schedule, activation_format)
+        else:
+            self.stages = Stages(model, self.pp)
+        if scatter_gather:
+            send_pieces(self.stages, self.tp)
+        self.users = self.stages.users()
+        for slab in self.stages.slabs:
+            cut = self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
+            slab.comm = cut if cut.size > 1 else None
+            broadcast(self.replicas_of(slab), slab.data, out=slab.data)
+        self.like = np.empty(0, self.stages.slabs[0].data.dtype, like=self.stages.slabs[0].data)
+        self.slabs = Buffers(self.stages.slabs)
         self.is_synchronizing = True                # False inside no_sync()
         self._is_reduced = False        # True from a reduction until the next gradient arrives
         self._last_poll: float | None = None
-        self.check_values()
-        self.watch_gradients()
-
-    def check_values(self) -> None:
-        """Raise ValueError if a parameter has no values yet."""
-        if not all(parameter.initialized for parameter in self.model.parameters()):
-            raise ValueError(NO_VALUES_MESSAGE)
-
-    def watch_gradients(self) -> None:
-        """Note each gradient that arrives, so that `step` can refuse gradients not reduced."""
-        for parameter in self.model.parameters():
+        for parameter in self.users:
             parameter.slot.ready_hooks.append(self._on_gradient)
+        self.place()
 
     def _on_gradient(self, slot: GradientSlot) -> None:
         self._is_reduced = False
 
-    def has_gradients(self) -> bool:
-        """True if a parameter of the model has a gradient on this rank."""
-        return any(parameter.grad is not None for parameter in self.model.parameters())
+    # Who has what.
+
+    @cached_property
+    def _alone(self) -> Communicator:
+        found = self.comm.split(self.comm.rank)
+        assert found is not None        # every rank gave split a color
+        return found
+
+    def along(self, *axes: str) -> Communicator:
+        """The ranks along those of the axes that the mesh has; this rank alone if it has none."""
+        here = tuple(axis for axis in axes if axis in self.mesh)
+        return self.mesh[here] if here else self._alone
+
+    def replicas_of(self, slab: Slab, *others: str) -> Communicator:
+        """The ranks that have the same parameters, along `others` too."""
+        axes = ("replicate", *self.summed_over) if not others else others
+        return self.along(*("edp" if axis == "dp" and slab.ep else axis for axis in axes))
 
     def rows(self, num_rows: int) -> range:
-        """The rows of a batch of `num_rows` that this rank processes."""
-        return range(*chunk_bounds(num_rows, self.comm.size)[self.comm.rank])
+        """The rows of a batch of `num_rows` that this rank processes: those of its place along dp.
 
-    def forward_context(self) -> AbstractContextManager:
-        """The context in which to compute a loss before calling `backward` with it."""
-        return nullcontext()
-
-    def backward(self, loss: Tensor) -> None:
-        """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`."""
-        if self.is_synchronizing:
-            self.before_backward(loss)
-        autograd.backward(loss, poll=self._poll)
-        self._finish_reductions()
-
-    def _finish_reductions(self) -> None:
-        """Finish the reductions of a backward, unless inside `no_sync`."""
-        if self.is_synchronizing:
-            self.after_backward()
-            self._is_reduced = True
-
-    def before_backward(self, loss: Tensor) -> None:
-        """Prepare to reduce the gradients of this backward."""
-
-    def after_backward(self) -> None:
-        """Wait until all gradients are reduced."""
-
-    def step(self, optimizer: optim.Optimizer) -> None:
-        """Update the parameters on all ranks.  Raises ValueError if gradients are not reduced."""
-        if not self._is_reduced and self.has_gradients():
-            raise ValueError(NOT_REDUCED_MESSAGE)
-        self.update(optimizer)
-
-    def update(self, optimizer: optim.Optimizer) -> None:
-        """Update the parameters on all ranks; the gradients are known to be reduced."""
-        optimizer.step()
-
-    def clip_grad_norm(self, max_norm: float) -> float:
-        """Scale the gradients down to a global norm of `max_norm`; return the norm before."""
-        return float(optim.clip_grad_norm(self.slabs, max_norm))
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Context in which gradients only add up on their rank; the next backward reduces them.
-
-        Raises ValueError for a strategy that cannot accumulate.
+        The ranks of pp, cp and tp are given the same rows, the whole tokens of each.
         """
-        if not self.can_accumulate:
-            raise accumulation_error(type(self).__name__)
-        before, self.is_synchronizing = self.is_synchronizing, False
-        try:
-            yield
-        finally:
-            self.is_synchronizing = before
+        return range(*chunk_bounds(num_rows, self.dp.size)[self.dp.rank])
 
     def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
         """The targets this rank counts; every target is counted on exactly one rank."""
+        if self.tp.rank or self.cp.rank or not self.stages.has_last:
+            return 0
         return sum(autograd.count_targets(m.targets, self.model.ignore_index) for m in microbatches)
+
+    # What a strategy overrides.
+
+    def place(self) -> None:
+        """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`."""
+
+    def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
+        """Context of a stage's backward from `y`; `is_last`: no other of the batch follows.
+
+        It is made before backward walks that graph, and entered for B, or later for W.
+        """
+        return nullcontext()
+
+    def finish(self) -> None:
+        """Wait until all gradients of a batch are reduced."""
+
+    def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
+        """The gradients of weights that several stages have, with the ranks that have them."""
+        for among, slab in self.stages.shared:
+            yield among, slab.complete_grad()
+
+    def after_step(self) -> None:
+        """Give each rank the parameters that the optimizer has updated elsewhere."""
+
+    def gather(self) -> None:
+        """Give each rank the parameters that are in the `slabs` of others.  Collective.
+
+        `step` does it.  Call it after you have changed `slabs` in another way: with ZeRO-1 and
+        ZeRO-2 a rank computes with all parameters, but its slabs are a part of them.
+        """
+
+    # A batch.
 
     def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0, step: int = 0,
                          scale: float = 1.0) -> float:
@@ -171,6 +234,11 @@ class Strategy(StrategyState):
 
         Each loss is divided by `loss_divisor`, the global number of targets / loss scale.
         """
+        if self.pipeline is not None:
+            self.check_fresh()
+            loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
+            self.finish_reductions()
+            return loss if self.tp.rank == 0 else 0.0
         loss, last = 0.0, len(microbatches) - 1
         for i, microbatch in enumerate(microbatches):
             accumulates = self.can_accumulate and i < last
@@ -181,27 +249,119 @@ class Strategy(StrategyState):
     def run_microbatch(self, microbatch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
         """Forward and backward of one microbatch; return this rank's share of the loss."""
-        inputs, targets, samples = microbatch
-        shares = self.shares(microbatch, loss_divisor)      # for routers of experts, see below
-        with training_step(seed, step, samples, shares=shares,
-                           sum_over_samples=self.sum_over_samples), self.forward_context():
-            loss = self.model.loss(inputs, targets, loss_divisor)
+        if self.pipeline is not None:
+            return self.run_batch([microbatch], loss_divisor, seed, step)
+        with self.context_of(microbatch, loss_divisor, seed, step), self.forward_context():
+            loss = self.model.loss(microbatch.inputs, microbatch.targets, loss_divisor)
         self.backward(loss)
-        return float(loss.data)
+        return float(loss.data) if self.tp.rank == 0 else 0.0
 
-    def timeline(self, trace: "Trace | None" = None) -> "Timeline | None":
-        """Collective.  On rank 0 the timeline of a pipeline's last batch; None for others."""
-        return None
+    @contextmanager
+    def context_of(self, microbatch: Microbatch, loss_divisor: float, seed: int,
+                   step: int) -> Iterator[None]:
+        """Context of a forward: what dropout, routers of experts and cp need to know."""
+        shares = self.shares(microbatch, loss_divisor)
+        whole = sequences_of(microbatch.inputs.shape[1]) if self.cp.size > 1 else nullcontext()
+        with whole, training_step(seed, step, microbatch.samples, shares=shares,
+                                  sum_over_samples=self.sum_over_samples):
+            yield
 
-    def _poll(self) -> None:
+    def forward_context(self) -> AbstractContextManager:
+        """The context in which to compute a loss before calling `backward` with it.
+
+        Raises ValueError with pp: a rank alone cannot compute a loss.
+        """
+        if self.pp.size > 1:
+            raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
+        return nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`.
+
+        Raises ValueError with pp, and if gradients of an earlier backward were reduced, and not
+        cleared by zero_grad.
+        """
+        if self.pp.size > 1:
+            raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
+        self.check_fresh()
+        with self.reducing(0, loss):
+            autograd.backward(loss, poll=self.poll)
+        self.finish_reductions()
+
+    def finish_reductions(self) -> None:
+        """Finish the reductions of a backward, or of a batch, unless inside `no_sync`.
+
+        The gradients of weights that several stages have are summed over these, once.
+        """
+        if self.is_synchronizing:
+            self.finish()
+            for among, gradient in self.shared_gradients():
+                all_reduce(among, gradient, out=gradient)
+            self._is_reduced = True
+
+    def has_gradients(self) -> bool:
+        """True if a parameter has a gradient on this rank."""
+        return any(parameter.grad is not None for parameter in self.users)
+
+    def check_fresh(self) -> None:
+        """Raise ValueError if gradients are summed already, and would be again."""
+        if self._is_reduced and (self.can_accumulate or self.stages.shared) \
+                and (self.replicas.size > 1 or self.pp.size > 1) \
+                and any(has_gradient(slab) for slab in self.slabs):
+            raise reduced_already_error()
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Context in which gradients only add up on their rank; the next backward reduces them.
+
+        Raises ValueError for a strategy that cannot accumulate.
+        """
+        if not self.can_accumulate:
+            raise accumulation_error(type(self).__name__)
+        before, self.is_synchronizing = self.is_synchronizing, False
+        try:
+            yield
+        finally:
+            self.is_synchronizing = before
+
+    def poll(self) -> None:
         """Advance pending messages; called between two operations of backward."""
         now = self.comm.now()
         if now != self._last_poll:      # a simulated clock stands still unless something happened
             self._last_poll = now
             progress(self.comm)
 
-    # The rest is for routers of experts (nn/moe), whose losses are averages over the whole batch.
-    counts_loads = True         # False: another rank counts the loads of the same tokens
+    def timeline(self, trace: "Trace | None" = None) -> "Timeline | None":
+        """Collective.  On rank 0 the timeline of a pipeline's last batch; None for others."""
+        return self.pipeline.timeline(trace) if self.pp.size > 1 and self.pipeline else None
+
+    # A step.
+
+    def step(self, optimizer: optim.Optimizer) -> None:
+        """Update the parameters on all ranks.  Raises ValueError if gradients are not reduced."""
+        if not self._is_reduced and self.has_gradients():
+            raise ValueError(NOT_REDUCED_MESSAGE)
+        self.update(optimizer)
+
+    def update(self, optimizer: optim.Optimizer) -> None:
+        """Update the parameters on all ranks; the gradients are known to be reduced."""
+        optimizer.step()
+        self.after_step()
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """Scale the gradients down to a global norm of `max_norm`; return the norm before."""
+        return float(optim.clip_grad_norm(self.slabs, max_norm))
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every parameter by its full name.  Collective."""
+        return self.slabs.named([slab.data for slab in self.slabs])
+
+    # For routers of experts (nn/moe), whose losses are averages over the whole batch.
+
+    @property
+    def counts_loads(self) -> bool:
+        """False if another rank counts the loads of the same tokens."""
+        return self.tp.rank == 0
 
     def shares(self, microbatch: Microbatch, loss_divisor: float) -> Array:
         """The share of each row in the batch's loss (rows,): its targets / `loss_divisor`."""
@@ -210,8 +370,15 @@ class Strategy(StrategyState):
 
     def sum_over_samples(self, array: np.ndarray) -> np.ndarray:
         """The sum over the ranks that have other samples.  Collective."""
-        with self.comm.labelled("control"):
-            return all_reduce(self.comm, array)
+        if self.replicas.size == 1:
+            return array
+        with self.replicas.labelled("control"):
+            return all_reduce(self.replicas, array)
+
+
+def has_gradient(buffer) -> bool:
+    """True after a backward, until `zero_grad`: of a slab, or of a piece."""
+    return getattr(buffer, "has_grad", False) or any(p.grad is not None for p in buffer.parameters)
 
 
 def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:

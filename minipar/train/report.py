@@ -16,10 +16,10 @@ from rich.progress import (
 from .. import viz
 from ..comm import Communicator
 from ..environment import launched, launcher_terminal
-from ..parallel.hybrid.hybrid import Hybrid
 from .loop import TrainState
 from .setup.memory import describe_memory
 from .setup.precision import describe_precision
+from .setup.mesh import is_hybrid
 from .setup.strategy import describe_strategy
 
 
@@ -121,7 +121,7 @@ def draw_pictures(state: TrainState, world: str, out: Path) -> list[Path]:
     if state.trace is not None and (state.trace.spans or state.trace.messages):
         pictures.append(viz.draw_timeline(
             out / "timeline.png", state.trace, arrows=False, title=f"One training step: {name}, "
-            f"{world}", mesh=state.strategy.mesh if isinstance(state.strategy, Hybrid) else None))
+            f"{world}", mesh=state.strategy.mesh if is_hybrid(state.config) else None))
     step = viz.MemoryStep("", state.memory.ledger.history, *state.traced_at,
                       phases=viz.phase_starts(state.trace, 0))
     pictures.append(viz.draw_memory_timeline(out / "memory.png", [step],

@@ -55,10 +55,9 @@ def check(make, p, m):
         pipeline = OneFOneB(model, comm, WIDTH)
         found = pipeline.run_batch(batches_of(model, m), num_targets)
         assert found == pytest.approx(loss if comm.rank == p - 1 else 0)
-        for slab in pipeline.slabs:
-            for name, gradient in slab.named(slab.grad).items():
-                np.testing.assert_allclose(gradient, expected[name], rtol=1e-9, atol=1e-13,
-                                           err_msg=name)
+        for name, gradient in pipeline.slabs.gradients().items():
+            np.testing.assert_allclose(gradient, expected[name], rtol=1e-9, atol=1e-13,
+                                       err_msg=name)
     Cluster(p).run(body)
 
 

@@ -17,7 +17,7 @@ from minipar.nn import GPT, GPTConfig, Parameter
 from minipar.nn.parameter import ones
 from minipar.nn.slab import Segment
 from minipar.optim import SGD
-from minipar.parallel.registry import shard_by_block
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.parallel.shards import _overlap
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero import zero1 as zero

@@ -156,9 +156,8 @@ def test_a_sequence_parallel_model_has_the_gradients_of_one_process(p):
     def main(comm):
         model = cutting.parallelize(GPT(config), comm, True).initialize(0, np.float64)
         model.loss(ids, ids).backward()
-        for slab in model.slabs:
-            for name, ours in slab.named(slab.grad).items():
-                close(ours, right[name], f"rank {comm.rank} of {p}: {name}")
+        for name, ours in model.slabs.gradients().items():
+            close(ours, right[name], f"rank {comm.rank} of {p}: {name}")
     Cluster(p).run(main)
 
 

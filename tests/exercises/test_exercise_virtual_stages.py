@@ -75,7 +75,7 @@ def pipeline(comm, name):
 
 
 def gradients(strategy):
-    return {name: g for slab in strategy.slabs for name, g in slab.named(slab.grad).items()}
+    return strategy.slabs.gradients()
 
 
 class Bench:

@@ -21,7 +21,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times
 from minipar.parallel.pipeline.schedule.simulate import simulate as play
-from minipar.parallel.registry import make_hybrid
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.parallelize import parallelize
 from tests.lessons.test_answers import ROOT, says

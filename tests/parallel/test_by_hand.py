@@ -12,7 +12,7 @@ from minipar.comm.collectives import chunk_bounds
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel.registry import STRATEGIES, make_hybrid, make_strategy
+from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy, sum_targets
 from minipar.testing import worlds
 from tests.support.cases import ALL, HYBRIDS, PIPELINES, Case

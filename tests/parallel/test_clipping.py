@@ -9,7 +9,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW, clip_grad_norm
-from minipar.parallel.registry import HYBRID_STRATEGIES, make_hybrid, make_strategy
+from minipar.parallel.registry import HYBRID_STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.testing import worlds
@@ -27,8 +27,7 @@ def clipped(comm, make, model, batch) -> tuple[float, dict]:
     norm = clip_grad_norm(strategy.slabs, 1e9)
     assert clip_grad_norm(strategy.slabs, float(norm) / 10) == norm
     has_some = not (type(strategy).__name__ == "DataParallel" and comm.rank)
-    return norm, {name: gradient for slab in strategy.slabs * has_some
-                  for name, gradient in slab.named(slab.complete_grad()).items()}
+    return norm, (strategy.slabs.gradients() if has_some else {})
 
 
 @cache

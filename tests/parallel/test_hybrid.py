@@ -12,7 +12,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
-from minipar.parallel.registry import make_hybrid
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
@@ -36,9 +36,10 @@ OPTIMIZERS = {"sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
                                            groups=[NO_DECAY_FOR_VECTORS])}
 
 
-def on(mesh, **options):
+def on(mesh, data_parallel="ddp", **options):
     """Makes the strategy for such a mesh."""
-    return lambda model, comm: make_hybrid(model, DeviceMesh(comm, **mesh), **options)
+    return lambda model, comm: make_strategy(data_parallel, model, DeviceMesh(comm, **mesh),
+                                             **options)
 
 
 def build(name):

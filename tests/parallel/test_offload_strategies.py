@@ -20,7 +20,7 @@ from minipar.memory.ledger import Ledger
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD, AdamW
-from minipar.parallel.registry import STRATEGIES, make_hybrid, make_strategy, strategies_with
+from minipar.parallel.registry import STRATEGIES, make_strategy, strategies_with
 from minipar.parallel.strategy import Microbatch
 from minipar.testing.worlds import worlds
 

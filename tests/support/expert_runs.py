@@ -75,9 +75,8 @@ def take_steps(strategy, optimizer, first=0, steps=STEPS, parts=1, mask="uneven"
         optimizer.zero_grad()
         found[f"loss {step}"] = strategy.forward_backward(batches, 3, step)
         found[f"norm {step}"] = strategy.clip_grad_norm(max_norm)
-        for slab in strategy.slabs:
-            for name, gradient in slab.named(slab.complete_grad()).items():
-                found[f"gradient {step} of {name}"] = gradient
+        for name, gradient in strategy.slabs.gradients().items():
+            found[f"gradient {step} of {name}"] = gradient
         for name, load in balance_routers(strategy).items():
             found[f"load {step} of {name}"] = np.append(load.load, load.num_dropped)
         strategy.step(optimizer)

@@ -49,9 +49,8 @@ def train(comm, model, precision, make=Strategy, parts=1, **options):
         finite = unscale(strategy, scaler.scale)
         scaler.update(not finite)
         assert finite
-        for slab in strategy.slabs:
-            for name, gradient in slab.named(slab.complete_grad()).items():
-                found[f"gradient {step} of {name}"] = gradient
+        for name, gradient in strategy.slabs.gradients().items():
+            found[f"gradient {step} of {name}"] = gradient
         strategy.step(optimizer)
     return found | strategy.state_dict()
 
@@ -76,5 +75,4 @@ def one_step(comm, model, precision, make, **options):
     strategy = make(build(model, precision), comm, **options)
     rows = np.arange(ROWS)[list(strategy.rows(ROWS))]
     strategy.forward_backward([batch(model, 0, rows)], 1, 0)
-    return {name: gradient for slab in strategy.slabs
-            for name, gradient in slab.named(slab.complete_grad()).items()}
+    return strategy.slabs.gradients()

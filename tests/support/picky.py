@@ -59,9 +59,8 @@ def train_picky(comm, name: str, num_groups: int, apart: bool = False) -> dict:
         (x, labels), mine = batch(step, num_groups), list(strategy.rows(ROWS))
         optimizer.zero_grad()
         found[f"loss {step}"] = strategy.forward_backward([Microbatch(x[mine], labels[mine], mine)])
-        for slab in strategy.slabs:
-            found |= {f"gradient {step} of {key}": gradient
-                      for key, gradient in slab.named(slab.complete_grad()).items()}
+        found |= {f"gradient {step} of {key}": gradient
+                  for key, gradient in strategy.slabs.gradients().items()}
         strategy.step(optimizer)
     return found | strategy.state_dict()
 

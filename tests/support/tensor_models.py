@@ -41,8 +41,7 @@ def gradients(model):
     """Whole gradients by name, of one process or of all ranks."""
     for slab in model.slabs:
         slab.complete_grad()
-    return {name: values for slab in model.slabs
-            for name, values in slab.named(slab.grad).items()}
+    return model.slabs.gradients()
 
 
 def train(model, comm=None, sequence=False, optimizer="sgd", cut_first=True, gather_again=False):

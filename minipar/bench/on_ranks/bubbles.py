@@ -19,13 +19,13 @@ import numpy as np
 from ... import viz
 from ...backend.malloc import keep_freed_memory
 from ...comm import Communicator
+from ...comm.mesh import DeviceMesh
 from ...nn import GPT
-from ...parallel.pipeline.executor import Pipeline
 from ...parallel.pipeline.schedule.metrics import bubble
 from ...parallel.pipeline.schedule.registry import make_schedule
 from ...parallel.pipeline.schedule.simulate import Times, simulate
 from ...parallel.pipeline.schedule.timeline import Timeline
-from ...parallel.strategy import Microbatch
+from ...parallel.strategy import Microbatch, Strategy
 from ..gpt import CONFIG, make_batch
 from ..timing import Row, interleave, meet, milliseconds
 
@@ -63,8 +63,8 @@ def measure(comm: Communicator, num_rounds: int, out: Path | None = None) -> Ite
 def make_step(comm: Communicator, kind: str, batches: list[Microbatch], seen: list[Timeline]
               ) -> Callable[[], None]:
     """Forward and backward of a batch, whose timeline is added to `seen` on rank 0."""
-    strategy = Pipeline(GPT(SMALL).initialize(seed=0), comm,
-                        partial(make_schedule, kind, comm.size), cuts=[1 + SMALL.num_layers // 2])
+    strategy = Strategy(GPT(SMALL).initialize(seed=0), DeviceMesh(comm, pp=comm.size),
+                        schedule=kind, cuts=[1 + SMALL.num_layers // 2])
 
     def step() -> None:
         for slab in strategy.slabs:

@@ -25,11 +25,11 @@ from ...autograd import Tensor, backward, cross_entropy
 from ...backend.malloc import keep_freed_memory
 from ...comm import Communicator
 from ...comm.collectives import all_gather, all_reduce
+from ...comm.mesh import DeviceMesh
 from ...nn import MLP, Sequential
 from ...nn.chain import chain
 from ...optim import SGD
 from ...parallel.pipeline.cut import cut_evenly
-from ...parallel.pipeline.executor import Pipeline
 from ...parallel.pipeline.schedule.registry import make_schedule
 from ...parallel.pipeline.schedule.simulate import Times, simulate
 from ...parallel.strategy import Microbatch, Strategy
@@ -137,9 +137,9 @@ def make_model() -> MLP:
     return MLP(SIZES).initialize(seed=0)
 
 
-def make_pipeline(comm: Communicator) -> Pipeline:
+def make_pipeline(comm: Communicator) -> Strategy:
     """The pipeline strategy, with the stage of this rank."""
-    return Pipeline(make_model(), comm, partial(make_schedule, SCHEDULE, comm.size))
+    return Strategy(make_model(), DeviceMesh(comm, pp=comm.size), schedule=SCHEDULE)
 
 
 def make_step(strategy: Strategy, batches: list[Microbatch]) -> Callable[[], float]:

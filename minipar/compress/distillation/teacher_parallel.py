@@ -23,7 +23,7 @@ from ...nn import GPT, Module
 from ...nn.chain import chain
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.headers import recv_header, send_header
-from ...parallel.pipeline.stages import Staged
+from ...parallel.pipeline.stages import Stages
 from ...parallel.tensor.parallelize import parallelize
 from .distill import Recipe, disable_dropout
 from .feature_taps import TappedOutputs, hidden_parts, part_widths, run_parts_with_taps
@@ -67,7 +67,7 @@ class ParallelTeacher:
         if self.own is not None:
             disable_dropout(model)
             if split == "pp":
-                Staged(model, self.own, list(range(self.own.size)), cuts)   # frees the other stages
+                Stages(model, self.own, list(range(self.own.size)), cuts)   # frees the other stages
             elif self.own.size > 1:
                 parallelize(model, self.own)
 

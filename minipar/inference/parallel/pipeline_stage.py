@@ -14,7 +14,7 @@ from ...comm import Communicator
 from ...compress.quantization.layers import drop_weights
 from ...nn import GPT
 from ...parallel.packed_weights import weights_as_parameters
-from ...parallel.pipeline.stages import Staged
+from ...parallel.pipeline.stages import Stages
 from ...parallel.tensor.parallelize import TensorParallel
 from ..cache import KVSizes, PagedKVCache, TokenBatch
 from ..model.cached_forward import embed, head, run_blocks
@@ -26,7 +26,7 @@ from .tensor_runner import draw_tokens_over_ranks
 
 
 class Stage:
-    """This rank's layers of a GPT; for `cuts` see `parallel.pipeline.stages.Staged`.
+    """This rank's layers of a GPT; for `cuts` see `parallel.pipeline.stages.Stages`.
 
     `kind` of cache: PagedKVCache, or QuantizedKVCache.  The model must be initialized; afterwards
     it has the parameters of this rank's layers only.  It may be cut over tp by `parallelize`.
@@ -37,7 +37,7 @@ class Stage:
         self.model, self.pp, self.kind = model, pp, kind
         self.like, sizes = np.empty_like(model.slabs[0].data, shape=0), KVSizes.of(model)
         with weights_as_parameters(model):
-            parts = Staged(model, pp, [*range(pp.size)], cuts).stages[pp.rank]
+            parts = Stages(model, pp, [*range(pp.size)], cuts).parts[pp.rank]
         drop_weights(model, {module for part in parts for each in part.modules
                              for _, module in each.named_modules()})
         self.is_first, self.is_last = pp.rank == 0, pp.rank == pp.size - 1

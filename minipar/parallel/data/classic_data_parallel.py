@@ -20,6 +20,7 @@ from ...autograd import backward as backward_from
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import broadcast, chunk_bounds, gather, scatter
+from ...comm.mesh import DeviceMesh
 from ...nn import Module
 from ...optim import Optimizer
 from ...random import training_step
@@ -30,12 +31,20 @@ from ..wire import UNCOMPRESSED, Wire
 class DataParallel(Strategy):
     """Rank 0 gets whole batches, and deals their rows to all ranks; the other ranks get no rows."""
 
-    def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
+    def __init__(self, model: Module, comm: Communicator | DeviceMesh, wire: Wire = UNCOMPRESSED):
         if wire is not UNCOMPRESSED:
             raise ValueError("dp sums gradients on rank 0, one by one: for sums in another format "
                              "choose ddp")
-        super().__init__(model, comm)
-        for slab in model.slabs:            # rank 0 alone has gradients
+        if isinstance(comm, DeviceMesh):
+            if {*comm.axes} != {"dp"} or "ep" in comm:
+                raise ValueError("dp is over all ranks, with no other axis: choose ddp beside "
+                                 "pp, cp, tp and ep")
+            comm = comm.comm
+        alone = comm.split(comm.rank)
+        assert alone is not None            # every rank gave split a color
+        super().__init__(model, alone)
+        self.comm = self.dp = self.replicas = comm
+        for slab in self.slabs:             # rank 0 alone has gradients
             slab.comm, slab.is_copy = comm, comm.rank > 0
 
     def rows(self, num_rows: int) -> range:
@@ -69,10 +78,10 @@ class DataParallel(Strategy):
             total.backward()
             loss, d_outputs = float(total.data), leaf.grad
         backward_from(outputs, self._scatter_rows("scatter output gradients", d_outputs, counts))
-        self._finish_reductions()
+        self.finish_reductions()
         return loss
 
-    def after_backward(self) -> None:
+    def finish(self) -> None:
         """Sum the gradients of all ranks on rank 0, the fifth exchange; the others keep none."""
         with self.comm.labelled("reduce gradients"):
             for slab in self.model.slabs:

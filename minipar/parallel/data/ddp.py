@@ -3,95 +3,119 @@
     backward     ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
     messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       at best near max(B, M), not B + M
 
-Every rank has the whole model and computes the gradients of its rows.  The parameters are grouped
-into buckets, the last layers first.  When the last gradient of a bucket is ready, its all-reduce
-begins, and goes on between the operations of backward (comm/work.py).  If backward takes B seconds
-and all messages M, both take the longer of two at best: B plus the last bucket's message, which no
-computation hides; or the time until the first bucket is ready, plus M.  Afterwards every rank has
-the same summed gradients and takes the same step.
+Every rank of dp has the same parameters and computes the gradients of its rows.  The parameters are
+grouped into buckets, the last layers first.  When the last gradient of a bucket is ready, its
+all-reduce begins, and goes on between the operations of backward (comm/work.py).  If backward takes
+B seconds and all messages M, both take the longer of two at best: B plus the last bucket's message,
+which no computation hides; or the time until the first bucket is ready, plus M.  Afterwards every
+rank has the same summed gradients and takes the same step.
+
+Gradients of several microbatches add up: buckets are reduced in a stage's last backward.
 
 Cost: on rings each of p ranks sends 2Ψ(p-1)/p elements, for Ψ parameters.  For short buckets "auto"
 may choose an algorithm of fewer rounds and more bytes.  Li et al. 2020, PyTorch Distributed:
 Experiences on Accelerating Data Parallel Training.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
 
 from ...autograd import Tensor
 from ...backend import Array
 from ...comm import Communicator
+from ...comm.mesh import DeviceMesh
 from ...comm.work import Work, start_work
-from ...nn import Module
-from ..errors import reduced_already_error
-from ..replicas import broadcast_parameters
+from ...nn import Module, Slab
+from ..flats import Flat
 from ..strategy import Strategy
-from ..wire import UNCOMPRESSED, Wire
-from .buckets import BUCKET_MB, bucket_limits, make_buckets
+from .buckets import BUCKET_MB, bucket_limits, cut_into_buckets
 from .reduction_queue import ReductionQueue
 
-Reduction = Callable[[Communicator, Array], None]
+Reduction = Callable[[Communicator, Array], Any]
 
 
-class Bucketed(Strategy):
-    """Base of the strategies that reduce gradients bucket by bucket: DDP and ZeRO-1."""
+class DistributedDataParallel(Strategy):
+    """Every rank of dp holds all parameters of its stage, and all-reduces their gradients.
 
-    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = BUCKET_MB,
-                 first_bucket_mb: float = 1.0, wire: Wire = UNCOMPRESSED):
-        super().__init__(model, comm, wire)
-        self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
-        broadcast_parameters(model, comm)
-        self.reduction_queue = ReductionQueue([each.parameters for each in self.buckets],
-                                              self.on_bucket_ready)
-        self.works: list[Work] = []             # one for each reduction under way
-
-    def reduce_bucket(self, i: int) -> Work:
-        """Begin to reduce bucket i over the ranks."""
-        raise TypeError(f"{type(self).__name__} defines no reduce_bucket()")
-
-    def backward(self, loss: Tensor) -> None:
-        """Compute and reduce the gradients.
-
-        Raises ValueError if gradients of an earlier backward were reduced, and not cleared by
-        zero_grad.
-        """
-        if self._is_reduced and self.has_gradients():
-            raise reduced_already_error()
-        super().backward(loss)
-
-    def before_backward(self, loss: Tensor) -> None:
-        """Find what `loss` uses: a bucket waits only for gradients that will come."""
-        self.reduction_queue.before_backward(loss)
-
-    def after_backward(self) -> None:
-        """Start the buckets that received no gradient; wait until all are reduced."""
-        self.reduction_queue.after_backward()
-        for work in self.works:
-            work.wait()
-        self.works.clear()
-
-    def on_bucket_ready(self, i: int) -> None:
-        """Fill the gradients that will not come with zeros; begin to reduce bucket i."""
-        for parameter in self.buckets[i].parameters:
-            parameter.slot.fill_if_missing()
-        self.works.append(self.reduce_bucket(i))
-
-
-class DistributedDataParallel(Bucketed):
-    """Every rank holds the whole model, and all-reduces its gradients.
-
-    `comm_hook(comm, flat)`, if given, sums a bucket in place instead of the wire.
+    `comm_hook(comm, flat)`, if given, sums a bucket in place instead of the wire.  `flats` are the
+    buckets, in the order in which backward completes them.  Base of the strategies that shard.
     """
 
-    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = BUCKET_MB,
-                 first_bucket_mb: float = 1.0, comm_hook: Reduction | None = None,
-                 wire: Wire = UNCOMPRESSED):
-        super().__init__(model, comm, bucket_mb, first_bucket_mb, wire)
-        self.comm_hook = comm_hook
+    def __init__(self, model: Module, ranks: Communicator | DeviceMesh,
+                 bucket_mb: float = BUCKET_MB, first_bucket_mb: float = 1.0, *,
+                 comm_hook: Reduction | None = None, **options: Any):
+        self.limits, self.comm_hook = bucket_limits(first_bucket_mb, bucket_mb), comm_hook
+        super().__init__(model, ranks, **options)
 
-    def reduce_bucket(self, i: int) -> Work:
-        """Begin the all-reduce of bucket i."""
-        bucket = self.buckets[i]
+    def place(self) -> None:
+        """Cut the slabs into flats, and watch their gradients."""
+        self.works: list[tuple[Flat, Work]] = []            # reductions under way
+        place = {parameter: i for i, parameter in enumerate(self.model.parameters())}
+        flats = [flat for slab in self.stages.slabs for flat in self.cut(slab)]
+        # backward completes last the flat whose first weight is used first
+        self.flats = sorted((flat for flat in flats if flat.parameters),
+                            key=lambda flat: -place[flat.parameters[0]])
+        self.empty = [flat for flat in flats if not flat.parameters]
+        stages_of = {flat: {stage for p in flat.parameters for stage, _ in self.users[p]}
+                     for flat in self.flats}
+        # a gradient that several stages of this rank add to is reduced when all are through
+        self.late = [flat for flat in self.flats
+                     if self.can_accumulate and len(stages_of[flat]) != 1]
+        self.queues = {}
+        for stage in self.stages.here:
+            flats = [flat for flat in self.flats
+                     if stage in stages_of[flat] and flat not in self.late]
+            self.queues[stage] = ReductionQueue([flat.parameters for flat in flats],
+                                                partial(self._start, flats))
+
+    def cut(self, slab: Slab) -> list[Flat]:
+        """The flats of a slab: its buckets; none in two stages, nor with others where it is shared.
+
+        (All ranks that share a slab must cut it alike.)
+        """
+        is_shared = any(slab is shared for _, shared in self.stages.shared)
+        keys = [(i * is_shared, {stage for stage, _ in self.users[p]})
+                for i, p in enumerate(slab.parameters)]
+        sizes = [parameter.data.nbytes for parameter in slab.parameters]
+        return [Flat(slab, members, *self.ranks_of(slab)) for members in
+                cut_into_buckets(sizes, keys, self.limits) or [[]]]
+
+    def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator | None]:
+        """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""
+        return self.replicas_of(slab), None
+
+    def _start(self, flats: Sequence[Flat], i: int) -> None:
+        self.reduce(flats[i])
+
+    def reduce(self, flat: Flat) -> None:
+        """Begin to sum a flat's gradient, which is complete on this rank, over its replicas."""
+        flat.fill_missing()
         if self.comm_hook is not None:
-            return start_work(self.comm_hook, self.comm, bucket.grad)
-        # the key is the same in every step, for wires with error feedback
-        return start_work(self.wire.all_reduce, self.comm, bucket.grad, key=bucket)
+            work = start_work(self.comm_hook, flat.over, flat.grad)
+        else:       # the key is the same in every step, for wires with error feedback
+            work = start_work(self.wire.all_reduce, flat.over, flat.grad, key=flat)
+        self.works.append((flat, work))
+
+    def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
+        """Context of a backward from `y`, in which the flats are reduced that it completes."""
+        if not self.is_synchronizing or self.can_accumulate and not is_last:
+            return nullcontext()
+        queue = self.queues[stage]
+        queue.before_backward(y)
+        return self._in_order(queue, queue.postpone())
+
+    @contextmanager
+    def _in_order(self, queue: ReductionQueue, begin: Callable[[], None]) -> Iterator[None]:
+        begin()
+        yield
+        queue.after_backward()
+
+    def finish(self) -> None:
+        """Reduce what several stages of this rank use; wait for all reductions."""
+        for flat in self.late:
+            self.reduce(flat)
+        for _, work in self.works:
+            work.wait()
+        self.works.clear()

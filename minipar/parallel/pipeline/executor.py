@@ -12,61 +12,47 @@ by the number of microbatches, and gradients add up.  Huang et al. 2019; Narayan
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...autograd import Tensor, backward
 from ...backend import Array
-from ...comm import Communicator, Trace
-from ...comm.collectives import all_reduce, gather_object, gather_trace
-from ...nn import Module
+from ...comm import Trace
+from ...comm.collectives import gather_object, gather_trace
 from ...number_formats import Format
-from ...random import training_step
-from ..strategy import Microbatch
 from .p2p import P2P, ArraySpecs
 from .schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
 from .schedule.dependencies import Op, sent
 from .schedule.timeline import Interval, Timeline
 from .schedule.validate import find_fault
-from .stages import Staged
+
+if TYPE_CHECKING:
+    from ..strategy import Microbatch, Strategy
 
 AHEAD = 2               # receives are posted this many actions before they are needed
 
 
-class Pipeline(Staged):
-    """A strategy that trains `model` by any schedule, all microbatches at once.
+class Pipeline:
+    """Trains the stages of a strategy by any schedule, all microbatches at once.
 
     `schedule_for(num_microbatches)` returns a schedule and the ranks of its stages; the
-    placement must be the same for any number: `partial(make_schedule, "1f1b", comm.size)`, or
-    `lambda m: yours`.  See Staged for `cuts`.  Activations are sent as codes of
-    `activation_format`, if given.  After a batch `intervals` are this rank's actions with
-    their times, and `most_in_flight` is the largest number of microbatches in flight.  One that is
-    in flight in two stages of the rank counts twice.
+    placement must be the same for any number: `partial(make_schedule, "1f1b", pp.size)`, or
+    `lambda m: yours`.  Activations are sent as codes of `activation_format`, if given.  After a
+    batch `intervals` are this rank's actions with their times, and `most_in_flight` is the largest
+    number of microbatches in flight.  One that is in flight in two stages of the rank counts twice.
     """
 
-    def __init__(self, model: Module, comm: Communicator,
+    def __init__(self, strategy: "Strategy",
                  schedule_for: Callable[[int], tuple[Schedule, Placement]],
-                 cuts: Sequence[int] | None = None, activation_format: Format | None = None):
-        super().__init__(model, comm, schedule_for(1)[1], cuts)
-        self.activation_format = activation_format
-        self.schedule_for = schedule_for
-        self.replicas: Communicator | None = None       # ranks of this stage, different samples
-        # entered for each forward of a stage, which may need to know whole microbatches
-        self.microbatch_context: Callable[[Microbatch], AbstractContextManager] = \
-            lambda microbatch: nullcontext()
+                 activation_format: Format | None = None):
+        self.strategy, self.stages, self.comm = strategy, strategy.stages, strategy.pp
+        self.schedule_for, self.activation_format = schedule_for, activation_format
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
         self.specs: ArraySpecs = {}
         self._plans: dict[int, tuple[list[Action], dict[Op, str]]] = {}
-
-    def sum_over_samples(self, array: np.ndarray) -> np.ndarray:
-        """The sum over `replicas`.  Collective: a control message."""
-        if self.replicas is None or self.replicas.size == 1:
-            return array
-        with self.replicas.labelled("control"):
-            return all_reduce(self.replicas, array)
 
     def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Op, str]]:
         """This rank's row, and the label of each message: the action that sends it.
@@ -74,42 +60,27 @@ class Pipeline(Staged):
         Raises ValueError for a schedule that would not work, saying why.
         """
         if num_microbatches not in self._plans:
-            schedule, placement = self.schedule_for(num_microbatches)
-            if len(schedule) != self.comm.size or placement != self.placement:
+            (schedule, placement), stages = self.schedule_for(num_microbatches), self.stages
+            if len(schedule) != self.comm.size or placement != stages.placement:
                 raise ValueError(f"a schedule for {len(schedule)} ranks with stages on ranks "
                                  f"{placement} does not fit {self.comm.size} ranks with stages on "
-                                 f"{self.placement}")
+                                 f"{stages.placement}")
             fault = find_fault(schedule, placement, num_microbatches)
             if fault:
                 raise ValueError(fault.sentence)
-            messages = [(sent(action, self.num_stages), action) for row in schedule
-                        for action in row]
+            messages = [(sent(action, len(stages)), action) for row in schedule for action in row]
             labels = {message[0]: str(action) for message, action in messages if message}
             self._plans[num_microbatches] = schedule[self.comm.rank], labels
         return self._plans[num_microbatches]
 
-    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
-                  step: int = 0) -> float:
+    def run(self, microbatches: Sequence["Microbatch"], loss_divisor: float, seed: int = 0,
+            step: int = 0) -> float:
         """Run the schedule on all microbatches; this rank's share of the loss."""
         row, labels = self.plan(len(microbatches))
-        self.check_fresh()
         batch = RankBatch(self, labels, microbatches, loss_divisor, seed, step)
         batch.run(row)
         self.intervals, self.most_in_flight = batch.intervals, batch.most_in_flight
-        self._finish_reductions()
         return batch.loss
-
-    def run_microbatch(self, microbatch: Microbatch, loss_divisor: float, seed: int = 0,
-                       step: int = 0) -> float:
-        """Forward and backward of one microbatch, as a batch; this rank's share of the loss."""
-        return self.run_batch([microbatch], loss_divisor, seed, step)
-
-    def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
-        """Context in which the gradients of a stage's weights are computed, from the graph of `y`.
-
-        It is made before backward walks that graph, and entered for B, or later for W.
-        """
-        return nullcontext()
 
     def timeline(self, trace: Trace | None = None) -> Timeline | None:
         """The timeline of the last batch on rank 0, None on the others.  Collective.
@@ -134,14 +105,16 @@ class RankBatch:
     """One rank's work on one batch, on all its stages.  (one_f_one_b.py has a StageBatch.)"""
 
     def __init__(self, pipeline: Pipeline, labels: dict[Op, str],
-                 microbatches: Sequence[Microbatch], loss_divisor: float, seed: int, step: int):
-        self.pipeline, self.comm = pipeline, pipeline.comm
+                 microbatches: Sequence["Microbatch"], loss_divisor: float, seed: int, step: int):
+        self.pipeline, self.strategy = pipeline, pipeline.strategy
+        self.stages, self.comm = pipeline.stages, pipeline.comm
         self.microbatches, self.loss_divisor = microbatches, loss_divisor
-        self.messages = P2P(pipeline.comm, pipeline.placement, pipeline.specs, labels,
+        self.messages = P2P(self.comm, self.stages.placement, pipeline.specs, labels,
                             [microbatch.inputs.shape for microbatch in microbatches],
-                            pipeline.slabs[0].data)
+                            self.strategy.like)
         self.seed, self.step = seed, step
         self.loss = 0.0
+        self.last: dict[int, int] = {}      # the microbatch of each stage's last B or W
         # by stage and microbatch: (input, output); after `input_gradient`, until
         # `weight_gradients`: (function that computes the rest, context that reduces it)
         self.in_flight: dict[tuple[int, int], Any] = {}
@@ -153,6 +126,7 @@ class RankBatch:
         do: dict[str, Callable[[Action, Array | None], Array | None]] = {
             FORWARD: self.forward, BACKWARD: self.backward,
             INPUT: self.input_gradient, WEIGHT: self.weight_gradients}
+        self.last = {a.stage: a.microbatch for a in row if a.kind in (BACKWARD, WEIGHT)}
         for position, action in enumerate(row):
             for later in row[position:position + AHEAD + 1]:
                 self.messages.post_recv(later)
@@ -170,16 +144,13 @@ class RankBatch:
 
     def forward(self, action: Action, x: Array | None) -> Array:
         """The output y of a stage; the last stage returns the loss."""
-        pipeline, (_, stage, i) = self.pipeline, action
+        _, stage, i = action
         microbatch = self.microbatches[i]
         x = Tensor(x, requires_grad=True) if stage else microbatch.inputs
-        shares = pipeline.shares(microbatch, self.loss_divisor)
-        with training_step(self.seed, self.step, microbatch.samples, shares=shares,
-                           sum_over_samples=pipeline.sum_over_samples), \
-                pipeline.microbatch_context(microbatch):
-            y = pipeline.run_stage(stage, x)
-            if stage == pipeline.num_stages - 1:
-                y = pipeline.model.criterion(y, microbatch.targets, self.loss_divisor)
+        with self.strategy.context_of(microbatch, self.loss_divisor, self.seed, self.step):
+            y = self.stages.run(stage, x)
+            if stage == len(self.stages) - 1:
+                y = self.strategy.model.criterion(y, microbatch.targets, self.loss_divisor)
                 self.loss += float(y.data)
         out = y.data
         drop_values(y)                          # no derivative needs them: the graph saves its own
@@ -190,14 +161,14 @@ class RankBatch:
     def backward(self, action: Action, grad: Array | None) -> Array | None:
         """dx from dy; adds the weights' gradients on the way."""
         x, y = self.in_flight.pop(action[1:])
-        with self.pipeline.reducing(action.stage, y):
+        with self.reducing(action, y):
             backward(y, grad, poll=self.poll)
         return x.grad if action.stage else None
 
     def input_gradient(self, action: Action, grad: Array | None) -> Array | None:
         """dx from dy; the rest of backward is kept for `weight_gradients`."""
         x, y = self.in_flight[action[1:]]
-        reducing = self.pipeline.reducing(action.stage, y)      # while there is a graph to look at
+        reducing = self.reducing(action, y)         # while there is a graph to look at
         rest = backward(y, grad, defer_weights=True, poll=self.poll)
         self.in_flight[action[1:]] = rest, reducing
         return x.grad if action.stage else None
@@ -208,9 +179,13 @@ class RankBatch:
         with reducing:
             rest()
 
+    def reducing(self, action: Action, y: Tensor) -> AbstractContextManager:
+        """Context in which the weights' gradients of an action are computed, and reduced."""
+        return self.strategy.reducing(action.stage, y, self.last[action.stage] == action.microbatch)
+
     def poll(self) -> None:
         """Advance pending messages, of the pipeline and of collectives."""
-        self.pipeline._poll()
+        self.strategy.poll()
         self.messages.poll()
 
 

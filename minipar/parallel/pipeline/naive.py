@@ -13,24 +13,34 @@ cuts the batch into microbatches, so that the ranks work at the same time.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
 from ...autograd import Tensor, backward
 from ...backend import Array
 from ...comm import Communicator
+from ...comm.mesh import DeviceMesh
 from ...nn import Module
 from ...random import training_step
-from ..strategy import Microbatch
+from ..strategy import Microbatch, Strategy
 from .headers import recv_header, send_header
-from .stages import Staged
 
 
-class NaiveModelParallel(Staged):
-    """A strategy: stage r on rank r, one microbatch at a time; see Staged for `cuts`."""
+class NaiveModelParallel(Strategy):
+    """A strategy: stage r on rank r, one microbatch at a time; see Stages for `cuts`."""
 
     def __init__(self, model: Module, comm: Communicator, cuts: Sequence[int] | None = None):
-        super().__init__(model, comm, list(range(comm.size)), cuts)
+        super().__init__(model, DeviceMesh(comm, pp=comm.size), cuts=cuts)
+
+    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
+                  step: int = 0) -> float:
+        """One microbatch after the other; this rank's share of the loss."""
+        loss = 0.0
+        for i, microbatch in enumerate(microbatches):
+            with self.no_sync() if i + 1 < len(microbatches) else nullcontext():
+                loss += self.run_microbatch(microbatch, loss_divisor, seed, step)
+        return loss
 
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
@@ -41,18 +51,18 @@ class NaiveModelParallel(Staged):
         if rank:
             x = Tensor(self._receive(rank - 1), requires_grad=True)
         with training_step(seed, step, batch.samples, shares=self.shares(batch, loss_divisor)):
-            y = self.run_stage(rank, x)
-            if self.has_last:
+            y = self.stages.run(rank, x)
+            if self.stages.has_last:
                 y = self.model.criterion(y, batch.targets, loss_divisor)
         grad = None
-        if not self.has_last:
+        if not self.stages.has_last:
             self._send(y.data, rank + 1)
             grad = self._receive(rank + 1)
         backward(y, grad)
         if rank:
             self._send(x.grad, rank - 1)
-        self._finish_reductions()
-        return float(y.data) if self.has_last else 0.0
+        self.finish_reductions()
+        return float(y.data) if self.stages.has_last else 0.0
 
     def _send(self, array: Array, dest: int) -> None:
         send_header(self.comm, array, dest).wait()
@@ -60,6 +70,6 @@ class NaiveModelParallel(Staged):
 
     def _receive(self, source: int) -> Array:
         shape, dtype = recv_header(self.comm, source)
-        array = np.empty(shape, dtype, like=self.slabs[0].data)
+        array = np.empty(shape, dtype, like=self.like)
         self.comm.recv(array, source)
         return array

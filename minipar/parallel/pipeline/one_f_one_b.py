@@ -40,24 +40,24 @@ import numpy as np
 from ...autograd import Tensor, backward
 from ...backend import Array
 from ...comm import Communicator, Request
+from ...comm.mesh import DeviceMesh
 from ...nn import Module
 from ...random import training_step
-from ..strategy import Microbatch
+from ..strategy import Microbatch, Strategy
 from .schedule.actions import FORWARD
 from .schedule.one_f_one_b_row import one_f_one_b_row
-from .stages import Staged
 
 
-class OneFOneB(Staged):
+class OneFOneB(Strategy):
     """A strategy: `model` in as many stages as `comm` has ranks, trained by 1F1B.
 
     `width` is the last axis of this stage's input, a GPT's width: so each rank knows the shape of
-    the activations to come, (*targets.shape, width).  See Staged for `cuts`.
+    the activations to come, (*targets.shape, width).  See Stages for `cuts`.
     """
 
     def __init__(self, model: Module, comm: Communicator, width: int,
                  cuts: Sequence[int] | None = None):
-        super().__init__(model, comm, placement=[*range(comm.size)], cuts=cuts)
+        super().__init__(model, DeviceMesh(comm, pp=comm.size), cuts=cuts)
         self.width = width
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
@@ -69,7 +69,7 @@ class OneFOneB(Staged):
             do = batch.forward if kind == FORWARD else batch.backward
             do(i)
         batch.wait_for_sends()
-        self._finish_reductions()       # sums the gradients of weights that two stages hold
+        self.finish_reductions()       # sums the gradients of weights that two stages hold
         return batch.loss
 
 
@@ -110,7 +110,7 @@ class StageBatch:
             self.activation_recv = self.post_activation(i + 1)
         shares = self.strategy.shares(microbatch, self.loss_divisor)        # for experts
         with training_step(self.seed, self.step, samples, shares=shares):
-            y = self.strategy.run_stage(self.comm.rank, x)
+            y = self.strategy.stages.run(self.comm.rank, x)
             if self.is_last:
                 y = self.strategy.model.criterion(y, targets, self.loss_divisor)
                 self.loss += float(y.data)
@@ -135,7 +135,7 @@ class StageBatch:
 
     def post_recv(self, shape: tuple[int, ...], source: int) -> PendingRecv:
         """Begin to receive an array of that shape."""
-        array = np.empty(shape, self.strategy.slabs[0].data.dtype, like=self.strategy.slabs[0].data)
+        array = np.empty(shape, self.strategy.like.dtype, like=self.strategy.like)
         return PendingRecv(array, self.comm.irecv(array, source))
 
     def send(self, array: Array, dest: int) -> None:

@@ -7,46 +7,49 @@ The gradient norm counts a shared slab once, on the first rank that has it.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from itertools import chain
 
-from ...backend import Array
+import numpy as np
+
+from ...backend import Array, to_host
 from ...comm import Communicator
-from ...nn import Parameter
-from ...nn.slab import FlatBuffer, Segment
-from ..state import StageSlabState
+from ...comm.collectives import all_gather
+from ...nn import Parameter, Slab
+from ...nn.slab import Segment
+from ..flats import end_to_end, gather_parameter
 
 SlabLayout = Sequence[tuple[Segment, Parameter]]      # of one rank
 
 
-class StageBuffer(FlatBuffer, Protocol):
-    """A rank's parameters of its stages, and their gradients: a slab, or the shards of one."""
+class StageSlab(Slab):
+    """A slab with the parameters of layouts[r] on rank r of `pp`, whose values are in `slab`.
 
-    @property
-    def has_grad(self) -> bool:
-        """True after a backward, until `zero_grad`."""
-
-
-class StageSlab(StageSlabState):
-    """A slab with the parameters of layouts[r], on rank r of `pp`; every rank knows all layouts.
-
-    `is_copy`: another rank counts it in norms.  If `tp` is given, each parameter is this rank's box
-    of the global one, and the ranks of `tp` have the other boxes.  The same holds for `ep`, whose
-    ranks have other experts.  A norm is summed over `comm`: `pp`, unless the caller sets more axes.
+    Every rank knows all layouts.  `is_copy`: another rank counts it in norms.  If `tp` is not None,
+    each parameter is this rank's box of the global one, and the ranks of `tp` have the other boxes.
+    The same holds for `ep`, whose ranks have other experts.  A norm is summed over `comm`.
     """
 
-    def __init__(self, layouts: Sequence[SlabLayout], is_copy: bool, like: Array, pp: Communicator,
-                 tp: Communicator | None = None, ep: Communicator | None = None):
-        super().__init__([(segment.name, parameter) for segment, parameter in layouts[pp.rank]],
-                         like)
-        self.is_copy, self.pp, self.tp, self.ep, self.comm = is_copy, pp, tp, ep, pp
+    def __init__(self, slab: Slab, layouts: Sequence[SlabLayout], pp: Communicator,
+                 is_copy: bool = False):
+        if pp.size == 1:                # one stage: these are the arrays of `slab`, not copies
+            self.__dict__.update(vars(slab))
+        else:
+            super().__init__([(segment.name, parameter)
+                              for segment, parameter in layouts[pp.rank]], slab.data)
+        self.pp, self.tp, self.ep, self.is_copy = pp, slab.comm, slab.ep, is_copy
+        self.comm = pp
         self.segments_of = [[segment for segment, _ in layout] for layout in layouts]    # by rank
 
-    @property
-    def has_grad(self) -> bool:
-        """True after a backward, until `zero_grad`."""
-        return any(parameter.grad is not None for parameter in self.parameters)
-
-    def drop(self) -> None:
-        """Free the arrays, which another object keeps in shards; the segments stay."""
-        self.drop_grad()
-        self.data, self._views = None, []
+    def named(self, values: Array) -> dict[str, np.ndarray]:
+        """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""
+        counts = [sum(s.stop - s.start for s in segments) for segments in self.segments_of]
+        with self.pp.labelled("state"):
+            flat = to_host(all_gather(self.pp, values, counts=counts))
+        found = {}
+        for segment in end_to_end([*chain(*self.segments_of)]):
+            piece = np.array(flat[segment.start:segment.stop])
+            if self.tp is None and self.ep is None:
+                found[segment.name] = piece.reshape(segment.shape)
+            else:
+                found[segment.name] = gather_parameter(self.tp, segment, piece, self.ep)
+        return found

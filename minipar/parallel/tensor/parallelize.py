@@ -24,7 +24,7 @@ from ...nn.module_state import check_initialized
 from ...number_formats import Format
 from ..conjugate import gather_from
 from ..packed_weights import weights_as_parameters
-from ..state import gather_parameter
+from ..flats import gather_parameter
 from .experts import GatheringMoE, split_experts
 from .layers import (
     AXIS,
@@ -81,8 +81,7 @@ class TensorParallel(Module):
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every whole parameter by its full name, on every rank."""
         check_initialized(self)
-        found = {name: values for slab in self.slabs
-                 for name, values in slab.named(slab.data).items()}
+        found = self.slabs.named([slab.data for slab in self.slabs])
         return {name: found[name] for name, _ in self.named_parameters()}
 
 

@@ -5,52 +5,258 @@
     shards   ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│▁▁▁▁▁▁▁▁▁▁▁▁▁▁       the one in use and the next, on its way
                   forward       │    backward
 
-A unit is one flat parameter, padded to a multiple of p and cut into p equal shards.  A module
-unshards its unit before it uses a weight, in forward and again in backward.  The first microbatch
-records the order of uses; from then on the next unit is gathered while this one computes
-(`prefetch.py`).
+A unit has the parameters of one part of the model; parts that share a weight, a tied embedding and
+head, are one unit.  A weight gathers its unit before it is used, in forward and again in backward.
+Operations save a note in place of a gathered weight, so that saved arrays do not keep it alive; in
+backward the note gathers the unit again.
 
-For each microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings.  It gathers a unit for
-forward, and for backward unless it is still there, and reduce-scatters its gradient.  PyTorch FSDP:
-Zhao et al., arXiv 2304.11277.
+The first microbatch (with pp: batch) records the order of uses; from then on the next unit is
+gathered while this one computes.  Where the next unit is not known, the second unit is the previous
+one: so h2 is still there when backward begins with it.
+
+                    forward                       │ backward
+    in use          embed  h.0   h.1   h.2   head │ head   h.2   h.1   h.0
+    being gathered  h.0    h.1   h.2   head   ·   │ h.2    h.1   h.0   ·
+
+A flat is reduced as soon as a backward has completed its gradient, as in ZeRO-2.  For each
+microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings: it gathers a unit for forward, and for
+backward unless it is still there, and reduce-scatters its gradient.  All ranks of dp gather and
+reduce in the same order, so no two can wait for each other.
+
+Outside of a step, weights stay gathered for one call of the model at most: between two evaluations
+the pieces may change.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
-from ...autograd import Tensor
-from ...backend import Array, record_allocation
+import numpy as np
+
+from ...autograd import Tensor, saved_tensors_hooks
+from ...autograd.function import is_recording
+from ...backend import Array, allocate_zeros, record_allocation, to_device_of
 from ...backend.mapped_file import page_out
+from ...backend.views import ViewSpec, view_from_spec, view_spec
 from ...comm import Communicator
-from ...comm.collectives import broadcast
-from ...nn import Module, Parameter
-from ..errors import NO_VALUES_MESSAGE
-from ..shards import Shard, check_not_sharded
+from ...comm.mesh import DeviceMesh
+from ...comm.work import Work, start_work
+from ...memory.remat.recompute import is_recomputing
+from ...nn import Module, Parameter, Slab
+from ...nn.parameter import Unmaterialized
+from ..flats import Flat
+from ..replicas import check_uses
+from ..strategy import Microbatch
 from ..wire import UNCOMPRESSED, Wire
-from .fsdp_unit import FSDPUnit, mark_calls, padded_flat_parameter, unshard_before_use
-from .prefetch import Prefetcher, duplicate
-from .reducer import ShardedGradients
+from .zero2 import ZeRO2
+
+BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` and call "
+                  "strategy.backward(loss) (or compute without gradients, no_grad())")
 
 
-class FullyShardedDataParallel(ShardedGradients):
-    """The strategy that `fully_shard` returns; its `slabs`, for the optimizer, are shards."""
+class Unit:
+    """Flats that are gathered and freed together: those of a part's slabs, over the same ranks.
 
-    def __init__(self, model: Module, comm: Communicator, units: Sequence[FSDPUnit],
-                 replicate: Communicator | None = None, prefetch: bool = True,
-                 wire: Wire = UNCOMPRESSED):
-        super().__init__(model, comm, wire)
-        self.units = list(units)
-        self.slabs: list[Shard] = [flat.shard for unit in units for flat in unit.flats]
-        self.shard_comm, self.replicate = self.slabs[0].comm, replicate
-        self.prefetcher = Prefetcher(units, self.shard_comm, self._poll, prefetch)
-        self.pieces: list[tuple[Shard, Array]] = []     # reduced over shards, not yet over replicas
-        self.is_watching = False
+    `pieces` are this rank's parts of them; the whole flats are made where `like` is.
+    """
 
-    def check_values(self) -> None:
-        """The parameters are only shapes by now: `fully_shard` has checked their values."""
+    def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array], like: Array):
+        self.flats, self.pieces, self.like = flats, pieces, like
+        self.places = [(p, segment, i) for i, flat in enumerate(flats)
+                       for p, segment in zip(flat.parameters, flat.layout)]
+        self.name = self.places[0][1].name
+        self.shapes = [Unmaterialized(p.shape, p.dtype) for p, _, _ in self.places]
+        self.arrays: list[Array] | None = None          # the whole flats, while gathered
+        self.works: list[Work] = []
+        self.is_kept = False                            # from forward to backward
 
-    def watch_gradients(self) -> None:
-        """Do nothing yet: the outermost strategy does it, in its first `forward_context`."""
+    def start_gather(self, comm: Communicator, wire: Wire) -> None:
+        """Begin to gather the pieces of all ranks, unless that has begun."""
+        if self.arrays is None:
+            self.arrays = [record_allocation("communication", np.empty(
+                flat.size, self.like.dtype, like=self.like)) for flat in self.flats]
+            self.works = [start_work(wire.all_gather, comm, to_device_of(piece, whole), flat.counts,
+                                     whole)
+                          for flat, piece, whole in zip(self.flats, self.pieces, self.arrays)]
+
+    def gather(self, comm: Communicator, wire: Wire) -> None:
+        """Make the parameters views of the gathered flats."""
+        self.start_gather(comm, wire)
+        if self.works:
+            for work in self.works:
+                work.wait()
+            self.works = []
+            page_out(*self.pieces)
+            for parameter, segment, i in self.places:
+                whole = self.arrays[i][segment.start:segment.stop]
+                parameter.data = whole.reshape(segment.shape)
+
+    def free(self) -> None:
+        """Let the parameters keep only their shapes."""
+        if self.arrays is not None:
+            for work in self.works:
+                work.wait()
+            self.arrays, self.works = None, []
+            self.hide()
+
+    def hide(self) -> None:
+        """Make the parameters shapes without values."""
+        for (parameter, _, _), shape in zip(self.places, self.shapes):
+            parameter.data = shape
+
+
+class SavedWeight(NamedTuple):
+    """The note that an operation saves in place of a gathered weight."""
+
+    unit: Unit
+    array: int
+    place: ViewSpec
+
+
+class FullyShardedDataParallel(ZeRO2):
+    """Everything is sharded: a use of a weight gathers its unit, and the next one ahead.
+
+    `units`, if given, are modules whose parameters make up a unit each; a parameter belongs to the
+    innermost, and what is in none makes one more.  With `reshard_after_forward=False` units stay
+    gathered until their backward: 2Ψ instead of 3Ψ are sent.  `gather_wire` encodes weights.
+    """
+
+    def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
+                 units: Sequence[Module] | None = None, reshard_after_forward: bool = True,
+                 prefetch: bool = True, gather_wire: Wire = UNCOMPRESSED, **options: Any):
+        self.unit_modules, self.gather_wire = units, gather_wire
+        self.keeps, self.prefetch = not reshard_after_forward, prefetch
+        super().__init__(model, ranks, **options)
+
+    def cut(self, slab: Slab) -> list[Flat]:
+        """The flats of a slab, one for each unit; each parameter apart where stages share it."""
+        keys, is_shared = self.unit_keys(), any(slab is s for _, s in self.stages.shared)
+        members: dict[Any, list[int]] = {}
+        for i, parameter in enumerate(slab.parameters):
+            members.setdefault((keys[parameter], i * is_shared), []).append(i)
+        return [Flat(slab, here, *self.ranks_of(slab)) for here in members.values() or [[]]]
+
+    def unit_keys(self) -> dict[Parameter, Any]:
+        """The unit of each parameter: parameters with equal keys are in one."""
+        if self.unit_modules is not None:
+            return {p: max((i for i, module in enumerate(self.unit_modules)
+                            if p in module.parameters()), default=-1) for p in self.users}
+        joined: dict[tuple[int, int], frozenset] = {}       # the parts that share a weight
+        for users in self.users.values():
+            parts = frozenset(users).union(*(joined.get(user, ()) for user in users))
+            joined |= dict.fromkeys(parts, parts)
+        return {p: min(joined[users[0]]) for p, users in self.users.items()}
+
+    def own_data(self, flat: Flat) -> Array:
+        """This rank's piece of the parameters, in memory of its own."""
+        mine = flat.mine(flat.slab.data)
+        data = allocate_zeros("parameters", self.like, mine.size)
+        data[...] = to_device_of(mine, data)
+        return data
+
+    def place(self) -> None:
+        """Keep this rank's pieces only; watch the uses of weights."""
+        super().place()
+        keys, by_unit = self.unit_keys(), {}
+        for flat in self.flats[::-1]:
+            by_unit.setdefault((keys[flat.parameters[0]], flat.over), []).append(flat)
+        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], self.like)
+                      for flats in by_unit.values()]
+        # gathers and reductions interleave differently on different ranks: two communicators
+        own = {over: over.split(0) for over in dict.fromkeys(flat.over for flat in self.flats)}
+        self.comm_of = {unit: own[unit.flats[0].over] for unit in self.units}
+        self.unit_of = {p.slot: unit for unit in self.units for p, _, _ in unit.places}
+        self.is_inside, self.num_calls = False, 0       # a step; calls of modules, nested
+        self.current: Unit | None = None
+        self.uses: list[Unit] = []                      # in this microbatch, or batch
+        self.last_uses: list[Unit] = []                 # in the one before
+        for unit in self.units:
+            unit.hide()
+        for slab in self.stages.slabs:
+            slab.drop()
+        for _, module in self.model.named_modules():
+            if any(p.slot in self.unit_of for p in module._parameters.values()):
+                module._transforms.insert(0, self.use)
+        for module in {self.model, *(m for parts in self.stages.parts for part in parts
+                                     for m in part.modules)}:
+            module.around(self.during_call)
+
+    def use(self, parameter: Parameter) -> Parameter:
+        """Gather a parameter's unit before forward uses it."""
+        unit = self.unit_of[parameter.slot]
+        # a recomputation repeats a forward whose backward follows at once: what was kept stays so
+        self.unshard(unit, unit.is_kept if is_recomputing() else self.keeps)
+        return parameter
+
+    def unshard(self, unit: Unit, is_kept: bool = False) -> None:
+        """Gather `unit`, free those that are not needed, begin to gather the next."""
+        self.poll()
+        if not self.is_inside and not self.num_calls:
+            unit.free()                     # a weight that is used by itself
+        if unit is self.current and unit.arrays is not None:
+            return
+        before, self.current, after = self.current, unit, None
+        if self.is_inside:
+            self.uses.append(unit)
+            unit.is_kept = is_kept
+            after = self._predict_next() if self.prefetch else None
+        elif is_recording():
+            raise RuntimeError("weights of a sharded model are used where their gradients would "
+                               f"be lost: {BY_HAND_ADVICE}")
+        else:
+            before = None
+        for other in self.units:
+            if other not in (unit, after or before) and not other.is_kept:
+                other.free()
+        unit.gather(self.comm_of[unit], self.gather_wire)
+        if after is not None:
+            after.start_gather(self.comm_of[after], self.gather_wire)
+
+    def _predict_next(self) -> Unit | None:
+        """The unit that followed these uses last time, if all uses so far were the same."""
+        done, last = len(self.uses), self.last_uses
+        return last[done] if done < len(last) and last[:done] == self.uses else None
+
+    def free_all(self) -> None:
+        """Free all that is gathered."""
+        self.current = None
+        for unit in self.units:
+            unit.is_kept = False
+            unit.free()
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """Context of a step's forwards and backwards: operations save notes, not weights."""
+        self.is_inside = True
+        try:
+            with saved_tensors_hooks(self._pack, self._unpack):
+                yield
+        finally:
+            self.is_inside = False
+
+    def during_call(self, forward: Callable, *inputs: Any, **options: Any) -> Any:
+        """Run a module's forward; outside of a step, the outermost call gathers anew."""
+        if not self.is_inside and not self.num_calls:
+            self.free_all()
+        self.num_calls += 1
+        try:
+            return forward(*inputs, **options)
+        finally:
+            self.num_calls -= 1
+
+    def _pack(self, array: Array) -> Any:
+        for unit in self.units:
+            for i, whole in enumerate(unit.arrays or ()):
+                place = view_spec(array, whole)
+                if place is not None:
+                    return SavedWeight(unit, i, place)
+        return array
+
+    def _unpack(self, saved: Any) -> Array:
+        if not isinstance(saved, SavedWeight):
+            return saved
+        self.unshard(saved.unit)
+        return view_from_spec(saved.unit.arrays[saved.array], saved.place)
 
     @contextmanager
     def forward_context(self) -> Iterator[None]:
@@ -58,114 +264,39 @@ class FullyShardedDataParallel(ShardedGradients):
 
         Raises RuntimeError at its end unless all ranks used the same units.
         """
-        if not self.is_watching:
-            self.reduce_units()
-        self.prefetcher.start_microbatch()
-        with self.prefetcher.during("forward"):
-            yield
-        self.prefetcher.check_same_units()
-
-    def reduce_units(self) -> None:
-        """Watch and reduce the gradients of the units from now on, the last unit first."""
-        self.is_watching = True
-        super().watch_gradients()
-        flats = [flat for unit in self.units[::-1] for flat in unit.flats]
-        self.reduce_to([flat.shard for flat in flats], [flat.gradient for flat in flats],
-                       duplicate(self.shard_comm))      # reductions meet no gathers
+        with super().forward_context():
+            self.free_all()
+            self.uses = []
+            with self.during():
+                yield
+            self.check_same_units()
 
     def backward(self, loss: Tensor) -> None:
-        """Compute and reduce the gradients; the units are unsharded again for it."""
-        with self.prefetcher.during("backward"):
+        """Compute and reduce the gradients; the units are gathered again for it."""
+        with self.during():
             super().backward(loss)
-        self.prefetcher.finish_microbatch()
 
-    def on_reduced(self, shard: Shard, piece: Array) -> None:
-        """Add a reduced piece to its shard; with replicas, keep it until they are summed."""
-        if self.replicate is None or self.replicate.size == 1:
-            super().on_reduced(shard, piece)
-        else:
-            self.pieces.append((shard, record_allocation("communication", piece.copy())))
+    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
+                  step: int = 0) -> float:
+        """All microbatches; raises RuntimeError unless all ranks of dp used the same units."""
+        if self.pipeline is None:
+            return super().run_batch(microbatches, loss_divisor, seed, step)
+        self.free_all()
+        self.uses = []
+        with self.during():
+            return super().run_batch(microbatches, loss_divisor, seed, step)
 
-    def after_backward(self) -> None:
-        """Wait for the last reduction, then all-reduce the pieces over the replicas."""
-        super().after_backward()
-        for shard, piece in self.pieces:
-            assert self.replicate is not None
-            total = self.wire.all_reduce(self.replicate, piece, key=(shard, "replicas"))
-            super().on_reduced(shard, total)
-        self.pieces.clear()
+    def finish(self) -> None:
+        """Wait for the reductions, and expect the next microbatch to use the same units."""
+        super().finish()
+        if self.pipeline is not None:
+            self.check_same_units()
+        self.last_uses = self.uses
+        self.free_all()
 
+    def gather(self) -> None:
+        """Do nothing: a use of a weight gathers it."""
 
-def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | None = None,
-                replicate: Communicator | None = None, reshard_after_forward: bool = True,
-                prefetch: bool = True, wire: Wire = UNCOMPRESSED,
-                gather_wire: Wire = UNCOMPRESSED) -> FullyShardedDataParallel:
-    """Make the parameters of `module` a unit, sharded over `comm`; return the strategy.
-
-    Call it for each block first and for the whole model last: a unit has the parameters that no
-    earlier call has taken.  Rank 0's values are used.
-
-    `shard` and `replicate`: hybrid sharding, over two axes of a mesh; the ranks of `replicate` hold
-    the same shard.  `reshard_after_forward=False` keeps this unit gathered until its backward:
-    2Ψ instead of 3Ψ are sent.  `wire` encodes gradients, `gather_wire` gathered weights.  Each unit
-    keeps its own `reshard_after_forward` and `gather_wire`; `replicate`, `prefetch` and `wire` are
-    those of the last call, which returns the strategy.
-
-    Raises ValueError if the module has no values or parameters, if the two axes are not all of
-    `comm`, or if its parts were given others.
-    """
-    shard = shard or comm
-    check_axes(comm, shard, replicate)
-    parts = [part for _, part in module.named_modules()]
-    units: list[FSDPUnit] = [unit for part in parts
-                             for unit in part.__dict__.pop("sharded_units", ())]
-    check_parts(module, units, shard)
-    own = broadcast_outside(module, units, comm)
-    if own:
-        unit = FSDPUnit([padded_flat_parameter(own, shard)], reshard_after_forward, gather_wire)
-        units.insert(0, unit)
-        unshard_before_use(parts, unit)
-    if not units:
-        raise ValueError(f"{type(module).__name__} has no parameters to shard")
-    mark_calls(module, units[0])
-    module.sharded_units, module.slabs = units, []
-    return FullyShardedDataParallel(module, comm, units, replicate, prefetch, wire)
-
-
-def check_axes(comm: Communicator, shard: Communicator, replicate: Communicator | None) -> None:
-    """Raise ValueError unless the ranks of `shard` times those of `replicate` are all of `comm`."""
-    num_replicas = replicate.size if replicate else 1
-    if shard.size * num_replicas != comm.size:
-        raise ValueError(f"shards over {shard.size} ranks and {num_replicas} "
-                         f"replicas do not make up {comm.size} ranks: give both axes of a mesh, "
-                         'shard=mesh["shard"], replicate=mesh["replicate"]')
-
-
-def check_parts(module: Module, units: Sequence[FSDPUnit], shard: Communicator) -> None:
-    """Raise ValueError if `units`, of parts of the module, are sharded over other ranks."""
-    def ranks(comm: Communicator) -> list[int]:
-        return [comm.world_rank_of(rank) for rank in range(comm.size)]
-
-    for comm in {unit.flats[0].shard.comm for unit in units} - {shard}:
-        if ranks(comm) != ranks(shard):
-            raise ValueError(f"a part is sharded over the ranks {ranks(comm)}, "
-                             f"{type(module).__name__} over {ranks(shard)}: give every call the "
-                             "same shard= and replicate=")
-
-
-def broadcast_outside(module: Module, units: Sequence[FSDPUnit],
-                      comm: Communicator) -> list[tuple[str, Parameter]]:
-    """The parameters of the module that are in none of `units`, by name, with rank 0's values.
-
-    Raises ValueError if they have no values, or are cut already.
-    """
-    taken = {id(p) for unit in units for p in unit.parameters}
-    prefix = f"{module.full_name}." if module.full_name else ""
-    own = [(prefix + name, p) for name, p in module.named_parameters() if id(p) not in taken]
-    check_not_sharded(own)
-    if not all(p.initialized for _, p in own):
-        raise ValueError(NO_VALUES_MESSAGE)
-    for _, p in own:
-        broadcast(comm, p.data, out=p.data)
-        page_out(p.data)
-    return own
+    def check_same_units(self) -> None:
+        """Raise RuntimeError, on every rank, unless the ranks that gather used the same units."""
+        check_uses([unit.name for unit in self.uses], self.along(*self.summed_over))

@@ -15,53 +15,70 @@ Every bucket is cut into p pieces, so that all ranks take an equal part in every
 arXiv 1910.02054, section 5.1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
+from ...backend import Array
 from ...comm import Communicator
-from ...comm.collectives import all_gather, chunk_bounds
-from ...comm.work import Work, start_work
-from ...nn import Module
-from ...optim import Optimizer
-from ..data.buckets import BUCKET_MB, Bucket
-from ..data.ddp import Bucketed
-from ..shards import Shard, check_not_sharded
-from ..wire import UNCOMPRESSED, Wire
+from ...comm.collectives import all_gather
+from ...comm.work import start_work
+from ...nn import Slab
+from ...nn.slab import Buffers
+from ..data.ddp import DistributedDataParallel
+from ..flats import Flat, Piece, Pieces
 
 
-def gather_parameters(comm: Communicator, buckets: Sequence[Bucket],
-                      shards: Sequence[Shard]) -> None:
-    """Give every rank the updated pieces of all ranks, in place."""
-    for bucket, shard in zip(buckets, shards):
-        all_gather(comm, shard.data, counts=shard.counts, out=bucket.data)
+class ZeRO1(DistributedDataParallel):
+    """Optimizer states are sharded: each rank steps on its piece of every flat.
 
+    The ranks of the mesh's axis `replicate` have the same pieces, whose gradients they sum.
+    """
 
-class ZeRO1(Bucketed):
-    """Optimizer states are sharded: each rank steps on its piece of every bucket."""
+    def place(self) -> None:
+        """Cut the slabs into flats, and these into pieces, which the optimizer steps on."""
+        super().place()
+        self.piece_of = {flat: self.make_piece(flat) for flat in (*self.flats, *self.empty)}
+        self.slabs = Pieces(self.stages.slabs, [*self.piece_of.values()])
+        self.model.slabs = Buffers()    # their gradients are complete only in this rank's pieces
 
-    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = BUCKET_MB,
-                 first_bucket_mb: float = 1.0, wire: Wire = UNCOMPRESSED):
-        check_not_sharded(model.named_parameters())
-        super().__init__(model, comm, bucket_mb, first_bucket_mb, wire)
-        self.slabs: list[Shard] = []        # the optimizer steps on shards as on slabs
-        model.slabs = []        # emptied: their gradients are complete only in this rank's pieces
-        for bucket in self.buckets:
-            bounds = chunk_bounds(bucket.stop - bucket.start, comm.size)
-            mine = slice(*bounds[comm.rank])
-            self.slabs.append(Shard(bucket.parameters, bucket.layout, comm, bounds,
-                                    bucket.data[mine], bucket.grad[mine]))
+    def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
+        """The ranks over which a flat is cut, and those that have the same piece."""
+        return self.replicas_of(slab, *self.summed_over), self.along("replicate")
 
-    def reduce_bucket(self, i: int) -> Work:
-        """Begin the reduce-scatter of bucket i: the sum arrives where the shard reads it."""
-        bucket, shard = self.buckets[i], self.slabs[i]
-        shard.has_grad = True
-        return start_work(self.wire.reduce_scatter, self.comm, bucket.grad, shard.counts,
-                          key=bucket)
+    def make_piece(self, flat: Flat) -> Piece:
+        """This rank's piece: a part of the slab."""
+        return Piece(flat, self.all_parts_of(flat.slab), flat.mine(flat.slab.data),
+                     flat.mine(flat.slab.grad))
 
-    def update(self, optimizer: Optimizer) -> None:
-        """Step on this rank's shards, then all-gather the parameters."""
-        super().update(optimizer)
+    def all_parts_of(self, slab: Slab) -> Communicator:
+        """The ranks over which a norm is summed: those that have the other parts of the slab."""
+        return self.along("pp", "dp", "cp", *["tp"] * (slab.tp is not None))
+
+    def reduce(self, flat: Flat) -> None:
+        """Begin the reduce-scatter of a flat's gradient: the sum arrives in its piece."""
+        flat.fill_missing()
+        self.piece_of[flat].has_grad = True
+        work = start_work(self.wire.reduce_scatter, flat.over, flat.grad, flat.counts, key=flat)
+        self.works.append((flat, work))
+
+    def finish(self) -> None:
+        """Wait for all reductions; sum the pieces over the ranks that have the same."""
+        super().finish()
+        for flat in self.flats:
+            if flat.copies.size > 1:
+                self.wire.all_reduce(flat.copies, self.piece_of[flat].grad, key=(flat, "copies"))
+
+    def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
+        """The pieces of the gradients that several stages have."""
+        for among, slab in self.stages.shared:
+            for piece in self.slabs:
+                if piece.flat.slab is slab:
+                    yield among, piece.complete_grad()
+
+    def after_step(self) -> None:
+        """Gather the parameters."""
         self.gather()
 
     def gather(self) -> None:
         """Give every rank the pieces of all ranks."""
-        gather_parameters(self.comm, self.buckets, self.slabs)
+        for flat in self.flats:
+            all_gather(flat.over, self.piece_of[flat].data, counts=flat.counts, out=flat.data)

@@ -1,49 +1,92 @@
 """ZeRO-2: optimizer states and gradients are sharded (Rajbhandari et al. 2020).
 
-The gradient of a bucket exists from its first contribution until it is reduced; then each rank
-keeps its piece, 1/p.  There is no room to add up whole gradients, so with m microbatches each is
-reduced: a rank sends (m + 1) Ψ (p-1)/p elements.  arXiv 1910.02054, section 5.2.
+    backward      ▓▓ h.2 ▓▓ ▓▓ h.1 ▓▓ ▓▓ h.0 ▓▓
+    whole         ████████▁ ████████▁ ████████▁       one whole gradient at a time,
+    reduced              ░░░░░░    ░░░░░░    ░░░░░░   then 1/p of it on each rank
+
+The gradient of a flat exists from its first contribution until it is reduced; then each rank keeps
+its piece, 1/p.  So gradients take Ψ/p elements and one flat more, instead of Ψ.  There is no room
+to add up whole gradients: with m microbatches each is reduced, and a rank sends
+(m + 1) Ψ (p-1)/p elements.  arXiv 1910.02054, section 5.2.
 """
 
-from ...backend import allocate_zeros
-from ...comm import Communicator
-from ...comm.collectives import chunk_bounds
-from ...nn import Module
-from ...optim import Optimizer
-from ..data.buckets import BUCKET_MB, bucket_limits, make_buckets
-from ..replicas import broadcast_parameters
-from ..shards import Shard, check_not_sharded
-from ..wire import UNCOMPRESSED, Wire
-from .reducer import ShardedGradients, TransientGradient
-from .zero1 import gather_parameters
+from functools import partial
+
+import numpy as np
+
+from ...backend import Array, allocate_zeros, record_allocation
+from ...backend.mapped_file import page_out
+from ...comm.work import start_work
+from ...nn.slab import Segment
+from ..flats import Flat, Piece
+from .zero1 import ZeRO1
 
 
-class ZeRO2(ShardedGradients):
-    """Optimizer states and gradients are sharded: a bucket's gradient is freed once reduced."""
+class ZeRO2(ZeRO1):
+    """Optimizer states and gradients are sharded: a flat's gradient is freed once reduced."""
 
-    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = BUCKET_MB,
-                 first_bucket_mb: float = 1.0, wire: Wire = UNCOMPRESSED):
-        check_not_sharded(model.named_parameters())
-        super().__init__(model, comm, wire)
-        broadcast_parameters(model, comm)
-        self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
-        self.slabs: list[Shard] = []
-        gradients = []
-        for bucket in self.buckets:
-            bounds = chunk_bounds(bucket.stop - bucket.start, comm.size)
-            data = bucket.data[slice(*bounds[comm.rank])]
-            grad = allocate_zeros("gradients", data)
-            self.slabs.append(Shard(bucket.parameters, bucket.layout, comm, bounds, data, grad))
-            gradients.append(TransientGradient(bucket.parameters, bucket.layout, data))
-        for slab in model.slabs:
+    can_accumulate = False
+
+    def place(self) -> None:
+        """Cut the slabs into pieces, and free the whole gradients."""
+        self.whole: dict[Flat, Array] = {}              # gradients that backward is at
+        self.not_summed: dict[Flat, Array] = {}         # pieces, not yet summed over `copies`
+        super().place()
+        for flat in self.flats:
+            for parameter, segment in zip(flat.parameters, flat.layout):
+                parameter.slot.get_grad_buffer = partial(self._buffer, flat, segment)
+        for slab in self.stages.slabs:
             slab.drop_grad()
-        self.reduce_to(self.slabs, gradients, comm)
 
-    def update(self, optimizer: Optimizer) -> None:
-        """Step on this rank's shards, then all-gather the parameters."""
-        super().update(optimizer)
-        self.gather()
+    def make_piece(self, flat: Flat) -> Piece:
+        """This rank's piece, and its gradient apart."""
+        data = self.own_data(flat)
+        grad = allocate_zeros("gradients", data)
+        page_out(data, grad)
+        return Piece(flat, self.all_parts_of(flat.slab), data, grad)
 
-    def gather(self) -> None:
-        """Give every rank the pieces of all ranks."""
-        gather_parameters(self.comm, self.buckets, self.slabs)
+    def own_data(self, flat: Flat) -> Array:
+        """This rank's piece of the parameters."""
+        return flat.mine(flat.slab.data)
+
+    def _buffer(self, flat: Flat, segment: Segment) -> Array:
+        """Where backward puts a parameter's gradient: made at the flat's first contribution."""
+        if flat not in self.whole:
+            self._wait()                    # so at most two whole gradients are alive
+            whole = np.empty(flat.size, self.like.dtype, like=self.like)
+            self.whole[flat] = record_allocation("gradients", whole)
+        return self.whole[flat][segment.start:segment.stop].reshape(segment.shape)
+
+    def reduce(self, flat: Flat) -> None:
+        """Begin the reduce-scatter of a flat's gradient, and forget the whole."""
+        flat.fill_missing()
+        for parameter in flat.parameters:
+            parameter.slot.grad = None
+        whole = self.whole.pop(flat)
+        self._wait()
+        work = start_work(self.wire.reduce_scatter, flat.over, whole, flat.counts, key=flat)
+        self.works.append((flat, work))
+
+    def _wait(self) -> None:
+        """Wait for the reduction under way, and keep this rank's piece."""
+        while self.works:
+            flat, work = self.works.pop()
+            self.keep(flat, work.wait())
+
+    def keep(self, flat: Flat, piece: Array) -> None:
+        """Add a reduced piece to the gradient, or to what `copies` will sum."""
+        if flat.copies.size == 1:
+            self.piece_of[flat].add(piece)
+            page_out(self.piece_of[flat].grad)
+        elif flat in self.not_summed:
+            self.not_summed[flat] += piece
+        else:
+            self.not_summed[flat] = record_allocation("communication", piece.copy())
+
+    def finish(self) -> None:
+        """Wait for all reductions; sum the pieces over the ranks that have the same."""
+        self._wait()
+        for flat in [*self.not_summed]:
+            piece = self.not_summed.pop(flat)
+            self.piece_of[flat].add(self.wire.all_reduce(flat.copies, piece, key=(flat, "copies")))
+            page_out(self.piece_of[flat].grad)

@@ -24,13 +24,13 @@ from ...backend import Array, allocate_zeros, record_allocation
 from ...backend.views import ViewSpec, storage, view_from_spec, view_spec
 from ...comm import Communicator
 from ...comm.collectives import all_gather as gather_array
-from ...comm.collectives import broadcast, chunk_bounds
-from ...nn import Module, Parameter
+from ...comm.collectives import broadcast
+from ...nn import Module
 from ...nn.parameter import Unmaterialized
-from ...nn.slab import Segment
+from ...nn.slab import Buffers
 from ..conjugate import all_gather
+from ..flats import Flat, Piece, Pieces
 from ..replicas import check_uses
-from ..shards import Shard
 
 
 class ShardedParameters:
@@ -43,32 +43,31 @@ class ShardedParameters:
     def __init__(self, model: Module, comm: Communicator,
                  gather: Callable[..., Tensor] = all_gather):
         self.comm, self._all_gather = comm, gather
-        self.slabs: list[Shard] = []
         self._leaves: dict[GradientSlot, tuple[str, Tensor]] = {}
         self._uses: list[str] = []
         self._gathered: dict[int, Tensor] = {}          # by the id of the gathered array
-        for name, parameter in model.named_parameters():
-            self._leaves[parameter.slot] = name, self._shard(name, parameter)
-        model.slabs = []
+        flats = [Flat(slab, [i], comm) for slab in model.slabs for i in range(len(slab.segments))]
+        self.slabs = Pieces(model.slabs, [self._shard(flat) for flat in flats])
+        for slab in model.slabs:
+            slab.drop()
+        model.slabs = Buffers()
         model.transform_parameters(self.gather, first=True)
 
-    def _shard(self, name: str, parameter: Parameter) -> Tensor:
+    def _shard(self, flat: Flat) -> Piece:
         """This rank's piece of a parameter, a leaf of the graph; the parameter's values go."""
-        comm, shape, size = self.comm, parameter.shape, parameter.size
-        layout = [Segment(name, 0, size, tuple((0, n) for n in shape), shape)]
-        bounds = chunk_bounds(size, comm.size)
-        whole = broadcast(comm, parameter.data)
-        data = whole.reshape(size)[slice(*bounds[comm.rank])].copy()
-        record_allocation("parameters", data)
+        (parameter,), (segment,) = flat.parameters, flat.segments
+        broadcast(self.comm, parameter.data, out=parameter.data)
+        data = record_allocation("parameters", flat.mine(flat.slab.data).copy())
         leaf, grad = Tensor(data), allocate_zeros("gradients", data)
-        shard = Shard([leaf], layout, comm, bounds, data, grad)
+        piece = Piece(flat, self.comm, data, grad)
+        piece.parameters = [leaf]
         leaf.grad_target = GradientSlot(weight_only=True)
         leaf.slot.get_grad_buffer = lambda: grad
-        leaf.slot.ready_hooks.append(shard.on_ready)
-        parameter.data = Unmaterialized(shape, parameter.dtype)
+        leaf.slot.ready_hooks.append(lambda slot: setattr(piece, "has_grad", True))
+        parameter.data = Unmaterialized(parameter.shape, parameter.dtype)
         parameter.slot.get_grad_buffer = None
-        self.slabs.append(shard)
-        return leaf
+        self._leaves[parameter.slot] = segment.name, leaf
+        return piece
 
     def gather(self, parameter: Tensor) -> Tensor:
         """The whole weight, for one use."""

@@ -97,8 +97,7 @@ def compare_step(comm: Communicator, many: TrainState, one: TrainState | None, s
 
 def gradients(strategy: Strategy) -> dict[str, np.ndarray]:
     """A host copy of every gradient by its parameter's name, on one rank."""
-    return {name: values for slab in strategy.slabs
-            for name, values in slab.named(slab.complete_grad()).items()}
+    return strategy.slabs.gradients()
 
 
 def gradient_parts(strategy: Strategy) -> list[Part]:

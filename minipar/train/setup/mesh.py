@@ -5,9 +5,8 @@ from collections.abc import Mapping
 
 from ...environment import launched
 from ...launcher import UsageError
-from ...parallel.hybrid.hybrid import AXES
+from ...parallel.cut_layers import AXES
 from ...parallel.pipeline.schedule.registry import make_schedule
-from ...parallel.registry import HYBRID_STRATEGIES
 from ..config import MESH_AXES, TrainConfig
 from .context import check_context
 
@@ -65,9 +64,10 @@ def num_ranks_of(config: TrainConfig) -> int:
         raise UsageError(f"--mesh {mesh} is for {num_ranks} ranks, but there are {given}: "
                          f"say --mesh dp={given}, or start {num_ranks} ranks "
                          f"(mpirun -n {num_ranks} …)")
-    if hybrid_shard is not None and num_ranks % hybrid_shard:
-        raise UsageError(f"--hybrid-shard {hybrid_shard} does not divide {num_ranks} "
-                         f"rank{'s' if num_ranks > 1 else ''}: choose a divisor of {num_ranks}")
+    dp = parse_mesh(mesh).get("dp", 1) if mesh is not None else num_ranks
+    if hybrid_shard is not None and dp % hybrid_shard:
+        raise UsageError(f"--hybrid-shard {hybrid_shard} does not divide {dp} "
+                         f"rank{'s' if dp > 1 else ''} of dp: choose a divisor of {dp}")
     return num_ranks
 
 
@@ -115,15 +115,9 @@ def check_sequence_parallel(config: TrainConfig, sizes: Mapping[str, int]) -> No
 def check_hybrid(config: TrainConfig) -> None:
     """Refuse options that do not go with pp, cp, tp or ep.  Raises UsageError."""
     parallel = config.parallel
-    if parallel.strategy not in HYBRID_STRATEGIES:
-        raise UsageError(f"--strategy {parallel.strategy} does not go with --mesh {parallel.mesh}: "
-                         f"beside pp and tp choose {' or '.join(HYBRID_STRATEGIES)}")
-    if parallel.hybrid_shard is not None:
-        raise UsageError("--hybrid-shard shards over some of the ranks, but beside pp and tp fsdp "
-                         "shards over all of dp: leave it out, or choose a smaller dp")
-    if parallel.bucket_mb is not None:
-        raise UsageError("--bucket-mb cuts gradients for overlap with one backward, but beside pp "
-                         "and tp they are summed whole, after the last: leave it out")
+    if parallel.strategy == "dp":
+        raise UsageError(f"--strategy dp, whose rank 0 drives all others, does not go with --mesh "
+                         f"{parallel.mesh}: choose ddp")
     if parallel.microbatches is not None \
             and parallel.accumulate not in (1, parallel.microbatches):
         raise UsageError(f"--accumulate {parallel.accumulate} and --microbatches "

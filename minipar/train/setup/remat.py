@@ -28,7 +28,6 @@ from ...memory.remat.profile import ChainProfile, profile_parts
 from ...memory.remat.selective import rematerialize_attention
 from ...nn import MLP, Module
 from ...nn.chain import ChainPart, chain
-from ...parallel.hybrid.hybrid import along
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.metrics import in_flight
 from ...parallel.pipeline.schedule.registry import make_schedule
@@ -154,7 +153,8 @@ class BudgetPolicy(OptimalPolicy):
         self.config, self.num_in_flight, self.peers = config, 1, comm
         if mesh_sizes(config).get("pp", 1) > 1:
             mesh = DeviceMesh(comm, **mesh_sizes(config))
-            self.peers = along(mesh, *(axis for axis in mesh.axes if axis != "pp"))
+            others = tuple(axis for axis in mesh.axes if axis != "pp")
+            self.peers = mesh[others] if others else comm.split(comm.rank)
             self.num_in_flight = max_in_flight(config, mesh.coordinate("pp"))
         super().__init__(budget_of(config) // self.num_in_flight, self._agree)
 

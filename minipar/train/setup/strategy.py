@@ -42,10 +42,10 @@ def num_microbatches(config: TrainConfig) -> int:
 def build_strategy(config: TrainConfig, model: Module, comm: Communicator) -> Strategy:
     """The configured strategy.  Raises UsageError or ValueError for one that cannot be."""
     parallel = config.parallel
-    options: dict[str, Any] = {**wire_options(config)}
+    given = {name: config.get(name) for name in STRATEGY_OPTIONS}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    options |= wire_options(config)
     if not is_hybrid(config):
-        given = {name: config.get(name) for name in STRATEGY_OPTIONS}
-        options |= {name: value for name, value in given.items() if value is not None}
         return make_strategy(parallel.strategy, model, comm, **options)
     try:
         return make_strategy(parallel.strategy, model, DeviceMesh(comm, **mesh_sizes(config)),

@@ -17,7 +17,7 @@ from minipar.compress.pruning.serialization import compact, expand
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, Adam, AdamW
 from minipar.parallel.registry import STRATEGIES as BY_NAME
-from minipar.parallel.registry import make_hybrid, make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 
 CONFIG = GPTConfig(11, context=6, num_layers=2, num_heads=2, width=8)

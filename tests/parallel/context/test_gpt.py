@@ -56,8 +56,8 @@ def train(comm, mesh=None, only_one_target=False, sizes=(), **options):
         found[f"loss {step}"] = strategy.forward_backward(
             [Microbatch(ids[rows], targets[rows], rows)], 3, step)
         found[f"norm {step}"] = strategy.clip_grad_norm(1.0)
-        found |= {f"gradient {step} {name}": g for slab in strategy.slabs
-                  for name, g in slab.named(slab.complete_grad()).items()}
+        found |= {f"gradient {step} {name}": g
+                  for name, g in strategy.slabs.gradients().items()}
         balance_routers(strategy)
         strategy.step(optimizer)
     return found | strategy.state_dict()

@@ -14,7 +14,7 @@ from minipar.comm.collectives import all_reduce
 from minipar.launcher import simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.registry import shard_by_block
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.parallel.strategy import Strategy
 
 CONFIG = GPTConfig(64, context=32, num_layers=6, num_heads=2, width=32)

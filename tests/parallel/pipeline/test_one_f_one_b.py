@@ -43,9 +43,8 @@ def train(comm, make, case):
                    for rows in map(list, case.rows_of_parts())]
         optimizer.zero_grad()
         found[f"loss {step}"] = strategy.forward_backward(batches, SEED, step)
-        for slab in strategy.slabs:
-            found |= {f"gradient {step} of {name}": values
-                      for name, values in slab.named(slab.complete_grad()).items()}
+        found |= {f"gradient {step} of {name}": values
+                  for name, values in strategy.slabs.gradients().items()}
         strategy.step(optimizer)
     return found | strategy.state_dict()
 

@@ -1,0 +1,67 @@
+"""What a mesh changes inside a model: layers over tp, experts over ep, tokens over cp."""
+
+from ..comm import Communicator
+from ..comm.mesh import DeviceMesh
+from ..nn import Module
+from ..nn.chain import ChainPart
+from ..number_formats import Format
+from .conjugate import gather_from, scatter_to
+from .context.layout import ContextOptions, ContextSplit
+from .context.parallelize_context import parallelize_context
+from .expert.distribute_experts import distribute_experts
+from .pipeline.stages import Stages
+from .tensor.parallelize import TENSOR_PARALLEL, parallelize
+
+AXES = ("pp", "replicate", "dp", "cp", "tp")
+
+
+def cut_layers(model: Module, mesh: DeviceMesh, sequence_parallel: bool = False,
+               context: ContextOptions | None = None, message_format: Format | None = None) -> None:
+    """Change the layers of `model` for the axes of `mesh`; messages are sent as `message_format`.
+
+    Raises ValueError for a model that is cut already.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.shape != parameter.global_shape:
+            raise ValueError(f"{name} is cut over tensor-parallel ranks already, {parameter.shape} "
+                             f"of {parameter.global_shape}: give the plain model and a mesh with "
+                             "tp, DeviceMesh(comm, dp=2, tp=2)")
+    if mesh.shape.get("tp", 1) > 1:
+        parallelize(model, mesh["tp"], sequence_parallel, message_format=message_format)
+    if "ep" in mesh:
+        distribute_experts(model, mesh["ep"])
+    if mesh.shape.get("cp", 1) > 1:
+        parallelize_context(model, ContextSplit(mesh["cp"], context, message_format))
+
+
+def send_pieces(stages: Stages, tp: Communicator) -> None:
+    """Let each tp rank send 1/t of the activation, which those of the next stage gather.
+
+    Backward does the same with gradients.  Narayanan et al. 2021, section 4.1 ("scatter/gather").
+    """
+    for stage, parts in enumerate(stages.parts):
+        if stage:
+            parts.insert(0, ChainPart("gather", lambda x: gather_from(x, tp, -1), [], False))
+        if stage + 1 < len(stages):
+            parts.append(ChainPart("scatter", lambda y: scatter_to(y, tp, -1), [], False))
+
+
+def check_axes(model: Module, mesh: DeviceMesh, sequence_parallel: bool,
+               scatter_gather: bool, context: ContextOptions | None) -> None:
+    """Raise ValueError for axes that do not exist, and for options that do not go with the axes."""
+    others = [axis for axis in mesh.axes if axis not in AXES]
+    if others:
+        raise ValueError(f"a strategy's mesh has the axes {', '.join(AXES[:-1])} and {AXES[-1]}, "
+                         f"not {', '.join(others)}")
+    if sequence_parallel and mesh.shape.get("tp", 1) == 1:
+        raise ValueError("sequence_parallel splits tokens over the ranks of tp, and here tp "
+                         "has only one: leave it off, or give the mesh tp=2")
+    if context is not None and mesh.shape.get("cp", 1) == 1:
+        raise ValueError("context says how the ranks of cp share tokens, and here cp has only one: "
+                         "leave it out, or give the mesh cp=2")
+    cut = [mesh.shape.get(axis, 1) > 1 for axis in ("pp", "tp")]
+    kind = TENSOR_PARALLEL.get(type(model))
+    whole = kind is not None and kind.parts_end_whole and not sequence_parallel
+    if scatter_gather and not (all(cut) and whole):
+        raise ValueError("scatter_gather is for a GPT over pp and tp without sequence_parallel: "
+                         "elsewhere ranks have nothing in common to send in pieces; leave it off")

@@ -1,0 +1,176 @@
+"""Flats: parameters that are reduced, or gathered, in one message; and this rank's pieces of them.
+
+    slab    [ wte | h.0 …     | h.1 …     | ln_f ]      this rank's parameters (of pp, tp, ep)
+    flats   [ ─── | ───────── | ───────── | ──── ]      DDP's buckets, FSDP's units
+    pieces  [ ▒·  | ▒▒▒▒····· | ▒▒▒▒····· | ▒▒·· ]      each flat cut over the ranks of `over`
+
+`over` are the ranks with the same parameters: those of dp and cp, or of edp and cp for experts.  A
+piece is what ZeRO's optimizers, clipping and loss scaling see in the place of a slab.  Pieces are
+cut by `chunk_bounds`, without padding.  Rajbhandari et al. 2020, section 5.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..backend import Array, to_device_of
+from ..comm import Communicator
+from ..comm.collectives import all_gather, chunk_bounds
+from ..nn import Slab
+from ..nn.slab import Buffers, Segment
+
+
+class Flat:
+    """Parameters of a slab, the `members` by number, end to end; cut over the ranks of `over`.
+
+    `layout` are their segments, counted from the start of the flat; `counts` the lengths of all
+    ranks' pieces, and `bounds` this rank's piece.  The ranks of `copies` have the same piece.
+    """
+
+    def __init__(self, slab: Slab, members: Sequence[int], over: Communicator,
+                 copies: Communicator | None = None):
+        self.slab, self.over, self.copies = slab, over, copies
+        self.parameters = [slab.parameters[i] for i in members]
+        self.segments = [slab.segments[i] for i in members]
+        self.layout = [*end_to_end(self.segments)]
+        self.size = self.layout[-1].stop if self.layout else 0
+        bounds = chunk_bounds(self.size, over.size)
+        self.counts, self.bounds = [b - a for a, b in bounds], bounds[over.rank]
+
+    def of(self, array: Array) -> Array:
+        """The flat's part of an array like the slab's: a view, if its members are neighbours."""
+        parts = [array[run.start:run.stop] for run in runs_of(self.segments)]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else array[:0]
+
+    def mine(self, array: Array) -> Array:
+        """This rank's piece of that part."""
+        return self.of(array)[slice(*self.bounds)]
+
+    @property
+    def data(self) -> Array:
+        """The parameters (size,), while the slab has them."""
+        return self.of(self.slab.data)
+
+    @property
+    def grad(self) -> Array:
+        """The gradients (size,), while the slab has them."""
+        return self.of(self.slab.grad)
+
+    def fill_missing(self) -> None:
+        """Write zeros where no gradient came."""
+        for parameter in self.parameters:
+            parameter.slot.fill_if_missing()
+
+
+def end_to_end(segments: Sequence[Segment]) -> Iterator[Segment]:
+    """The segments moved so that each begins where the one before ends."""
+    start = 0
+    for segment in segments:
+        stop = start + segment.stop - segment.start
+        yield replace(segment, start=start, stop=stop)
+        start = stop
+
+
+def runs_of(segments: Sequence[Segment]) -> list[slice]:
+    """The elements of the segments, as few runs of neighbours."""
+    runs: list[slice] = []
+    for segment in segments:
+        if runs and runs[-1].stop == segment.start:
+            runs[-1] = slice(runs[-1].start, segment.stop)
+        else:
+            runs.append(slice(segment.start, segment.stop))
+    return runs
+
+
+class Piece:
+    """This rank's piece of a flat, which optimizers, clipping and checkpoints use like a slab.
+
+    `data` and `grad` are its numbers; the pieces of all ranks of `comm` make up the parameters.
+    """
+
+    def __init__(self, flat: Flat, comm: Communicator, data: Array, grad: Array):
+        self.flat, self.comm, self.is_copy = flat, comm, flat.slab.is_copy
+        self.parameters = flat.parameters
+        self.data, self.grad, self.has_grad = data, grad, False
+        self.segments = [part for segment in flat.layout
+                         if (part := overlap(segment, *flat.bounds)) is not None]
+
+    def add(self, array: Array) -> None:
+        """Add a reduced piece to the gradient."""
+        array = to_device_of(array, self.grad)
+        if self.has_grad:
+            self.grad += array
+        else:
+            self.grad[...] = array
+        self.has_grad = True
+
+    def zero_grad(self) -> None:
+        """Forget the gradients: the next reduction writes instead of adding."""
+        self.has_grad = False
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def complete_grad(self) -> Array:
+        """The gradient, zeros if none was reduced since `zero_grad`."""
+        if not self.has_grad:
+            self.grad[...] = 0
+        return self.grad
+
+
+def overlap(segment: Segment, start: int, stop: int) -> Segment | None:
+    """The part of a segment that lies in start … stop, counted from start; None if none does."""
+    first, last = max(segment.start, start), min(segment.stop, stop)
+    if first >= last:
+        return None
+    return replace(segment, start=first - start, stop=last - start,
+                   flat_range=(first - segment.start, last - segment.start))
+
+
+class Pieces(Buffers):
+    """The pieces that a rank optimizes, of all flats of `slabs`."""
+
+    def __init__(self, slabs: Sequence[Slab], pieces: Sequence[Piece]):
+        super().__init__(pieces)
+        self.of_slabs = slabs
+
+    def named(self, arrays: Sequence[Array]) -> dict[str, np.ndarray]:
+        """Gathered from the ranks of each flat, then as the slabs are: over pp, tp and ep."""
+        found = {}
+        for slab in self.of_slabs:
+            whole: Array = np.empty(0)          # of a slab without parameters, as on other stages
+            for piece, array in zip(self, arrays):
+                if piece.flat.slab is slab:
+                    if not len(whole):
+                        whole = np.empty(slab.segments[-1].stop if slab.segments else 0,
+                                         array.dtype, like=array)
+                    self._gather(piece.flat, array, whole)
+            found |= slab.named(whole)
+        return found
+
+    @staticmethod
+    def _gather(flat: Flat, array: Array, whole: Array) -> None:
+        with flat.over.labelled("state"):
+            gathered = all_gather(flat.over, array, counts=flat.counts)
+        for here, there in zip(flat.layout, flat.segments):
+            whole[there.start:there.stop] = gathered[here.start:here.stop]
+
+
+def gather_parameter(tp: Communicator | None, segment: Segment, piece: Array,
+                     ep: Communicator | None = None) -> np.ndarray:
+    """The global array of which `piece`, flat, is this rank's box; all ranks call it.
+
+    The ranks of `ep`, if given, have other experts, axis 0.  Those of `tp` have cut other axes.
+    """
+    values = np.array(piece).reshape(segment.shape)
+    for dim, total in enumerate(segment.global_shape):
+        if values.shape[dim] != total:
+            comm = tp if ep is None or dim else ep
+            assert comm is not None         # one of them has cut this axis
+            with comm.labelled("state"):
+                values = all_gather(comm, values, dim, total)
+    if segment.order is None:
+        return np.ascontiguousarray(values)
+    unordered = np.empty_like(values)
+    unordered[..., np.array(segment.order)] = values
+    return unordered
