@@ -40,7 +40,7 @@ def ddp(model: GPT, comm: Communicator, bucket_mb: float) -> DistributedDataPara
 
 def in_words(strategy: DistributedDataParallel) -> str:
     """The number of its buckets."""
-    return f"{len(strategy.buckets)} buckets" if len(strategy.buckets) > 1 else "one bucket"
+    return f"{len(strategy.flats)} buckets" if len(strategy.flats) > 1 else "one bucket"
 
 
 def draw_batch(rows: range, masked: bool = False) -> Microbatch:
@@ -65,7 +65,7 @@ def count_messages(comm: Communicator) -> list[Row]:
         strategy.forward_backward([draw_batch(range(10))])
         trace = stop_trace(comm)
         messages = sum(predict("all_reduce", "ring", p, bucket.stop - bucket.start).messages
-                       for bucket in strategy.buckets)
+                       for bucket in strategy.flats)
         rows += [Row(f"{in_words(strategy)}: bytes of all ranks, 2 (p−1) n", 2 * (p - 1) * 8 * PSI,
                      total(comm, trace.bytes_sent()), "B"),
                  Row("    messages: 2 p (p−1) a bucket", messages, total(comm, trace.num_sent()))]

@@ -48,7 +48,7 @@ Steps = dict[str, Step]
 def passing(name: str, step: Step) -> int:
     """Bytes allocated only during a step: ZeRO-2's largest bucket, ZeRO-3's largest layer."""
     if name == "ZeRO-2":
-        return max(4 * (bucket.stop - bucket.start) for bucket in step.strategy.buckets)
+        return max(4 * flat.size for flat in step.strategy.flats)
     layers = [part for _, part in step.strategy.model.named_modules() if isinstance(part, Linear)]
     return 4 * max(layer.num_parameters() for layer in layers) if name == "ZeRO-3" else 0
 

@@ -27,7 +27,6 @@ from minipar.formulas.data_parallel import bytes_per_step, memory_per_rank, pape
 from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel, fully_shard
 from minipar.viz.memory_timeline import draw_memory_timeline
 

@@ -91,7 +91,7 @@ def compare_memory(lesson: Lesson, runs: dict[str, Run], one: int) -> None:
     for name, done in runs.items():
         rows += [
             Row(f"{TITLES[name]}: microbatches in flight, {LIVE[name]}", live(name, p, s),
-                done.strategy.most_in_flight),
+                done.strategy.pipeline.most_in_flight),
             Row(f"{TITLES[name]}: activations, each {one:,} B", live(name, p, s) * one,
                 done.activations, "B")]
     lesson.table(rows, f"on this rank, s = {s}")

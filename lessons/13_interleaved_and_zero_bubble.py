@@ -98,7 +98,7 @@ def count_costs(lesson: Lesson, runs: dict[str, Run], m: int, n: int) -> None:
     lesson.table([row for name, one in runs.items() for row in (
         Row(f"{TITLES[name]}: sent, 2 m b d · {BOUNDARIES[name]}", 2 * m * n * boundaries[name],
             one.seen.sent, "B"),
-        Row(f"… in flight, {LIVE[name]}", live[name], one.strategy.most_in_flight),
+        Row(f"… in flight, {LIVE[name]}", live[name], one.strategy.pipeline.most_in_flight),
         Row(f"… activations, each {each[name]:,} B", live[name] * each[name], one.activations, "B",
             AT_MOST if name in ("zb_h1", "zb_v") else EQUAL))], f"the price on rank s = {s}")
 

@@ -37,7 +37,7 @@ def step(comm: Communicator, sizes: dict[str, int] | None = None,
         strategy = Strategy(model, comm.split(comm.rank))
     else:
         mesh = DeviceMesh(comm, order=nesting, **sizes)
-        strategy = make_hybrid(model, mesh, data_parallel=data_parallel)
+        strategy = make_strategy(data_parallel, model, mesh)
     ids, rows = np.random.default_rng(0).integers(0, V, (M, ROWS, T + 1)), [*strategy.rows(ROWS)]
     batches = [Microbatch(part[rows, :-1], part[rows, 1:], np.array(rows)) for part in ids]
     begun = comm.now()

@@ -1,7 +1,6 @@
 """Lessons 11 to 13: run batches through pipeline stages and measure them; all ranks call these."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -10,11 +9,10 @@ import numpy as np
 from minipar.autograd import backward
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.collectives import all_reduce, sum_over_ranks
+from minipar.comm.mesh import DeviceMesh
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import Module
-from minipar.parallel.pipeline.executor import Pipeline
-from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.timeline import Timeline
 from minipar.parallel.strategy import Microbatch, Strategy
 
@@ -101,7 +99,7 @@ def gradients(strategy: Strategy) -> dict[str, np.ndarray]:
 class Run(NamedTuple):
     """The measurements of a batch that ran by a schedule."""
 
-    strategy: Pipeline
+    strategy: Strategy
     seen: Observed
     timeline: Timeline | None       # on rank 0
     activations: int                # bytes at their peak on this rank
@@ -109,7 +107,7 @@ class Run(NamedTuple):
 
 def run(comm: Communicator, name: str, model: Module, batches: Sequence[Microbatch]) -> Run:
     """Run the schedule `name` once to time it, and once more to count activations."""
-    strategy = Pipeline(model, comm, partial(make_schedule, name, comm.size))
+    strategy = Strategy(model, DeviceMesh(comm, pp=comm.size), schedule=name)
     step = step_of(strategy, batches)
     seen = observe(comm, step)
     timeline = strategy.timeline(seen.trace)

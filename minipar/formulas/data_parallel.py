@@ -22,7 +22,8 @@ from typing import TypeVar
 import numpy as np
 
 from ..comm.collectives import chunk_bounds
-from ..nn import Module
+from ..nn import Module, Parameter
+from ..nn.chain import chain
 from ..parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES, PaperCost
 
 Unit = TypeVar("Unit", bound=Hashable)      # the number of an FSDP unit, or its name
@@ -38,12 +39,6 @@ def _cost(name: str) -> PaperCost:
 def even(size: int, p: int) -> list[int]:
     """Lengths of `size` elements cut among p ranks, larger ones first."""
     return [stop - start for start, stop in chunk_bounds(size, p)]
-
-
-def padded(size: int, p: int) -> list[int]:
-    """Lengths of FSDP's pieces: equal, but the last ones may be short or empty."""
-    length = -(-size // p)
-    return [max(0, min(length, size - r * length)) for r in range(p)]
 
 
 def reduce_scatter_elements(counts: Sequence[int]) -> np.ndarray:
@@ -64,14 +59,16 @@ def all_reduce_elements(size: int, p: int) -> np.ndarray:
 def units_of(model: Module) -> tuple[list[int], list[int]]:
     """Sizes of FSDP's units, and the order in which forward uses them.
 
-    Each block is a unit.  The root, number 0, has all other parameters; forward uses it first and
-    last.
+    Each part of the model's chain is a unit.  Parts that share a weight, as a tied embedding and
+    head, are one, which forward uses first and last.
     """
-    sizes = [sum(p.size for p in block.parameters()) for block in blocks(model)]
-    root = model.num_parameters() - sum(sizes)
-    if not root:
-        return sizes, list(range(len(sizes)))
-    return [root, *sizes], [0, *range(1, len(sizes) + 1), 0]
+    units: list[set[Parameter]] = []
+    uses = []
+    for part in chain(model):
+        own = {*part.parameters()}
+        uses.append(next((i for i, unit in enumerate(units) if unit & own), len(units)))
+        units[uses[-1]:uses[-1] + 1] = [own.union(*units[uses[-1]:uses[-1] + 1])]
+    return [sum(p.size for p in unit) for unit in units], uses
 
 
 def forward_and_backward(uses: Sequence[int]) -> list[int]:
@@ -131,10 +128,10 @@ def bytes_per_step(name: str, sizes: Sequence[int], p: int, num_microbatches: in
 def _fsdp_elements(sizes: Sequence[int], p: int, uses: Sequence[int], group: int,
                    kept: bool) -> np.ndarray:
     """Elements that each rank sends for one microbatch: (p,)."""
-    within = sum(reduce_scatter_elements(padded(n, group)) for n in sizes)
+    within = sum(reduce_scatter_elements(even(n, group)) for n in sizes)
     for unit in gathered_units(uses, kept):
-        within = within + all_gather_elements([-(-sizes[unit] // group)] * group)
-    between = [sum(all_reduce_elements(padded(n, group)[r % group], p // group)[r // group]
+        within = within + all_gather_elements(even(sizes[unit], group))
+    between = [sum(all_reduce_elements(even(n, group)[r % group], p // group)[r // group]
                    for n in sizes) for r in range(p)]
     return np.tile(within, p // group) + between
 
@@ -143,7 +140,7 @@ def paper_bytes(name: str, num_parameters: int, p: int, num_microbatches: int = 
                 itemsize: int = 4, kept: bool = False) -> float:
     """Bytes that a rank sends in a step, by the published formula.
 
-    For fsdp it is a bound, but for its padding; for zero3 too if no weight is used twice.
+    For fsdp it is a bound; for zero3 too if no weight is used twice.
     """
     messages = _cost(name).messages(num_microbatches, kept)
     return messages * num_parameters * itemsize * (p - 1) / p
@@ -182,29 +179,24 @@ def memory_per_rank(name: str, sizes: Sequence[int], p: int, rank: int = 0, item
     """Peak bytes by the ledger's kinds, activations apart; `num_states` is Adam's 2 or SGD's 0, 1.
 
     `sizes`, in elements, and `uses`, in the order of forward, of the arrays that are reduced
-    together: buckets, units or single parameters (`gathered` is then the most that one operation
-    gathers, a weight and its bias).  `shard`: hybrid sharding, whose pieces wait for the sum over
+    together: buckets, units or single parameters (`gathered` is then the most of two neighbours on
+    the way of uses in forward and backward).  `shard`: hybrid sharding, whose pieces wait for the sum over
     replicas (for blocks of one size).  `kept`: reshard_after_forward=False.
     """
     cost, group, whole = STRATEGIES[name].cost, shard or p, sum(sizes)
     sharded, communication = cost.sharded if cost else (), 0
-    if PARAMETERS in sharded and uses:                  # FSDP: padded pieces of units
-        states = sum(padded(n, group)[rank % group] for n in sizes)
-        full = [-(-n // group) * group for n in sizes]
-        parameters = sum(full) // group
+    if PARAMETERS in sharded:                           # pieces of units
+        parameters = states = sum(even(n, group)[rank % group] for n in sizes)
         gradients = parameters + peak_whole_gradients(uses, sizes)
         path = forward_and_backward(uses)
-        pairs = [sum(full[unit] for unit in {*pair}) for pair in zip(path, path[1:] or path)]
+        pairs = [sum(sizes[unit] for unit in {*pair}) for pair in zip(path, path[1:] or path)]
         waiting = states if group < p else 0
-        communication = sum(full) if kept else max(*pairs, pairs[-1] + waiting)
+        communication = gathered or (sum(sizes) if kept else max(*pairs, pairs[-1] + waiting))
     else:
         piece = sum(even(n, p)[rank] for n in sizes)
         states = piece if STATES in sharded else whole
-        gradients = piece if GRADIENTS in sharded else whole
-        parameters = piece if PARAMETERS in sharded else whole
-        if PARAMETERS in sharded:
-            communication = gathered
-        elif GRADIENTS in sharded:
+        gradients, parameters = piece if GRADIENTS in sharded else whole, whole
+        if GRADIENTS in sharded:
             gradients += peak_whole_gradients(uses, sizes)
     return {"parameters": parameters * itemsize, "gradients": gradients * itemsize,
             "optimizer states": num_states * states * itemsize,

@@ -19,12 +19,6 @@ def reduced_already_error() -> ValueError:
                       "first, or add up microbatches inside no_sync()")
 
 
-def summed_already_error() -> ValueError:
-    """A backward would add to gradients of shared weights, and sum them over stages again."""
-    return ValueError("the gradients of shared weights were summed already, and would be again: "
-                      "call zero_grad() first, or add up inside no_sync()")
-
-
 def accumulation_error(strategy: str) -> ValueError:
     """`no_sync` of a strategy that keeps no whole gradient."""
     return ValueError(f"{strategy} keeps no whole gradient that could add up: it reduces after "

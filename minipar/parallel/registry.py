@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module
+from .cut_layers import AXES
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
 from .data.local_sgd import LocalSGD
+from .data.local_sgd_by_copies import LocalSGDByCopies
 from .strategy import Strategy
 from .zero.fsdp import FullyShardedDataParallel
 from .zero.zero1 import ZeRO1
@@ -50,14 +52,15 @@ class StrategyEntry(NamedTuple):
     """One strategy: `kind(model, ranks, **options)` makes it.
 
     `options` are its own; all take those of `Strategy` (PP_OPTIONS where the mesh has such axes).
-    `cost` is its cost by its paper, None without one.  `specification`: what it equals.
+    `cost` is its cost by its paper, None without one.  `specification` is the strategy on one rank
+    that it equals: plain training, or what its file says.
     """
 
     title: str
     kind: type[Strategy]
     options: tuple[str, ...] = ()
     cost: PaperCost | None = PaperCost()
-    specification: str = "one process"
+    specification: type[Strategy] = Strategy
 
 
 BUCKETS = ("bucket_mb", "first_bucket_mb")
@@ -81,12 +84,13 @@ STRATEGIES = {
                           EVERYTHING_SHARDED),
     "local_sgd": StrategyEntry("each rank alone, parameters averaged every k steps (local SGD)",
                                LocalSGD, (*BUCKETS, "every"), cost=None,
-                               specification="k copies in one process"),
+                               specification=LocalSGDByCopies),
 }
 COMMON = ("wire",)
 # options of `Strategy`, by the axes of a mesh that give them something to do
-MESH_OPTIONS = {"schedule": "pp", "virtual_stages": "pp", "cuts": "pp", "scatter_gather": "pp",
-                "sequence_parallel": "tp", "context": "cp", "activation_format": "pp, cp or tp"}
+MESH_OPTIONS = {"schedule": ("pp",), "virtual_stages": ("pp",), "cuts": ("pp",),
+                "scatter_gather": AXES, "sequence_parallel": AXES, "context": AXES,
+                "activation_format": AXES}
 
 
 def strategies_with(option: str) -> list[str]:
@@ -109,10 +113,11 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
     for option in options.keys() - {*entry.options, *COMMON, *MESH_OPTIONS}:
         others = " or ".join(strategies_with(option)) or "no strategy"
         raise ValueError(f"{option} goes with {others}, not with {name}")
-    if not isinstance(ranks, DeviceMesh):
-        for option in options.keys() & MESH_OPTIONS.keys():
-            raise ValueError(f"{option} goes with a mesh with {MESH_OPTIONS[option]}: give "
-                             "DeviceMesh(comm, …) instead of a communicator")
+    axes = ranks.axes if isinstance(ranks, DeviceMesh) else ("dp",)
+    for option in sorted(options.keys() & MESH_OPTIONS.keys()):
+        if options[option] and not {*MESH_OPTIONS[option]} & {*axes}:
+            raise ValueError(f"{option} goes with a mesh with {' or '.join(MESH_OPTIONS[option])}: "
+                             "give DeviceMesh(comm, …) such an axis, or leave it out")
     shard = options.pop("hybrid_shard", None)
     return entry.kind(model, ranks if shard is None else cut_dp(ranks, shard), **options)
 

@@ -55,8 +55,8 @@ from ..nn import Module, Slab
 from ..nn.slab import Buffers
 from ..number_formats import Format
 from ..random import training_step
-from .cut_layers import check_axes, cut_layers, send_pieces
 from .context.layout import ContextOptions, sequences_of
+from .cut_layers import check_axes, cut_layers, send_pieces
 from .errors import (
     NEEDS_ALL_STAGES_MESSAGE,
     NO_VALUES_MESSAGE,
@@ -95,8 +95,8 @@ class Strategy:
     """Trains `model` on the ranks of a communicator, which are dp, or of a mesh.  Collective.
 
     `model` is plain and initialized; over tp a GPT or MLP, over cp and ep a GPT.  Over pp it is cut
-    into stages, at `cuts` (see Stages), and trained by `schedule`: a name and `virtual_stages` (see
-    make_schedule), or a function of the number of microbatches.  `sequence_parallel` cuts a GPT's
+    into stages, at `cuts` (see Stages), and trained by `schedule`: a name, by default "1f1b", and
+    `virtual_stages` (see make_schedule), or a function of the number of microbatches.  `sequence_parallel` cuts a GPT's
     tokens over tp between pairs of layers; `context` says how the ranks of cp share tokens.  With
     `scatter_gather` each tp rank sends a piece of the activations between a GPT's stages.  `wire`
     encodes gradients, `activation_format` activations.  (The gradient of a weight that stages share
@@ -111,7 +111,7 @@ class Strategy:
     flats: Sequence = ()
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
-                 schedule: str | ScheduleFor = "1f1b", virtual_stages: int | None = None,
+                 schedule: str | ScheduleFor | None = None, virtual_stages: int | None = None,
                  cuts: Sequence[int] | None = None, sequence_parallel: bool = False,
                  scatter_gather: bool = False, context: ContextOptions | None = None,
                  activation_format: Format | None = None, wire: Wire = UNCOMPRESSED):
@@ -126,11 +126,14 @@ class Strategy:
         cut_layers(model, mesh, sequence_parallel, context, activation_format)
         self.pipeline: Pipeline | None = None
         if "pp" in mesh:
-            if isinstance(schedule, str):
-                schedule = partial(make_schedule, schedule, self.pp.size,
+            if schedule is None or isinstance(schedule, str):
+                schedule = partial(make_schedule, schedule or "1f1b", self.pp.size,
                                    virtual_stages=virtual_stages)
             self.stages = Stages(model, self.pp, schedule(1)[1], cuts)
             self.pipeline = Pipeline(self, schedule, activation_format)
+        elif schedule or virtual_stages or cuts:
+            raise ValueError("schedule, virtual_stages and cuts are for a pipeline: give the mesh "
+                             "pp=2, or leave them out")
         else:
             self.stages = Stages(model, self.pp)
         if scatter_gather:
@@ -305,9 +308,8 @@ class Strategy:
 
     def check_fresh(self) -> None:
         """Raise ValueError if gradients are summed already, and would be again."""
-        if self._is_reduced and (self.can_accumulate or self.stages.shared) \
-                and (self.replicas.size > 1 or self.pp.size > 1) \
-                and any(has_gradient(slab) for slab in self.slabs):
+        sums = self.stages.shares or self.can_accumulate and self.replicas.size > 1
+        if self._is_reduced and sums and any(has_gradient(slab) for slab in self.slabs):
             raise reduced_already_error()
 
     @contextmanager
@@ -333,7 +335,7 @@ class Strategy:
 
     def timeline(self, trace: "Trace | None" = None) -> "Timeline | None":
         """Collective.  On rank 0 the timeline of a pipeline's last batch; None for others."""
-        return self.pipeline.timeline(trace) if self.pp.size > 1 and self.pipeline else None
+        return self.pipeline.timeline(trace) if self.pipeline else None
 
     # A step.
 

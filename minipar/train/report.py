@@ -18,8 +18,8 @@ from ..comm import Communicator
 from ..environment import launched, launcher_terminal
 from .loop import TrainState
 from .setup.memory import describe_memory
-from .setup.precision import describe_precision
 from .setup.mesh import is_hybrid
+from .setup.precision import describe_precision
 from .setup.strategy import describe_strategy
 
 

@@ -20,7 +20,6 @@ from minipar.environment import mpirun_environment
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.parallel.strategy import Microbatch
 
 ROOT, PROGRAM = Path(__file__).parents[2], Path(__file__).with_name("torch_ranks.py")

@@ -16,8 +16,9 @@ from minipar.backend.mapped_file import PAGE, DiskFull, MappedFile, is_mapped, p
 from minipar.backend.views import storage
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.activations import OffloadActivations
+from minipar.nn import MLP
 from minipar.optim import AdamW
-from minipar.parallel.shards import Shard
+from minipar.parallel.flats import Flat, Piece
 from tests.support.strict_array import StrictArray, as_cupy
 
 
@@ -176,8 +177,8 @@ def test_what_a_stream_copies_is_held_until_it_is_done(cupy):
 def test_a_shard_on_the_host_beside_a_gpu_is_optimized_there(cupy):
     """ZeRO-Offload: pieces of gradients come to the host; parameters on a GPU go there and back."""
     data, grad = np.arange(3.0), np.zeros(3)
-    host = types.SimpleNamespace(rank=0)
-    shard = Shard([], [], host, [(0, 3)], data, grad)
+    alone, slab = types.SimpleNamespace(rank=0, size=1), MLP([1, 2]).initialize().slabs[0]
+    shard = Piece(Flat(slab, [], alone), alone, data, grad)
     shard.add(StrictArray(np.array([1.0, -1, 1])))
     shard.add(StrictArray(np.array([1.0, -1, 1])))
     assert grad.tolist() == [2, -2, 2]

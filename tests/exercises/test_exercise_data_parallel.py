@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from minipar.parallel.shards import Shard
 
 from minipar.comm import Cluster
 from minipar.nn import MLP
@@ -9,7 +10,6 @@ from minipar.number_formats import BFLOAT16
 from minipar.number_formats.rounding import nearest_by_bits
 from minipar.optim import clip
 from minipar.parallel.data.classic_data_parallel import DataParallel
-from minipar.parallel.shards import Shard
 
 SIZES = [1, 2, 3, 4]
 

@@ -9,7 +9,6 @@ from minipar.comm.cost.traffic import bytes_by_axis
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 
 # mesh_groups

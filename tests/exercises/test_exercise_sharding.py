@@ -7,6 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from minipar.parallel.shards import _overlap
+from minipar.parallel.zero.prefetch import Prefetcher
+from minipar.parallel.zero.reducer import TransientGradient
 
 from minipar.backend.views import storage
 from minipar.comm import Cluster
@@ -17,12 +20,8 @@ from minipar.nn import GPT, GPTConfig, Parameter
 from minipar.nn.parameter import ones
 from minipar.nn.slab import Segment
 from minipar.optim import SGD
-from minipar.parallel.zero.fsdp import FullyShardedDataParallel
-from minipar.parallel.shards import _overlap
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero import zero1 as zero
-from minipar.parallel.zero.prefetch import Prefetcher
-from minipar.parallel.zero.reducer import TransientGradient
 
 SHAPES = {"a": (2, 3), "b": (1,), "c": (4,), "d": (3, 3)}
 

@@ -201,5 +201,5 @@ def test_it_is_noted():
         strategy = Pipeline(gpt(), comm, partial(make_schedule, "1f1b", 2))
         for _ in range(2):
             strategy.forward_backward(ids_of(2))
-    with pytest.raises(ValueError, match="summed already"):
+    with pytest.raises(ValueError, match="reduced already"):
         Cluster(2).run(body)

@@ -9,7 +9,7 @@ from minipar.formulas.data_parallel import (
     bytes_per_step,
     data_parallel_bytes,
     gathered_units,
-    padded,
+    gathers,
     paper_bytes,
     peak_whole_gradients,
     units_of,
@@ -29,16 +29,16 @@ def rings(monkeypatch):
 
 
 def zero3_sizes(model: GPT) -> tuple[list[int], list[int]]:
-    """Sizes of the weights of every use in forward, and of all that is gathered.
+    """Sizes of all weights, and of those that are gathered, in order.
 
     A tied GPT uses its embedding twice.  Backward needs the numbers of every matrix that data goes
-    through, and of layer norms' weights, but not those of biases and embeddings.
+    through, and of layer norms' weights, but not those of biases and embeddings.  A weight that was
+    used one or two uses ago is there.
     """
     named = {name: p.size for name, p in model.named_parameters()}
-    used = [*named.values(), named["wte.weight"]]
-    again = [size for name, size in named.items()
-             if name.endswith("weight") and not name.startswith("wpe")]
-    return used, used + again
+    used = [*named, "wte.weight"]
+    again = [name for name in used[2:][::-1] if name.endswith("weight")]
+    return [*named.values()], [named[name] for name in gathers([*used, *again])]
 
 
 def predicted(name: str, model: GPT, p: int, k: int, buckets: list[int]) -> list[int]:
@@ -95,7 +95,7 @@ def test_the_papers_formulas_where_p_divides_everything(p, k):
     assert sent == [exact] * p and exact <= paper_bytes("fsdp", psi, p, k)
     kept = bytes_per_step("fsdp", units, p, k, uses=uses, kept=True)
     assert kept == [paper_bytes("fsdp", psi, p, k, kept=True)] * p
-    # ZeRO-3 as a graph: all once more for each use; biases and embeddings not again for backward.
+    # ZeRO-3: biases and embeddings are not gathered again for backward.
     used, gathered = zero3_sizes(model)
     sent = bytes_per_step("zero3", used, p, k, gathered=gathered)
     assert sent == [4 * k * (sum(used) + sum(gathered)) * (p - 1) // p] * p
@@ -121,7 +121,6 @@ def test_what_is_gathered_by_hand():
     assert gathered_units([0, 1, 2, 3]) == [0, 1, 2, 3, 1]
     assert peak_whole_gradients(root_and_three, [10, 1, 2, 3]) == 13
     assert peak_whole_gradients([0, 1, 2], [5, 7, 2]) == 7
-    assert padded(7, 4) == [2, 2, 2, 1] and padded(5, 4) == [2, 2, 1, 0]
 
 
 @worlds(1, 2, 3, 4, mpi=(4,), slow_mpi=(2,))

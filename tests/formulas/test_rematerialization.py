@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.comm.mesh import DeviceMesh
 from minipar.formulas.data_parallel import (
     all_gather_elements,
+    even,
     gathered_units,
     gathers,
-    padded,
     reduce_scatter_elements,
     units_of,
 )
@@ -21,10 +22,9 @@ from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
 from minipar.optim import SGD
-from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.schedule.registry import make_schedule
-from minipar.parallel.registry import make_strategy, shard_by_block
-from minipar.parallel.strategy import Microbatch
+from minipar.parallel.registry import make_strategy
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.random import training_step
 from tests.support.cases import nested
@@ -78,12 +78,12 @@ def test_fsdp_gathers_what_is_on_paper(name, p, monkeypatch):
     path = unit_path(plan, [[unit] for unit in uses], [[], *([unit] for unit in uses[1:])])
     if name in ("none", "full"):
         assert gathers(path) == gathered_units(uses)           # segments of one block send nothing
-    expected = sum(all_gather_elements(padded_equally(sizes[unit], p)) for unit in gathers(path))
-    expected = expected + sum(reduce_scatter_elements(padded(n, p)) for n in sizes)
+    expected = sum(all_gather_elements(even(sizes[unit], p)) for unit in gathers(path))
+    expected = expected + sum(reduce_scatter_elements(even(n, p)) for n in sizes)
 
     def body(comm):
         model = rematerialize(GPT(config).initialize(0), POLICIES[name])
-        assert gathered_bytes(shard_by_block(model, comm)) == 4 * expected[comm.rank]
+        assert gathered_bytes(make_strategy("fsdp", model, comm)) == 4 * expected[comm.rank]
     Cluster(p).run(body)
 
 
@@ -93,7 +93,7 @@ def test_units_that_stay_until_backward_stay_while_it_computes_again(name):
         found = []
         for policy in (keep_all, POLICIES[name]):
             model = rematerialize(GPT(CONFIGS["uneven"]).initialize(0), policy)
-            found.append(gathered_bytes(shard_by_block(model, comm, reshard_after_forward=False)))
+            found.append(gathered_bytes(make_strategy("fsdp", model, comm, reshard_after_forward=False)))
         assert found[0] == found[1]
     Cluster(3).run(body)
 
@@ -102,10 +102,6 @@ def range_of(count):
     """Parts of a GPT, as far as policies look at them."""
     model = GPT(GPTConfig(11, context=6, num_layers=count - 2, num_heads=2, width=10))
     return chain(model)
-
-
-def padded_equally(size, p):
-    return [-(-size // p)] * p
 
 
 @pytest.mark.parametrize("name", [slow("full"), "every 3", slow("deep")])
@@ -205,7 +201,7 @@ def test_a_stage_keeps_inputs_in_flight_and_one_that_is_computed_again(name, sch
 
     def body(comm):
         model = rematerialize(GPT(CONFIG).initialize(), policy)
-        strategy = Pipeline(model, comm, lambda m: make_schedule(schedule, p, m))
+        strategy = Strategy(model, DeviceMesh(comm, pp=p), schedule=schedule)
         ledger = Ledger(q for q in model.parameters() if q.initialized)
         batches = [batch() for _ in range(m)]
         for _ in range(2):

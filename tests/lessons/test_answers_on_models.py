@@ -116,8 +116,8 @@ def test_13_slow_messages(p, m, best, loses):
 def test_18_pp_under_sequence_parallelism(sequence_parallel):
     def main(comm):
         mesh = DeviceMesh(comm, pp=2, dp=2, tp=2)
-        strategy = make_hybrid(GPT(mesh_step.CONFIG).initialize(0, np.float64), mesh,
-                               sequence_parallel=sequence_parallel)
+        strategy = make_strategy("ddp", GPT(mesh_step.CONFIG).initialize(0, np.float64), mesh,
+                                 sequence_parallel=sequence_parallel)
         rows = np.array(strategy.rows(mesh_step.ROWS))
         ids = np.zeros((len(rows), mesh_step.T + 1), int)
         comm.start_trace()

@@ -12,10 +12,10 @@ from minipar.comm.collectives import chunk_bounds
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel.registry import STRATEGIES, make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy, sum_targets
 from minipar.testing import worlds
-from tests.support.cases import ALL, HYBRIDS, PIPELINES, Case
+from tests.support.cases import ALL, HYBRIDS, ONE_PROCESS, PIPELINES, Case
 
 DRAW = np.random.default_rng(0)
 X, LABELS = DRAW.standard_normal((3, 8, 4)), DRAW.integers(0, 3, (3, 8))
@@ -38,7 +38,7 @@ def train(comm, make, mesh=None):
     return strategy.state_dict()
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", ONE_PROCESS)
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_it_gives_what_one_process_gives(name, p):
     (alone,), _ = Cluster(1).run(lambda comm: train(comm, Strategy))
@@ -49,18 +49,18 @@ def test_it_gives_what_one_process_gives(name, p):
             np.testing.assert_allclose(state[parameter], values, rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
+@pytest.mark.parametrize("data_parallel", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
 def test_also_on_a_mesh_of_dp_and_tp(data_parallel):
     (alone,), _ = Cluster(1).run(lambda comm: train(comm, Strategy))
     results, _ = Cluster(4).run(lambda comm: train(
-        comm, partial(make_hybrid, data_parallel=data_parallel), DeviceMesh(comm, dp=2, tp=2)))
+        comm, partial(make_strategy, data_parallel), DeviceMesh(comm, dp=2, tp=2)))
     for state in results:
         for parameter, values in alone.items():
             np.testing.assert_allclose(state[parameter], values, rtol=1e-10, atol=1e-13)
 
 
 WHOLE_BATCHES = [*PIPELINES, *[name for name in HYBRIDS if "sequence" not in name
-                               and ("pp 2" in name or name.endswith("fsdp"))]]
+                               and "pp 2" in name]]
 
 
 @pytest.mark.parametrize("name", WHOLE_BATCHES)

@@ -58,8 +58,8 @@ def test_gradients_are_reduced_in_a_chosen_format(world, name):
             return make_strategy("fsdp", model, comm, hybrid_shard=2, **options)
         if "×" in name:
             other = {"tp": 2} if "tp" in name else {"pp": 2}
-            return make_hybrid(model, DeviceMesh(comm, dp=2, **other),
-                               data_parallel=name.split()[-1], **options)
+            return make_strategy(name.split()[-1], model, DeviceMesh(comm, dp=2, **other),
+                                 **options)
         return make_strategy(name, model, comm, **options)
 
     def body(comm):
@@ -91,7 +91,7 @@ def test_what_no_strategy_can_do_is_refused():
     def body(comm):
         with pytest.raises(ValueError, match="dp sums gradients on rank 0"):
             make_strategy("dp", build("mlp", "fp32"), comm, wire=wire)
-        with pytest.raises(ValueError, match="gathers no units of weights: choose fsdp"):
+        with pytest.raises(ValueError, match="gather_wire goes with zero3 or fsdp, not with ddp"):
             make_strategy("ddp", build("mlp", "fp32"), comm, gather_wire=wire)
     Cluster(2).run(body)
 
@@ -123,9 +123,9 @@ def test_tensor_parallel_is_one_process_to_the_roundings(world, wire, sequence, 
 
     def make(model, comm):
         fmt = FLOAT16 if precision == "fp16" else BFLOAT16
-        return make_hybrid(model, DeviceMesh(comm, tp=comm.size // (comm.size // 2),
-                                             dp=comm.size // 2), sequence_parallel=sequence,
-                           activation_format=fmt if wire else None)
+        mesh = DeviceMesh(comm, tp=comm.size // (comm.size // 2), dp=comm.size // 2)
+        return make_strategy("ddp", model, mesh, sequence_parallel=sequence,
+                             activation_format=fmt if wire else None)
 
     def body(comm):
         found = one_step(comm, "tied", precision, make)
@@ -150,8 +150,7 @@ def test_three_axes_are_one_process_to_the_roundings(world, precision, data_para
         wires["gather_wire"] = LowPrecisionWire(fmt)
 
     def make(model, comm):
-        return make_hybrid(model, DeviceMesh(comm, pp=2, dp=2, tp=2), data_parallel=data_parallel,
-                           **wires)
+        return make_strategy(data_parallel, model, DeviceMesh(comm, pp=2, dp=2, tp=2), **wires)
 
     def body(comm):
         found = train(comm, "gpt", precision, make, 4)

@@ -1,17 +1,18 @@
 """Strategies by name, and what they refuse."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
-from minipar.nn import GPT, MLP, Activation, GPTConfig
+from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.hybrid.hybrid import Hybrid
-from minipar.parallel.registry import STRATEGIES, make_strategy, shard_by_block
+from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.zero.fsdp import fully_shard
 from minipar.parallel.zero.zero1 import ZeRO1
+from tests.support.cases import ONE_PROCESS
 
 
 def refused(size: int, match: str, build) -> None:
@@ -25,57 +26,44 @@ def mlp():
     return MLP([4, 5, 3]).initialize(0)
 
 
-def mixed(comm):
-    """Hybrid sharding of a layer, which the call for the rest forgets."""
-    model = mlp()
-    fully_shard(model[0], comm, shard=comm.split(comm.rank // 2),
-                replicate=comm.split(comm.rank % 2))
-    fully_shard(model, comm)
-
-
-def crossed(comm):
-    """Units of one size, along two axes."""
-    model, rows, columns = mlp(), comm.split(comm.rank // 2), comm.split(comm.rank % 2)
-    fully_shard(model[0], comm, shard=rows, replicate=columns)
-    fully_shard(model, comm, shard=columns, replicate=rows)
-
-
 def test_what_does_not_exist_or_fit_is_refused():
     refused(2, "unknown strategy 'fdsp': choose from dp, ddp",
             lambda comm: make_strategy("fdsp", mlp(), comm))
-    refused(2, "hybrid_shard goes with fsdp, not with zero1",
+    refused(2, "hybrid_shard goes with zero3 or fsdp, not with zero1",
             lambda comm: make_strategy("zero1", mlp(), comm, hybrid_shard=2))
     refused(3, "3 ranks cannot be cut into groups of 2: choose a divisor of 3",
             lambda comm: make_strategy("fsdp", mlp(), comm, hybrid_shard=2))
     refused(2, "bucket_mb=0", lambda comm: make_strategy("ddp", mlp(), comm, bucket_mb=0))
-    refused(2, "shards over 1 ranks and 1 replicas do not make up 2",
-            lambda comm: fully_shard(mlp(), comm, shard=comm.split(comm.rank)))
-    refused(4, r"MLP over \[0, 1, 2, 3\]: give every call the same shard=", mixed)
-    refused(4, r"a part is sharded over the ranks \[", crossed)
-    refused(2, "Activation has no parameters to shard",
-            lambda comm: fully_shard(Activation("relu").initialize(0), comm))
+    refused(4, "a strategy's mesh has the axes pp, replicate, dp, cp and tp, not shard",
+            lambda comm: make_strategy("fsdp", mlp(), DeviceMesh(
+                comm, replicate=2, shard=2, order=("replicate", "shard"))))
+    refused(2, "every=0: parameters are averaged",
+            lambda comm: make_strategy("local_sgd", mlp(), comm, every=0))
+    refused(2, "ep spreads the experts over dp: leave ep out",
+            lambda comm: make_strategy("local_sgd", mlp(), DeviceMesh(comm, ep=2)))
     refused(2, "no microbatches",
             lambda comm: make_strategy("ddp", mlp(), comm).forward_backward([]))
 
 
 def test_on_a_mesh_the_axes_decide():
-    """Data parallelism over dp alone; a Hybrid where there is pp or tp."""
+    """One class, with a pipeline where there is pp."""
     def body(comm):
-        kinds = [type(make_strategy("zero1", MLP([4, 6, 5, 3]).initialize(0), mesh, **options))
-                 for mesh, options in ((comm, {"bucket_mb": 1}), (DeviceMesh(comm, dp=2), {}),
-                                       (DeviceMesh(comm, tp=2), {}),
-                                       (DeviceMesh(comm, pp=2), {"schedule": "gpipe"}))]
-        assert kinds == [ZeRO1, ZeRO1, Hybrid, Hybrid]
+        made = [make_strategy("zero1", MLP([4, 6, 5, 3]).initialize(0), mesh, **options)
+                for mesh, options in ((comm, {"bucket_mb": 1}), (DeviceMesh(comm, dp=2), {}),
+                                      (DeviceMesh(comm, tp=2), {}),
+                                      (DeviceMesh(comm, pp=2), {"schedule": "gpipe"}))]
+        assert [type(strategy) for strategy in made] == [ZeRO1] * 4
+        assert [strategy.pipeline is not None for strategy in made] == [False, False, False, True]
     Cluster(2).run(body)
 
 
 def test_options_go_with_some_strategies_and_axes():
-    refused(2, "bucket_mb goes with ddp or zero1 or zero2, not with fsdp",
+    refused(2, "bucket_mb goes with ddp or zero1 or zero2 or local_sgd, not with fsdp",
             lambda comm: make_strategy("fsdp", mlp(), comm, bucket_mb=1))
-    refused(2, "schedule goes with a mesh with pp, cp or tp, not with ddp",
+    refused(2, "schedule goes with a mesh with pp: give DeviceMesh",
             lambda comm: make_strategy("ddp", mlp(), comm, schedule="1f1b"))
-    refused(2, "bucket_mb does not go with pp, cp, tp or ep: leave it out",
-            lambda comm: make_strategy("ddp", mlp(), DeviceMesh(comm, pp=2), bucket_mb=1))
+    refused(2, "a mesh has the axes pp, dp, cp and tp|dp is over all ranks, with no other axis",
+            lambda comm: make_strategy("dp", mlp(), DeviceMesh(comm, pp=2)))
     refused(2, "the tokens of a GPT over ranks, and an MLP has none",
             lambda comm: make_strategy("ddp", mlp(), DeviceMesh(comm, cp=2)))
 
@@ -91,14 +79,28 @@ def test_a_model_needs_numbers_and_goes_to_one_strategy_only(name):
     refused(2, "the model has no numbers|no parameters to shard", twice)
 
 
-def test_units_are_the_blocks_and_the_root():
-    """A GPT's blocks and what is left; an MLP's layers, which leave nothing."""
+def names_of_units(strategy):
+    return [[segment.name for flat in unit.flats for segment in flat.segments]
+            for unit in strategy.units]
+
+
+def test_units_are_the_parts_of_the_chain():
+    """A tied embedding and head are one; `units` chooses other modules."""
     def body(comm):
-        gpt = shard_by_block(GPT(GPTConfig(5, num_layers=2, width=4)).initialize(0), comm)
-        names = [unit.names[0] for unit in gpt.units]
-        assert names == ["wte.weight", "h.0.ln_1.weight", "h.1.ln_1.weight"]
-        assert gpt.units[0].names == ["wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"]
-        assert len(shard_by_block(mlp(), comm).units) == 2
+        config = GPTConfig(5, num_layers=2, width=4)
+        root, first, second = names_of_units(
+            make_strategy("fsdp", GPT(config).initialize(0), comm))
+        assert root == ["wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"]
+        assert first[0] == "h.0.ln_1.weight" and second[0] == "h.1.ln_1.weight"
+        model = GPT(replace(config, tied=False)).initialize(0)
+        embed, *_, head = names_of_units(make_strategy("fsdp", model, comm))
+        assert embed == ["wte.weight", "wpe.weight"] and head[-1] == "lm_head.weight"
+        assert len(names_of_units(make_strategy("fsdp", mlp(), comm))) == 2
+        model = GPT(config).initialize(0)
+        parts = [part for block in model.h for part in (block, block.attn)]
+        found = names_of_units(make_strategy("fsdp", model, comm, units=parts))
+        assert [len(names) for names in found] == [4, 8, 4, 8, 4]
+        assert all(name.startswith("h.1.attn") for name in found[4])
     Cluster(2).run(body)
 
 
@@ -112,7 +114,7 @@ def test_parameters_come_from_rank_0():
         strategy.step(optimizer)                # dp: the others learn them in the next forward
         return strategy.state_dict()
     expected = MLP([4, 5, 3]).initialize(0).state_dict()
-    for name in STRATEGIES:
+    for name in ONE_PROCESS:
         for state in Cluster(2).run(lambda comm, name=name: body(comm, name))[0]:
             for key, value in expected.items():
                 assert np.array_equal(state[key], value), (name, key)

@@ -9,7 +9,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.errors import NOT_REDUCED_MESSAGE
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
-from minipar.parallel.registry import HYBRID_STRATEGIES, make_hybrid
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import ALL, Case
@@ -18,8 +18,8 @@ MESHES = [{"pp": 4}, {"dp": 4}, {"tp": 4}, {"pp": 2, "dp": 2}, {"pp": 2, "tp": 2
           {"dp": 2, "tp": 2}, {"pp": 2, "dp": 2, "tp": 2}]
 OF_MESHES = {
     f"{' '.join(f'{axis}{size}' for axis, size in sizes.items())} {how} {schedule}":
-        (sizes, {"data_parallel": how, "schedule": schedule})
-    for sizes in MESHES for how in HYBRID_STRATEGIES
+        (how, sizes, {"schedule": schedule} if "pp" in sizes else {})
+    for sizes in MESHES for how in ("ddp", "zero1", "zero2", "fsdp")
     for schedule in (SCHEDULES if sizes == {"pp": 4} and how == "ddp" else ("1f1b",))}
 
 
@@ -61,10 +61,10 @@ def test_microbatches_inside_no_sync_alone(world, name):
 
 @pytest.mark.parametrize("name", OF_MESHES)
 def test_on_every_mesh(name):
-    sizes, options = OF_MESHES[name]
+    how, sizes, options = OF_MESHES[name]
     ids = np.random.default_rng(0).integers(0, 11, (8, 6))
     Cluster(int(np.prod([*sizes.values()]))).run(lambda comm: check_refused(
-        comm, make_hybrid(gpt(), DeviceMesh(comm, **sizes), **options), (ids, ids, np.arange(8))))
+        comm, make_strategy(how, gpt(), DeviceMesh(comm, **sizes), **options), (ids, ids, np.arange(8))))
 
 
 @worlds(2, mpi=(2,))

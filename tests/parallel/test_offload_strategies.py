@@ -121,7 +121,7 @@ def test_weights_of_one_block_at_a_time_generate_the_same():
             assert list(generate(model, prompt, 5)) == expected
             with no_grad():
                 model(prompt[None])
-        return [unit.flats[0].shard.data.nbytes for unit in strategy.units]
+        return [slab.data.nbytes for slab in strategy.slabs]
     (sizes,), _ = Cluster(1).run(body)
     weights = ledger.peak - ledger.peak_of["KV cache"]
     assert weights == ledger.peak_of["communication"] == max(sizes)
@@ -132,7 +132,7 @@ def test_pipelines_move_what_waits_for_backward():
 
     def body(comm, offloads):
         model = GPT(CONFIG).initialize(1, np.float64)
-        strategy = make_hybrid(model, DeviceMesh(comm, pp=2), "1f1b")
+        strategy = make_strategy("ddp", model, DeviceMesh(comm, pp=2))
         offload = OffloadActivations(MappedFile().empty, model.parameters(), *copy_streams(comm),
                                      min_bytes=1)
         ids = np.random.default_rng(0).integers(0, 23, (8, 17))

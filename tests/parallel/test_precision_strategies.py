@@ -12,14 +12,15 @@ from itertools import cycle
 import numpy as np
 import pytest
 
+from minipar.comm.mesh import DeviceMesh
 from minipar.number_formats import BFLOAT16, FLOAT16
-from minipar.parallel.pipeline.executor import Pipeline
-from minipar.parallel.pipeline.schedule.registry import make_schedule
-from minipar.parallel.registry import STRATEGIES, make_strategy
+from minipar.parallel.registry import make_strategy
+from minipar.parallel.strategy import Strategy
 from minipar.testing import worlds
+from tests.support.cases import ONE_PROCESS
 from tests.support.low_precision_runs import ROWS, SLOW_FP16, TIME, alone, same_bits, train
 
-WITHOUT_DP = sorted({*STRATEGIES} - {"dp"})
+WITHOUT_DP = sorted({*ONE_PROCESS} - {"dp"})
 
 
 @worlds(2, mpi=(), slow_mpi=(2,))
@@ -59,8 +60,8 @@ def test_on_more_ranks_only_the_order_of_sums_differs(world, name):
 
 
 def on_pipeline(schedule):
-    return lambda model, comm, **options: Pipeline(
-        model, comm, partial(make_schedule, schedule, comm.size), **options)
+    return lambda model, comm, **options: Strategy(
+        model, DeviceMesh(comm, pp=comm.size), schedule=schedule, **options)
 
 
 @worlds(2, 3, mpi=(3,))

@@ -26,7 +26,7 @@ SETS = [*(name if name == "fsdp" else pytest.param(name, marks=SLOW) for name in
 def make(name, model, comm):
     if name in MESHES:
         sizes, data_parallel = MESHES[name]
-        return make_hybrid(model, DeviceMesh(comm, **sizes), data_parallel=data_parallel)
+        return make_strategy(data_parallel, model, DeviceMesh(comm, **sizes))
     return make_strategy(name, model, comm)
 
 

@@ -30,7 +30,7 @@ from minipar.parallel.strategy import Microbatch, Strategy
 from tests.support.case_models import DEEP, MODELS, TIME, VOCABULARY
 
 NUM_STEPS, SEED = 2, 5
-ONE_PROCESS = [name for name, entry in BY_NAME.items() if entry.specification == "one process"]
+ONE_PROCESS = [name for name, entry in BY_NAME.items() if entry.specification is Strategy]
 
 GROUPS = [NO_DECAY_FOR_VECTORS,
           ParameterGroup(lambda segment: segment.name.startswith(("1.", "h.1.attn")), lr_scale=0.5)]

@@ -11,7 +11,7 @@ from typing import Any
 from minipar.atomic_files import replace_file
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import STRATEGIES as BY_NAME
-from tests.support.cases import Case, check
+from tests.support.cases import ONE_PROCESS, Case, check
 from tests.support.cells import Matrix, Proven, Refused, no_sync_check, training_check
 from tests.support.matrix_context import CONTEXT
 from tests.support.matrix_experts import EXPERTS
@@ -30,7 +30,7 @@ def picky_check(name: str, apart: bool) -> Callable[[Any], None]:
 
 
 STRATEGIES = {
-    **{name: entry.title for name, entry in BY_NAME.items()},
+    **{name: BY_NAME[name].title for name in ONE_PROCESS},
     "fsdp kept": "the same with reshard_after_forward=False",
     "fsdp hybrid": "the same, sharded over two ranks, replicated over the others",
 }
@@ -112,7 +112,9 @@ MESH_ROWS = {
 MESH_FEATURES = {
     **{feature: FEATURES[feature] for feature in (*CASES, "no_sync")},
     "ZeRO-1": "optimizer states sharded over dp",
-    "FSDP": "parameters and gradients too, gathered and reduced for each microbatch",
+    "ZeRO-2": "gradients too, reduced for each microbatch",
+    "ZeRO-3": "parameters too, each weight gathered by itself",
+    "FSDP": "parameters gathered by unit, ahead of their use",
     "FSDP, no_sync": "microbatches that only add up on their rank",
     "sequence parallelism": "tokens split over tp between the pairs of layers",
 }
@@ -127,8 +129,9 @@ def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
         model = cases["accumulation"].model
         yield (mesh, "no_sync"), Proven(no_sync_check(mesh, model))
         tied = Case("gpt tied", "adamw", parts=(4, 3, 3), max_norm=0.1)
-        yield (mesh, "ZeRO-1"), Proven(training_check(f"{mesh} zero1", tied))
-        yield (mesh, "FSDP"), Proven(training_check(f"{mesh} fsdp", tied))
+        for feature, name in (("ZeRO-1", "zero1"), ("ZeRO-2", "zero2"), ("ZeRO-3", "zero3"),
+                              ("FSDP", "fsdp")):
+            yield (mesh, feature), Proven(training_check(f"{mesh} {name}", tied))
         yield (mesh, "FSDP, no_sync"), Refused(no_sync_check(f"{mesh} fsdp", model), NO_ROOM)
         sequence = training_check(f"{mesh} sequence", tied._replace(**EIGHT_TOKENS))
         yield (mesh, "sequence parallelism"), (

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from minipar.parallel.registry import STRATEGIES, make_strategy
+from minipar.parallel.registry import make_strategy
+from tests.support.cases import ONE_PROCESS
 from tests.support.cells import Matrix, Proven, Refused
 from tests.support.expert_runs import check, on
 
 LABELS = {"ddp": "every rank has all experts", "dp": "the classic DataParallel"}
 ROWS = {
-    **{name: LABELS.get(name, "") for name in STRATEGIES},
+    **{name: LABELS.get(name, "") for name in ONE_PROCESS},
     "ep 4": "the experts cut over all four ranks of dp",
     "dp 4, ep 2": "cut over two neighbours; each expert is on two ranks",
     "pp 2 × ep 2": "a 1F1B pipeline whose stages share their experts",

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from functools import partial
 
-from minipar.parallel.registry import STRATEGIES
+from tests.support.cases import ONE_PROCESS
 from tests.support.cells import Matrix, Proven, Refused
 from tests.support.quantized_runs import check_gathers, check_gradients
 
-ROWS = dict.fromkeys([*STRATEGIES, "fsdp hybrid",
+ROWS = dict.fromkeys([*ONE_PROCESS, "fsdp hybrid",
                       "pp 2 × dp 2", "pp 2 × dp 2 zero1", "pp 2 × dp 2 fsdp", "dp 2 × tp 2",
                       "dp 2 × tp 2 zero1", "dp 2 × tp 2 fsdp"], "")
 COLUMNS = {
@@ -15,9 +15,8 @@ COLUMNS = {
                       "for each rank, and the same bits on all ranks",
     "int8 weights": "gathered for every use: gradients within 20 % of those of whole weights",
 }
-REFUSED = {"dp": "rank 0, one by one: for sums in another format choose ddp",
-           "zero3": "one use of a weight at a time, which a QuantizedWire cannot do: choose FSDP"}
-QUICK = (*(STRATEGIES.keys() - {"zero2"}), "fsdp hybrid", "dp 2 × tp 2 fsdp")
+REFUSED = {"dp": "rank 0, one by one: for sums in another format choose ddp"}
+QUICK = (*({*ONE_PROCESS} - {"zero2"}), "fsdp hybrid", "dp 2 × tp 2 fsdp")
 
 
 def cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
@@ -29,8 +28,8 @@ def cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
                                          if name in REFUSED else Proven(gradients, slow))
         gathers = partial(check_gathers, name=name)
         yield (name, "int8 weights"), (
-            Proven(gathers, slow) if "fsdp" in name else
-            Refused(gathers, "gathers no units of weights: choose fsdp", slow))
+            Proven(gathers, slow) if "fsdp" in name or name == "zero3" else
+            Refused(gathers, "gather_wire goes with zero3 or fsdp, not with", slow))
 
 
 QUANTIZED = [Matrix("Quantized messages", ROWS, COLUMNS, dict(cells()))]

@@ -47,7 +47,7 @@ def counted(comm, name: str, config: GPTConfig, k: int = 1) -> tuple[Counter, li
     for message in trace.select() + trace.select(label="control"):
         assert message.source == comm.world_rank
         sent[message.label] += message.num_bytes
-    return sent, [run.stop - run.start for run in getattr(strategy, "buckets", ())]
+    return sent, [flat.size for flat in strategy.flats]
 
 
 class Recorded(NamedTuple):
@@ -75,5 +75,5 @@ def recorded(comm, name: str, config: GPTConfig, num_steps: int = 2) -> Recorded
         if kind != "activations":
             now[kind] = num_bytes
             peak = max(peak, now.total())
-    buckets = [run.stop - run.start for run in getattr(strategy, "buckets", ())]
+    buckets = [flat.size for flat in strategy.flats]
     return Recorded(ledger.peak_of, Counter(ledger.live_of), peak, buckets)

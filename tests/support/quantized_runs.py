@@ -48,8 +48,8 @@ def check_gradients(world, name):
         assert not ranks_that_differ(comm, b"".join(g.tobytes() for g in found.values()))
         if name in ("ddp", "zero1"):
             sizes = [[CODEC.num_bytes(len(part)) for part in
-                      np.array_split(np.empty(run.stop - run.start), comm.size)]
-                     for run in strategy.buckets]
+                      np.array_split(np.empty(run.size), comm.size)]
+                     for run in strategy.flats]
             codes = sum(sum(bucket) - bucket[comm.rank] for bucket in sizes)
             assert sent[1].bytes_sent(comm.rank, "all_to_all") == codes
             if name == "ddp":
@@ -75,9 +75,8 @@ def check_gathers(world, name):
             found.append(one_batch(strategy, case))
             trace = comm.stop_trace()
             sent.append([m.num_bytes for m in trace.select(comm.rank, "all_gather")])
-        units = getattr(strategy, "pipeline", strategy).prefetcher.units
-        numbers = {CODEC.num_bytes(length): length for unit in units for flat in unit.flats
-                   for length in flat.lengths}
+        numbers = {CODEC.num_bytes(length): length for flat in strategy.flats
+                   for length in flat.counts}
         assert sum(4 * numbers[num_bytes] for num_bytes in sent[1]) == sum(sent[0]) > 0
         ours, theirs = (np.concatenate([a[key].ravel() for key in found[0]]) for a in found)
         assert 0 < np.linalg.norm(ours - theirs) < 0.2 * np.linalg.norm(ours)

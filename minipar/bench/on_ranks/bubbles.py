@@ -10,7 +10,6 @@ The vocabulary is small, so that the head does not make the last stage's work mo
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import mean, median
 

@@ -15,7 +15,6 @@ messages, bubble and unequal stages included: a lower bound of T.
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 

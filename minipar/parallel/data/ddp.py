@@ -53,11 +53,10 @@ class DistributedDataParallel(Strategy):
         """Cut the slabs into flats, and watch their gradients."""
         self.works: list[tuple[Flat, Work]] = []            # reductions under way
         place = {parameter: i for i, parameter in enumerate(self.model.parameters())}
-        flats = [flat for slab in self.stages.slabs for flat in self.cut(slab)]
+        self.flats_of_slabs = [flat for slab in self.stages.slabs for flat in self.cut(slab)]
         # backward completes last the flat whose first weight is used first
-        self.flats = sorted((flat for flat in flats if flat.parameters),
+        self.flats = sorted((flat for flat in self.flats_of_slabs if flat.parameters),
                             key=lambda flat: -place[flat.parameters[0]])
-        self.empty = [flat for flat in flats if not flat.parameters]
         stages_of = {flat: {stage for p in flat.parameters for stage, _ in self.users[p]}
                      for flat in self.flats}
         # a gradient that several stages of this rank add to is reduced when all are through

@@ -53,7 +53,8 @@ class Stages:
 
     `cuts` are the parts at which stages 1, 2, … begin; without them the stages have as equal
     numbers of parameters as the parts allow.  `slabs` hold this rank's parameters; `shared` those
-    among them that other ranks have, too, with the communicator of these ranks.
+    among them that other ranks have, too, with the communicator of these ranks.  `shares`: some
+    ranks have such.
     """
 
     def __init__(self, model: Module, pp: Communicator, placement: Placement | None = None,
@@ -93,6 +94,7 @@ class Stages:
         """Put this rank's parameters into slabs: its own, and those it shares.  Collective."""
         self.slabs: list[StageSlab] = []
         self.shared: list[tuple[Communicator, StageSlab]] = []
+        self.shares = any(len(ranks) > 1 for ranks in ranks_of.values())
         for slab in self.model.slabs:
             for holders, held in layout_by_holders(slab, ranks_of).items():
                 layouts = [[(segment, parameter) for segment, parameter in held

@@ -23,8 +23,8 @@ from ...nn.gpt import GatedFeedForward
 from ...nn.module_state import check_initialized
 from ...number_formats import Format
 from ..conjugate import gather_from
-from ..packed_weights import weights_as_parameters
 from ..flats import gather_parameter
+from ..packed_weights import weights_as_parameters
 from .experts import GatheringMoE, split_experts
 from .layers import (
     AXIS,

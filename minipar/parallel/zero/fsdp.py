@@ -44,6 +44,7 @@ from ...comm.work import Work, start_work
 from ...memory.remat.recompute import is_recomputing
 from ...nn import Module, Parameter, Slab
 from ...nn.parameter import Unmaterialized
+from ..errors import NEEDS_ALL_STAGES_MESSAGE
 from ..flats import Flat
 from ..replicas import check_uses
 from ..strategy import Microbatch
@@ -120,6 +121,8 @@ class FullyShardedDataParallel(ZeRO2):
     innermost, and what is in none makes one more.  With `reshard_after_forward=False` units stay
     gathered until their backward: 2Ψ instead of 3Ψ are sent.  `gather_wire` encodes weights.
     """
+
+    uses_two_at_once = False        # True: one operation may use weights of two units
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
                  units: Sequence[Module] | None = None, reshard_after_forward: bool = True,
@@ -202,8 +205,9 @@ class FullyShardedDataParallel(ZeRO2):
             after = self._predict_next() if self.prefetch else None
         elif is_recording():
             raise RuntimeError("weights of a sharded model are used where their gradients would "
-                               f"be lost: {BY_HAND_ADVICE}")
-        else:
+                               "be lost: " + (BY_HAND_ADVICE if self.pp.size == 1 else
+                                              NEEDS_ALL_STAGES_MESSAGE))
+        elif not self.uses_two_at_once:
             before = None
         for other in self.units:
             if other not in (unit, after or before) and not other.is_kept:

@@ -36,7 +36,7 @@ class ZeRO1(DistributedDataParallel):
     def place(self) -> None:
         """Cut the slabs into flats, and these into pieces, which the optimizer steps on."""
         super().place()
-        self.piece_of = {flat: self.make_piece(flat) for flat in (*self.flats, *self.empty)}
+        self.piece_of = {flat: self.make_piece(flat) for flat in self.flats_of_slabs}
         self.slabs = Pieces(self.stages.slabs, [*self.piece_of.values()])
         self.model.slabs = Buffers()    # their gradients are complete only in this rank's pieces
 

@@ -17,6 +17,8 @@ from .fsdp import FullyShardedDataParallel
 class ZeRO3(FullyShardedDataParallel):
     """Everything is sharded; every weight is gathered by itself, and none ahead."""
 
+    uses_two_at_once = True         # a weight and its bias
+
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, **options: Any):
         super().__init__(model, ranks, prefetch=False, **options)
 

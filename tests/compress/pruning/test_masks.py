@@ -121,11 +121,10 @@ def masked_gpt():
 
 
 STRATEGIES = {name: lambda model, comm, name=name: make_strategy(name, model, comm)
-              for name in BY_NAME if name != "zero3"}
-STRATEGIES |= {"tp": lambda model, comm: make_hybrid(model, DeviceMesh(comm, tp=2)),
-               "pp": lambda model, comm: make_hybrid(model, DeviceMesh(comm, pp=2)),
-               "tp, zero1": lambda model, comm: make_hybrid(model, DeviceMesh(comm, tp=2),
-                                                            data_parallel="zero1")}
+              for name in BY_NAME}
+STRATEGIES |= {"tp": lambda model, comm: make_strategy("ddp", model, DeviceMesh(comm, tp=2)),
+               "pp": lambda model, comm: make_strategy("ddp", model, DeviceMesh(comm, pp=2)),
+               "tp, zero1": lambda model, comm: make_strategy("zero1", model, DeviceMesh(comm, tp=2))}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

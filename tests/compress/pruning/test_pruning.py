@@ -11,7 +11,7 @@ from minipar.compress.pruning.prune import prune
 from minipar.compress.pruning.saliency import calibrate, magnitude, random, taylor
 from minipar.compress.pruning.two_of_four import n_of_m
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.state import gather_parameter
+from minipar.parallel.flats import gather_parameter
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.testing import worlds
 

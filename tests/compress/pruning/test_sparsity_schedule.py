@@ -16,7 +16,7 @@ from minipar.compress.pruning.sparsity_schedule import (
 )
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel.state import gather_parameter
+from minipar.parallel.flats import gather_parameter
 from minipar.parallel.tensor.parallelize import parallelize
 
 SIZES = [6, 8, 8, 4]

@@ -184,7 +184,8 @@ def test_by_hand(world, data_parallel):
     ({"cp": 2, "tp": 2}, {}, {"sequence_parallel": True},
      "over 2 ranks of tp, and of 23 tokens a rank of cp has 11, which does not divide: take "
      "sequences of 24, or leave it off"),
-    ({"cp": 4}, {}, {"schedule": "2f2b"}, "unknown schedule '2f2b'"),
+    ({"pp": 2, "cp": 2}, {}, {"schedule": "2f2b"}, "unknown schedule '2f2b'"),
+    ({"cp": 4}, {}, {"schedule": "1f1b"}, "schedule goes with a mesh with pp"),
 ])
 def test_what_does_not_go_together_is_refused(mesh, sizes, options, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)):

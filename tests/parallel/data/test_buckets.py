@@ -7,8 +7,8 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.data.buckets import assign_buckets, bucket_limits, make_buckets
-from minipar.parallel.data.ddp import Bucketed, DistributedDataParallel
+from minipar.parallel.data.buckets import assign_buckets, bucket_limits, cut_into_buckets
+from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.reduction_queue import ReductionQueue
 from minipar.testing import worlds
 
@@ -25,13 +25,6 @@ def test_the_assignment_is_pytorchs(numels, limits, buckets):
     assert assign_buckets([4 * n for n in numels], limits) == buckets
 
 
-def test_a_subclass_defines_how_a_bucket_is_reduced():
-    def main(comm):
-        with pytest.raises(TypeError, match="Bucketed defines no reduce_bucket"):
-            Bucketed(MLP([3, 2]).initialize(0), comm).reduce_bucket(0)
-    Cluster(1).run(main)
-
-
 def test_no_parameters_no_buckets():
     assert assign_buckets([], [10]) == []
 
@@ -43,11 +36,20 @@ def test_a_bucket_needs_room(mb):
 
 
 def test_buckets_are_runs_of_the_slab_from_its_end():
-    (slab,) = MLP([3, 4, 5, 2]).initialize(0).slabs         # 12 4 20 5 10 2 numbers
-    runs = make_buckets([slab], [4 * 12, 4 * 25])
-    assert [(run.start, run.stop) for run in runs] == [(41, 53), (16, 41), (0, 16)]
-    assert [segment.start for segment in runs[1].layout] == [0, 20]
-    assert np.shares_memory(runs[1].grad, slab.grad) and runs[1].data.size == 25
+    def body(comm):
+        model = MLP([3, 4, 5, 2]).initialize(0)             # 12 4 20 5 10 2 numbers
+        last, middle, first = DistributedDataParallel(
+            model, comm, bucket_mb=100 / 2**20, first_bucket_mb=48 / 2**20).flats
+        assert [flat.size for flat in (last, middle, first)] == [12, 25, 16]
+        assert [segment.start for segment in middle.layout] == [0, 20]
+        assert np.shares_memory(middle.grad, model.slabs[0].grad[16:41])
+        assert not np.shares_memory(middle.grad, model.slabs[0].grad[41:])
+    Cluster(2).run(body)
+
+
+def test_a_bucket_has_parameters_of_the_same_stages_only():
+    assert cut_into_buckets([4] * 7, "aabbbba", [8, 12]) == [[0, 1], [2, 3], [4, 5], [6]]
+    assert cut_into_buckets([], [], [8]) == []
 
 
 def test_launches_keep_their_order():
@@ -83,13 +85,13 @@ def test_reductions_begin_before_backward_ends(world):
         model = GPT(GPTConfig(11, context=6, num_layers=3, num_heads=2, width=8, tied=False))
         strategy = DistributedDataParallel(model.initialize(0), comm, 0.002, 0.001)
         begun = []
-        strategy.reduce_bucket = lambda i, start=strategy.reduce_bucket: (
-            begun.append(i) or start(i))
+        strategy.reduce = lambda flat, start=strategy.reduce: (
+            begun.append(strategy.flats.index(flat)) or start(flat))
         first, at_first = model.h[0].ln_1.weight, []
         first.slot.ready_hooks.append(lambda slot: at_first.append(len(begun)))
         ids = np.zeros((2, 4), int)
         strategy.backward(model.loss(ids, ids))
-        assert begun == [*range(len(strategy.buckets))] and len(begun) > 5
+        assert begun == [*range(len(strategy.flats))] and len(begun) > 5
         assert at_first[0] >= len(begun) - 3
     world.run(body)
 

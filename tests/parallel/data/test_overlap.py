@@ -14,8 +14,8 @@ from minipar.comm.collectives import all_reduce
 from minipar.launcher import simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.parallel.strategy import Strategy
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 
 CONFIG = GPTConfig(64, context=32, num_layers=6, num_heads=2, width=32)
 BATCH, FLOPS, SMALL_MB = 4, 1e9, 0.015
@@ -76,7 +76,7 @@ def test_prefetch_hides_all_gathers_but_the_first(p):
     """The second step knows the order of uses; a gather takes less than the block before it."""
     reduced = BACKWARD / 2                      # reduce-scatters take half of an all-reduce
     computed = FORWARD + BACKWARD + reduced
-    shown = sum(train(shard_by_block, p, link(p), num_steps=2)) - computed
-    alone = sum(train(partial(shard_by_block, prefetch=False), p, link(p), num_steps=2)) - computed
+    shown = sum(train(FullyShardedDataParallel, p, link(p), num_steps=2)) - computed
+    alone = sum(train(partial(FullyShardedDataParallel, prefetch=False), p, link(p), num_steps=2)) - computed
     assert alone > 0.8 * BACKWARD               # two gathers of nearly everything
     assert shown < 0.15 * alone

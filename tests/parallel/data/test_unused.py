@@ -12,7 +12,7 @@ from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.replicas import check_replicas
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.zero.fsdp import fully_shard
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.testing import worlds
 from tests.support.cases import ALL, STRATEGIES
 from tests.support.picky import check_picky, train_picky
@@ -155,7 +155,7 @@ def test_a_failed_step_leaves_no_hang(world, name):
 def test_a_sharded_module_is_not_used_without_its_strategy():
     def body(comm):
         model = MLP([4, 5, 3]).initialize(0, np.float64)
-        fully_shard(model, comm)
+        FullyShardedDataParallel(model, comm)
         with pytest.raises(RuntimeError, match="strategy.forward"):
             model.loss(np.ones((2, 4)), np.array([0, 1]))
     Cluster(2).run(body)

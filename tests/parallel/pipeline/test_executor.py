@@ -1,22 +1,23 @@
 """The executor: its messages, its memory, what it records; what it refuses."""
 
-from functools import partial
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.comm.mesh import DeviceMesh
 from minipar.formulas import pipelines as predict
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.schedule.csv import from_csv
 from minipar.parallel.pipeline.schedule.metrics import in_flight, num_messages
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.schedules import loop_placement
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
-from minipar.parallel.strategy import Microbatch
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 
 B, WIDTH = 4, 8
@@ -33,7 +34,11 @@ def mlp():
 
 
 def pipeline(comm, name, **options):
-    return Pipeline(mlp(), comm, partial(make_schedule, name, comm.size, **options))
+    return Strategy(mlp(), DeviceMesh(comm, pp=comm.size), schedule=name, **options)
+
+
+def on_two(comm, schedule):
+    return Strategy(mlp(), DeviceMesh(comm, pp=2), schedule=schedule)
 
 
 def observed(comm, name, m, **options):
@@ -55,12 +60,12 @@ def test_messages_and_bytes_are_the_formula_s(world, name):
         strategy, timeline = observed(comm, name, m)
         if comm.rank:
             return
-        boundaries = sum(a != b for a, b in zip(strategy.placement, strategy.placement[1:]))
+        boundaries = sum(a != b for a, b in pairwise(strategy.stages.placement))
         if SCHEDULES[name].num_stages == 1:
             assert boundaries == comm.size - 1
         elif SCHEDULES[name].any_stages:
             assert boundaries == 2 * comm.size - 1 or comm.size == 1
-        assert len(timeline.messages) == num_messages(strategy.placement, m)
+        assert len(timeline.messages) == num_messages(strategy.stages.placement, m)
         assert sum(message.num_bytes for message in timeline.messages) \
             == 2 * m * B * WIDTH * boundaries * 8
     world.run(body)
@@ -72,12 +77,12 @@ def test_what_it_did_is_the_schedule(world, name):
     """Recorded in its order; as many microbatches in flight as the formula says."""
     def body(comm):
         strategy, timeline = observed(comm, name, 8)
-        row, _ = strategy.plan(8)
-        assert [interval.action for interval in strategy.intervals] == row
-        assert strategy.most_in_flight == max(in_flight(row))
+        row, _ = strategy.pipeline.plan(8)
+        assert [interval.action for interval in strategy.pipeline.intervals] == row
+        assert strategy.pipeline.most_in_flight == max(in_flight(row))
         formula = predict.in_flight(name, comm.rank, comm.size, 8,
-                                    strategy.num_stages // comm.size)
-        assert formula in (None, strategy.most_in_flight)
+                                    len(strategy.stages) // comm.size)
+        assert formula in (None, strategy.pipeline.most_in_flight)
         if comm.rank == 0:
             schedule, _ = make_schedule(name, comm.size, 8)
             assert [[i.action for i in timeline.row(r)] for r in range(comm.size)] == schedule
@@ -110,7 +115,7 @@ def test_simulated_runs_take_as_long_as_predicted(name, p, m):
     for i in timeline.intervals:
         seconds.setdefault((i.stage, i.kind), i.end - i.start)
     times = [Times(seconds[s, "F"], seconds.get((s, "I"), seconds.get((s, "B"))),
-                   seconds.get((s, "W"), 0)) for s in range(strategy.num_stages)]
+                   seconds.get((s, "W"), 0)) for s in range(len(strategy.stages))]
     schedule, placement = make_schedule(name, p, m)
     predicted = simulate(schedule, times, placement)
     assert timeline.makespan() == pytest.approx(predicted.makespan(), rel=1e-9)
@@ -138,7 +143,7 @@ def test_activations_are_those_of_the_microbatches_in_flight(name):
     draw = np.random.default_rng(0)
 
     def body(comm, m):
-        strategy = Pipeline(GPT(config).initialize(), comm, partial(make_schedule, name, comm.size))
+        strategy = Strategy(GPT(config).initialize(), DeviceMesh(comm, pp=4), schedule=name)
         batches = [Microbatch(draw.integers(0, 11, (2, 6)), draw.integers(0, 11, (2, 6)),
                               np.arange(2)) for _ in range(m)]
         strategy.forward_backward(batches)
@@ -148,7 +153,7 @@ def test_activations_are_those_of_the_microbatches_in_flight(name):
         with ledger.recording():
             strategy.forward_backward(batches)
         assert ledger.live == 0
-        return ledger.peak_of["activations"], strategy.most_in_flight
+        return ledger.peak_of["activations"], strategy.pipeline.most_in_flight
     one = Cluster(4).run(lambda comm: body(comm, 1))[0]
     many = Cluster(4).run(lambda comm: body(comm, 6))[0]
     for rank, ((each, _), (peak, number)) in enumerate(zip(one, many)):
@@ -162,7 +167,7 @@ def test_a_schedule_of_one_s_own():
              "1F2,1F0,1F1,1B1,1B2,1B0\n")
 
     def body(comm, schedule):
-        strategy = Pipeline(mlp(), comm, lambda m: (schedule, loop_placement(2)))
+        strategy = on_two(comm, lambda m: (schedule, loop_placement(2)))
         losses = [strategy.forward_backward(mlp_batches(3)) for _ in range(1)]
         return losses, strategy.slabs[0].grad.copy()
     swapped = Cluster(2).run(lambda comm: body(comm, from_csv(table)))[0]
@@ -179,7 +184,7 @@ def test_a_schedule_of_one_s_own():
     ("0F0,0F1,0B0,0B1\n", "a schedule for 1 ranks .* does not fit 2 ranks")])
 def test_what_would_not_work_is_refused_before_it_starts(table, sentence):
     def body(comm):
-        strategy = Pipeline(mlp(), comm, lambda m: (from_csv(table), loop_placement(2)))
+        strategy = on_two(comm, lambda m: (from_csv(table), loop_placement(2)))
         strategy.forward_backward(mlp_batches(2))
     with pytest.raises(ValueError, match=sentence):
         Cluster(2).run(body)
@@ -204,9 +209,9 @@ def test_shared_gradients_are_not_summed_twice():
     config = GPTConfig(11, context=6, num_layers=2, num_heads=2, width=WIDTH)
 
     def body(comm):
-        strategy = Pipeline(GPT(config).initialize(), comm, partial(make_schedule, "1f1b", 2))
+        strategy = Strategy(GPT(config).initialize(), DeviceMesh(comm, pp=2))
         ids = np.zeros((1, 6), int)
         for _ in range(2):
             strategy.forward_backward([Microbatch(ids, ids, np.arange(1))])
-    with pytest.raises(ValueError, match="summed already.*call zero_grad"):
+    with pytest.raises(ValueError, match="reduced already.*call zero_grad"):
         Cluster(2).run(body)

@@ -199,5 +199,5 @@ def test_shared_gradients_are_not_summed_twice():
         strategy = pipeline(Case("gpt deep tied").build(), comm)
         for _ in range(2):
             strategy.run_batch(batches_of(2), 24.0)
-    with pytest.raises(ValueError, match="summed already.*call zero_grad"):
+    with pytest.raises(ValueError, match="reduced already.*call zero_grad"):
         Cluster(2).run(body)

@@ -9,13 +9,13 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP, Linear, Module
 from minipar.nn.chain import ChainPart, chain
+from minipar.nn.slab import Buffers
 from minipar.optim import clip_grad_norm, grad_norm
 from minipar.parallel.pipeline.cut import cut_evenly
 from minipar.parallel.pipeline.schedule.simulate import Times
-from minipar.parallel.pipeline.stage_shards import ShardOfStage
 from minipar.parallel.pipeline.stage_slab import StageSlab
 from minipar.parallel.pipeline.stage_times import profile_parts, stage_times
-from minipar.parallel.pipeline.stages import Staged
+from minipar.parallel.pipeline.stages import Stages
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import DEEP
@@ -76,13 +76,13 @@ def test_a_forgotten_parameter_is_named():
     def _(model: Twice):
         return [ChainPart("a", lambda x: model.a(Tensor(x)), [model.a])]
     with pytest.raises(ValueError, match="no part of the chain has b.weight, b.bias"):
-        Cluster(1).run(lambda comm: Staged(Twice().initialize(), comm, [0]))
+        Cluster(1).run(lambda comm: Stages(Twice().initialize(), comm, [0]))
 
 
 @pytest.mark.parametrize("cuts", [[0], [6], [9], [2, 3], []])
 def test_bad_cuts_are_refused(cuts):
     with pytest.raises(ValueError, match="give 1 numbers of parts that rise from 1 to 5"):
-        Cluster(2).run(lambda comm: Staged(MLP([3] * 7).initialize(), comm, [0, 1], cuts))
+        Cluster(2).run(lambda comm: Stages(MLP([3] * 7).initialize(), comm, [0, 1], cuts))
 
 
 @worlds(1, 2, 3, 4, mpi=(2, 4))
@@ -94,13 +94,14 @@ def test_each_rank_keeps_its_own(world, model):
 
     def body(comm):
         model_here = DEEP[model]().initialize(0, np.float64)
-        staged = Staged(model_here, comm, list(range(comm.size)))
-        mine = {p for part in staged.stages[comm.rank] for p in part.parameters()}
+        staged = Stages(model_here, comm, list(range(comm.size)))
+        mine = {p for part in staged.parts[comm.rank] for p in part.parameters()}
         assert {p for p in model_here.parameters() if p.initialized} == mine
         assert sum(slab.data.size for slab in staged.slabs) == sum(p.size for p in mine)
         tied = model.endswith(" tied") and comm.size > 1
         assert len(staged.shared) == (tied and comm.rank in (0, comm.size - 1))
-        state = staged.state_dict()
+        slabs = Buffers(staged.slabs)
+        state = slabs.named([slab.data for slab in slabs])
         for name, values in whole.state_dict().items():
             assert np.array_equal(state.pop(name), values)
         assert not state
@@ -129,8 +130,3 @@ def test_parts_are_measured(world):
         assert stage_times(times, [1]) == [Times(1, 1, 1), Times(3, 3, 3)]
         assert all(p.grad is None for p in model.parameters())
     world.run(body)
-
-
-def test_a_shard_defines_how_it_is_gathered():
-    with pytest.raises(TypeError, match="ShardOfStage defines no gather"):
-        ShardOfStage().gather(np.ones(1))

@@ -1,4 +1,4 @@
-"""Shards of every size, their padding full of NaN; and one global norm, wherever gradients are."""
+"""Pieces of every size; and one global norm, wherever gradients are."""
 
 import math
 
@@ -13,7 +13,7 @@ from minipar.nn.parameter import Parameter, normal
 from minipar.optim import SGD, AdamW, clip_grad_norm, grad_norm
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, Strategy
-from minipar.parallel.zero.fsdp import fully_shard
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.testing import worlds
 from tests.support.cases import ALL, MODELS, STRATEGIES
 
@@ -33,14 +33,7 @@ class Vector(Module):
 def train_vector(comm, size: int, sharded: bool) -> dict:
     """Two clipped steps of AdamW, the optimizer's states saved and loaded between them."""
     model = Vector(size).initialize(0, np.float64)
-    strategy = fully_shard(model, comm) if sharded else Strategy(model, comm)
-    if sharded:
-        ((flat,),) = (unit.flats for unit in strategy.units)
-        padding = len(flat.piece) * comm.size - size
-        assert 0 <= padding < comm.size
-        for padded, own in ((flat.piece, flat.shard.data), (flat.shard.grad.base, flat.shard.grad)):
-            padded[own.size:] = np.nan
-        assert np.isnan(flat.piece).sum() == len(flat.piece) - flat.shard.data.size
+    strategy = FullyShardedDataParallel(model, comm) if sharded else Strategy(model, comm)
     found = {}
     optimizer = AdamW(strategy.slabs, lr=0.1)
     for step in range(2):
@@ -59,7 +52,7 @@ def train_vector(comm, size: int, sharded: bool) -> dict:
 
 @worlds(1, 2, 3, 4, mpi=(4,))
 def test_shards_of_every_size(world):
-    """1 … 2p + 1 parameters: also ranks that hold none, and the padding is never seen."""
+    """1 … 2p + 1 parameters: also ranks that hold none."""
     sizes = range(1, 2 * world.size + 2)
     alone = {n: Cluster(1).run(lambda comm, n=n: train_vector(comm, n, False))[0][0]
              for n in sizes}
@@ -108,7 +101,7 @@ def test_one_norm_of_replicated_and_sharded_slabs_together(world):
     def body(comm):
         replicated = Linear(3, 2).initialize(0, np.float64)
         sharded = Vector(7).initialize(0, np.float64)
-        one, other = DistributedDataParallel(replicated, comm), fully_shard(sharded, comm)
+        one, other = DistributedDataParallel(replicated, comm), FullyShardedDataParallel(sharded, comm)
         x = np.ones((1, 7))
         y = replicated(Tensor(np.ones((1, 3)))).sum() * (1 / comm.size)
         one.backward(y)
