@@ -3,31 +3,32 @@ fsdp_predict_next, on the simulated cluster."""
 
 import gc
 import weakref
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from minipar.parallel.shards import _overlap
-from minipar.parallel.zero.prefetch import Prefetcher
-from minipar.parallel.zero.reducer import TransientGradient
 
 from minipar.backend.views import storage
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
-from minipar.nn import GPT, GPTConfig, Parameter
+from minipar.nn import GPT, GPTConfig, Parameter, Slab
 from minipar.nn.parameter import ones
 from minipar.nn.slab import Segment
 from minipar.optim import SGD
+from minipar.parallel import flats
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.zero import zero1 as zero
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel
+from minipar.parallel.zero.zero1 import ZeRO1
+from minipar.parallel.zero.zero2 import ZeRO2
 
 SHAPES = {"a": (2, 3), "b": (1,), "c": (4,), "d": (3, 3)}
 
 
 def layout():
-    """Four parameters in one run, and their values, each its place in the run."""
+    """Four parameters in one flat, and their values, each its place in the flat."""
     segments, values, start = [], {}, 0
     for name, shape in SHAPES.items():
         size = int(np.prod(shape))
@@ -38,39 +39,44 @@ def layout():
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 7, 20, 25])
-def test_pieces_of_segments_are_what_the_shard_holds(p):
+def test_parts_of_segments_are_what_the_piece_holds(p):
     segments, values, size = layout()
     for start, stop in chunk_bounds(size, p):
-        shard, seen = np.arange(start, stop, dtype=float), 0
+        piece, seen = np.arange(start, stop, dtype=float), 0
         for segment in segments:
-            piece = _overlap(segment, start, stop)
-            if piece is None:
+            part = flats.overlap(segment, start, stop)
+            if part is None:
                 assert segment.stop <= start or stop <= segment.start, \
                     f"{segment.name} is at {segment.start} … {segment.stop}: some of it is here"
                 continue
-            assert piece.stop > piece.start, f"an empty piece of {segment.name}: say None"
-            held = shard[piece.start:piece.stop]
-            assert np.array_equal(held, piece.local_part(values[segment.name])), \
-                (f"shard {start} … {stop}: piece {piece.start} … {piece.stop} of {segment.name} is "
-                 f"{held}, but its part {piece.flat_range} is "
-                 f"{piece.local_part(values[segment.name])}")
-            assert piece.shape == held.shape and piece.name == segment.name
+            assert part.stop > part.start, f"an empty part of {segment.name}: say None"
+            held = piece[part.start:part.stop]
+            assert np.array_equal(held, part.local_part(values[segment.name])), \
+                (f"piece {start} … {stop}: part {part.start} … {part.stop} of {segment.name} is "
+                 f"{held}, but its flat range {part.flat_range} is "
+                 f"{part.local_part(values[segment.name])}")
+            assert part.shape == held.shape and part.name == segment.name
             seen += held.size
-        assert seen == stop - start, f"{seen} of {stop - start} elements belong to a piece"
+        assert seen == stop - start, f"{seen} of {stop - start} elements belong to a part"
+
+
+def slab_of(*shapes):
+    """A slab of parameters with these shapes."""
+    return Slab([(f"p{i}", Parameter(shape, ones)) for i, shape in enumerate(shapes)], np.empty(0))
 
 
 def gathered(comm, sizes):
     """Each rank has stepped on its pieces, to 100 r + place; afterwards all have all."""
-    buckets, shards = [], []
-    for size in sizes:
-        bounds = chunk_bounds(size, comm.size)
-        data = np.full(size, -1.0)                          # what was there before the step
-        start, stop = bounds[comm.rank]
-        data[start:stop] = np.arange(start, stop) + 100 * comm.rank
-        buckets.append(SimpleNamespace(data=data))
-        shards.append(SimpleNamespace(data=data[start:stop], counts=[b - a for a, b in bounds]))
-    zero.gather_parameters(comm, buckets, shards)
-    return [bucket.data for bucket in buckets]
+    slab = slab_of(*((size,) for size in sizes))
+    strategy = SimpleNamespace(piece_of={}, flats=[flats.Flat(slab, [i], comm)
+                                                   for i in range(len(sizes))])
+    for flat in strategy.flats:
+        flat.data[...] = -1                                 # what was there before the step
+        mine = flat.mine(slab.data)
+        mine[...] = np.arange(*flat.bounds) + 100 * comm.rank
+        strategy.piece_of[flat] = SimpleNamespace(data=mine)
+    ZeRO1.gather(strategy)
+    return [flat.data for flat in strategy.flats]
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
@@ -91,74 +97,80 @@ def test_every_element_is_sent_p_minus_1_times():
 
 @pytest.fixture
 def passing():
-    """The gradient of a run of two parameters, of 6 and 2 elements."""
-    parameters = [Parameter((2, 3), ones), Parameter((2,), ones)]
-    segments = [Segment("a", 0, 6, ((0, 2), (0, 3)), (2, 3)), Segment("b", 6, 8, ((0, 2),), (2,))]
-    gradient = TransientGradient(parameters, segments, np.zeros(0))
+    """A flat of two parameters, of 6 and 2 elements, and the function that takes its gradient."""
+    (flat,) = Cluster(1).run(lambda comm: flats.Flat(slab_of((2, 3), (2,)), [0, 1], comm))[0]
+    strategy = SimpleNamespace(whole={})
 
-    def whole() -> np.ndarray:
-        if gradient.flat is None:
-            gradient.flat = np.full(8, np.nan)          # a new array has arbitrary values
-        return gradient.flat
-    gradient.whole = whole
-    return gradient
+    def buffer(segment):
+        if flat not in strategy.whole:
+            strategy.whole[flat] = np.full(8, np.nan)       # a new array has arbitrary values
+        return strategy.whole[flat][segment.start:segment.stop].reshape(segment.shape)
+    for parameter, segment in zip(flat.parameters, flat.layout):
+        parameter.slot.get_grad_buffer = partial(buffer, segment)
+    return flat, lambda: ZeRO2.take(strategy, flat)
 
 
 def test_taken_gradient_is_zero_where_nothing_came(passing):
-    passing.parameters[1].slot.accumulate(np.array([7.0, 8.0]))
-    assert np.array_equal(passing.take(), [0, 0, 0, 0, 0, 0, 7, 8])
-    taken = passing.take()
-    assert taken is not None, "a run that nobody used is reduced all the same: zeros"
+    flat, take = passing
+    flat.parameters[1].slot.accumulate(np.array([7.0, 8.0]))
+    assert np.array_equal(take(), [0, 0, 0, 0, 0, 0, 7, 8])
+    taken = take()
+    assert taken is not None, "a flat that nobody used is reduced all the same: zeros"
     assert np.array_equal(taken, np.zeros(8))
 
 
 def test_taken_gradient_is_the_array_itself(passing):
-    passing.parameters[0].slot.accumulate(np.ones((2, 3)))
-    place = passing.parameters[0].grad
-    assert np.shares_memory(place, passing.take()), "a copy takes the memory twice"
+    flat, take = passing
+    flat.parameters[0].slot.accumulate(np.ones((2, 3)))
+    place = flat.parameters[0].grad
+    assert np.shares_memory(place, take()), "a copy takes the memory twice"
 
 
 def test_taken_gradient_is_forgotten(passing):
-    for parameter in passing.parameters:
+    flat, take = passing
+    for parameter in flat.parameters:
         parameter.slot.accumulate(np.ones(parameter.shape))
-    taken = passing.take()
+    taken = take()
     held = weakref.ref(storage(taken))
     gc.disable()
     del taken
     alive = held() is not None
     gc.enable()
     assert not alive, "somebody still holds the whole gradient: nothing is saved"
-    passing.parameters[0].slot.accumulate(np.full((2, 3), 5.0))
-    assert np.array_equal(passing.take(), [5] * 6 + [0, 0]), "the next step begins from nothing"
+    flat.parameters[0].slot.accumulate(np.full((2, 3), 5.0))
+    assert np.array_equal(take(), [5] * 6 + [0, 0]), "the next step begins from nothing"
 
 
 class Gathered:
     """A unit that is gathered, or not."""
 
-    def __init__(self, unsharded=True, keep=False):
-        self.unsharded, self.keep_unsharded = np.ones(3) if unsharded else None, keep
+    def __init__(self, is_gathered=True, is_kept=False):
+        self.arrays, self.is_kept = [np.ones(3)] if is_gathered else None, is_kept
 
-    def reshard(self):
-        assert self.unsharded is not None, "it was not gathered: nothing to release"
-        self.unsharded = None
+    def free(self):
+        self.arrays = None
+
+
+def left(units, *wanted):
+    """True for each unit that is still gathered when the others are freed."""
+    FullyShardedDataParallel._free_others(SimpleNamespace(units=units), *wanted)
+    return [unit.arrays is not None for unit in units]
 
 
 def test_room_is_made_of_what_is_not_wanted():
     units = [Gathered() for _ in range(5)]
-    Prefetcher._reshard_others(SimpleNamespace(units=units), units[3], units[1])
-    assert [u.unsharded is not None for u in units] == [False, True, False, True, False]
+    assert left(units, units[3], units[1]) == [False, True, False, True, False]
 
 
 def test_room_is_made_with_nothing_to_come():
-    units = [Gathered(), Gathered(unsharded=False), Gathered()]
-    Prefetcher._reshard_others(SimpleNamespace(units=units), units[2], None)
-    assert [u.unsharded is not None for u in units] == [False, False, True]
+    units = [Gathered(), Gathered(is_gathered=False), Gathered()]
+    assert left(units, units[2], None) == [False, False, True]
 
 
 def test_units_to_keep_stay():
-    units = [Gathered(keep=True), Gathered(), Gathered(unsharded=False, keep=True), Gathered()]
-    Prefetcher._reshard_others(SimpleNamespace(units=units), units[3])
-    assert [u.unsharded is not None for u in units] == [True, False, False, True]
+    units = [Gathered(is_kept=True), Gathered(), Gathered(is_gathered=False, is_kept=True),
+             Gathered()]
+    assert left(units, units[3]) == [True, False, False, True]
 
 
 CONFIG = GPTConfig(8, context=8, num_layers=4, num_heads=2, width=16, tied=False)
@@ -170,7 +182,7 @@ def train(comm, **options):
     ids = np.random.default_rng(comm.rank).integers(0, 8, (8, 9))
     ledger = Ledger(now=comm.now)
     with ledger.recording():
-        strategy = shard_by_block(GPT(CONFIG).initialize(), comm, **options)
+        strategy = FullyShardedDataParallel(GPT(CONFIG).initialize(), comm, **options)
         optimizer = SGD(strategy.slabs, 0.1)
         for step in range(2):
             begun, ledger.peak_of["communication"] = comm.now(), 0
@@ -197,18 +209,18 @@ def test_what_stays_is_gathered_once():
     assert run(reshard_after_forward=False)[1] == 4 * 2 * psi // 2, "2Ψ (p - 1)/p elements"
 
 
-def test_the_next_unit_is_the_plan_s():
+def test_the_next_unit_is_that_of_the_last_step():
     a, b, c = Gathered(), Gathered(), Gathered()
 
-    def expected(plan, uses):
-        return Prefetcher._predict_next(SimpleNamespace(last_uses=plan, uses=uses))
-    plan = [a, b, c, b, a]
-    assert [expected(plan, plan[:n]) for n in range(1, 5)] == plan[1:]
-    assert expected(plan, plan) is None, "nothing comes after the last use"
-    assert expected(plan, [*plan, a]) is None, "this step has gone on longer than the one before"
-    assert expected([], [a]) is None, "the first step has no plan"
-    assert expected(plan, [a, c]) is None, "this step goes another way: the plan says nothing"
-    assert expected(plan, [a, c, c]) is None, "this step goes another way: the plan says nothing"
+    def expected(last, uses):
+        return FullyShardedDataParallel._predict_next(SimpleNamespace(last_uses=last, uses=uses))
+    last = [a, b, c, b, a]
+    assert [expected(last, last[:n]) for n in range(1, 5)] == last[1:]
+    assert expected(last, last) is None, "nothing comes after the last use"
+    assert expected(last, [*last, a]) is None, "this step has gone on longer than the one before"
+    assert expected([], [a]) is None, "no step was before the first"
+    assert expected(last, [a, c]) is None, "this step goes another way: the last says nothing"
+    assert expected(last, [a, c, c]) is None, "this step goes another way: the last says nothing"
 
 
 def test_prefetching_hides_messages():

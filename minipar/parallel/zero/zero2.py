@@ -59,13 +59,17 @@ class ZeRO2(ZeRO1):
 
     def reduce(self, flat: Flat) -> None:
         """Begin the reduce-scatter of a flat's gradient, and forget the whole."""
-        flat.fill_missing()
-        for parameter in flat.parameters:
-            parameter.slot.grad = None
-        whole = self.whole.pop(flat)
+        whole = self.take(flat)
         self._wait()
         work = start_work(self.wire.reduce_scatter, flat.over, whole, flat.counts, key=flat)
         self.works.append((flat, work))
+
+    def take(self, flat: Flat) -> Array:
+        """A flat's whole gradient, zeros where none came; nothing else refers to it any more."""
+        flat.fill_missing()
+        for parameter in flat.parameters:
+            parameter.slot.grad = None
+        return self.whole.pop(flat)
 
     def _wait(self) -> None:
         """Wait for the reduction under way, and keep this rank's piece."""
