@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-from minipar.parallel.shards import Shard
 
 from minipar.comm import Cluster
-from minipar.nn import MLP
+from minipar.nn import MLP, Parameter, Slab
+from minipar.nn.parameter import ones
 from minipar.number_formats import BFLOAT16
 from minipar.number_formats.rounding import nearest_by_bits
 from minipar.optim import clip
 from minipar.parallel.data.classic_data_parallel import DataParallel
+from minipar.parallel.flats import Flat, Piece
 
 SIZES = [1, 2, 3, 4]
 
@@ -28,7 +29,7 @@ def finished(comm, skipped=lambda rank: ()):
     for i, parameter in enumerate(model.parameters()):
         if i not in skipped(comm.rank):
             parameter.slot.accumulate(draw(comm.rank + 10 * i, *parameter.shape))
-    driver.after_backward()
+    driver.finish()
     return [parameter.grad for parameter in model.parameters()]
 
 
@@ -94,12 +95,12 @@ def test_any_number_of_bits_is_dropped(drop):
 
 
 def piece(comm, whole):
-    """This rank's shard of a run, its gradients those of `whole`."""
-    bounds = [(0, 1)] + [(1 + 2 * (r - 1), 1 + 2 * r) for r in range(1, comm.size)]
-    mine = whole[slice(*bounds[comm.rank])]
-    shard = Shard([], [], comm, bounds, mine.copy(), mine.copy())
-    shard.has_grad = True
-    return shard
+    """This rank's piece of a parameter, its gradients those of `whole`."""
+    flat = Flat(Slab([("p", Parameter(whole.shape, ones))], whole), [0], comm)
+    mine = flat.mine(whole).copy()
+    found = Piece(flat, comm, mine, mine)
+    found.has_grad = True
+    return found
 
 
 def replicated(value):
@@ -113,16 +114,16 @@ def replicated(value):
 @pytest.mark.parametrize("p", SIZES)
 def test_norm_of_replicated_and_sharded(p):
     """All gradients 1: the norm is √ of the number of parameters, however they lie."""
-    for num_slabs, num_runs in ((1, 0), (0, 1), (1, 2), (2, 3)):
-        results, _ = Cluster(p).run(lambda comm, s=num_slabs, r=num_runs: clip.grad_norm(
-            [replicated(1)] * s + [piece(comm, np.ones(2 * p - 1)) for _ in range(r)]))
-        expected = (12 * num_slabs + (2 * p - 1) * num_runs)**0.5
+    for num_slabs, num_flats in ((1, 0), (0, 1), (1, 2), (2, 3)):
+        results, _ = Cluster(p).run(lambda comm, s=num_slabs, n=num_flats: clip.grad_norm(
+            [replicated(1)] * s + [piece(comm, np.ones(2 * p - 1)) for _ in range(n)]))
+        expected = (12 * num_slabs + (2 * p - 1) * num_flats)**0.5
         assert results == pytest.approx([expected] * p, rel=1e-12), \
-            f"{p} ranks, {num_slabs} slabs, {num_runs} sharded runs"
+            f"{p} ranks, {num_slabs} slabs, {num_flats} sharded flats"
 
 
 def test_norm_over_several_groups():
-    """One run is shared by all four ranks, another by each pair (and the pairs hold the same)."""
+    """One flat is shared by all four ranks, another by each pair (and the pairs hold the same)."""
     def main(comm):
         pair = comm.split(comm.rank // 2)
         return clip.grad_norm([piece(comm, np.arange(7.0)), piece(pair, np.array([3.0, 4.0, 5.0])),
@@ -132,8 +133,9 @@ def test_norm_over_several_groups():
 
 
 def test_norm_takes_one_message_round_a_group():
-    def count(num_runs):
+    def count(num_flats):
         cluster = Cluster(4, trace=True)
-        cluster.run(lambda comm: clip.grad_norm([piece(comm, np.ones(7)) for _ in range(num_runs)]))
+        cluster.run(lambda comm: clip.grad_norm([piece(comm, np.ones(7))
+                                                 for _ in range(num_flats)]))
         return cluster.trace.num_sent(label="control")
     assert count(8) == count(1) > 0, "one sum for each communicator, not for each shard"

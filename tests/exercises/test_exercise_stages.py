@@ -8,14 +8,13 @@ import pytest
 
 from minipar.autograd import Tensor, gradcheck
 from minipar.comm import Cluster
+from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.convolution import Conv2d, col2im, im2col
 from minipar.parallel.pipeline.cut import cut_evenly
-from minipar.parallel.pipeline.executor import Pipeline
+from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.pipeline.p2p import P2P
 from minipar.parallel.pipeline.schedule.actions import Action
-from minipar.parallel.pipeline.schedule.registry import make_schedule
-from minipar.parallel.pipeline.stages import Staged
 from minipar.parallel.strategy import Microbatch, Strategy
 
 WEIGHTS = [[5, 1, 1, 1, 5], [1, 2, 3, 4, 5, 6, 7], [9, 0, 0, 1], [2, 2, 2, 2, 2, 2], [1, 1, 8, 1]]
@@ -141,8 +140,8 @@ def test_pipelines_train(name):
     def model():
         return MLP([4, 5, 6, 7, 3]).initialize(0, np.float64)
     expected = Cluster(1).run(lambda comm: gradients(comm, Strategy(model(), comm)))[0][0]
-    found = Cluster(2).run(lambda comm: gradients(comm, Pipeline(
-        model(), comm, partial(make_schedule, name, 2))))[0][0]
+    found = Cluster(2).run(lambda comm: gradients(comm, Strategy(
+        model(), DeviceMesh(comm, pp=2), schedule=name)))[0][0]
     for key, values in expected.items():
         np.testing.assert_allclose(found[key], values, rtol=1e-10, err_msg=key)
 
@@ -163,42 +162,63 @@ def tied_gradients(comm, strategy):
 
 def test_tied_gradients_are_those_of_one_process():
     expected = Cluster(1).run(lambda comm: tied_gradients(comm, Strategy(gpt(), comm)))[0][0]
-    first, _, last = Cluster(3).run(lambda comm: tied_gradients(comm, Pipeline(
-        gpt(), comm, partial(make_schedule, "1f1b", 3))))[0]
+    first, _, last = Cluster(3).run(lambda comm: tied_gradients(comm, Strategy(
+        gpt(), DeviceMesh(comm, pp=3))))[0]
     np.testing.assert_allclose(first, expected, rtol=1e-10, atol=1e-14)
     assert np.array_equal(first, last), "the two copies must get the same bits"
 
 
 def finished(fill):
-    """Gradients of three stages after `fill(rank, staged)` and finish()."""
+    """Three stages after `fill(rank, strategy)` and finish_reductions()."""
     def body(comm):
-        staged = Staged(gpt(), comm, [0, 1, 2])
-        fill(comm.rank, staged)
-        staged.after_backward()
-        return staged
+        strategy = Strategy(gpt(), DeviceMesh(comm, pp=3))
+        fill(comm.rank, strategy)
+        strategy.finish_reductions()
+        return strategy
     return Cluster(3).run(body)[0]
 
 
 def test_who_has_no_gradient_takes_part():
-    def fill(rank, staged):
+    def fill(rank, strategy):
         if rank == 0:
-            staged.model.wte.weight.grad = np.full((7, 4), 3.0)
+            strategy.model.wte.weight.grad = np.full((7, 4), 3.0)
     first, _, last = finished(fill)
     assert np.all(first.model.wte.weight.grad == 3) and np.all(last.model.wte.weight.grad == 3)
 
 
 def test_what_is_not_shared_stays():
-    def fill(rank, staged):
-        staged.slabs[0].complete_grad()[...] = rank + 1
-    for rank, staged in enumerate(finished(fill)):
-        for name, values in ((s.name, staged.slabs[0].grad[s.start:s.stop])
-                             for s in staged.slabs[0].segments):
-            assert np.all(values == (4 if name == "wte.weight" else rank + 1)), name
+    def fill(rank, strategy):
+        for slab in strategy.slabs:
+            slab.complete_grad()[...] = rank + 1
+    for rank, strategy in enumerate(finished(fill)):
+        for slab in strategy.slabs:
+            for segment in slab.segments:
+                right = 4 if segment.name == "wte.weight" else rank + 1
+                assert np.all(slab.grad[segment.start:segment.stop] == right), segment.name
+
+
+def test_what_dp_sums_comes_first():
+    """A tied embedding on 2 stages, and on 2 ranks of dp with the same rows: one sum on all."""
+    expected = Cluster(1).run(lambda comm: tied_gradients(comm, Strategy(gpt(), comm)))[0][0]
+    for found in Cluster(4).run(lambda comm: tied_gradients(comm, DistributedDataParallel(
+            gpt(), DeviceMesh(comm, pp=2, dp=2))))[0]:
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
+
+
+def test_nothing_is_summed_inside_no_sync():
+    def body(comm):
+        strategy = Strategy(gpt(), DeviceMesh(comm, pp=2))
+        strategy.model.wte.weight.grad = np.ones((7, 4))
+        with strategy.no_sync():
+            strategy.finish_reductions()
+        return strategy.model.wte.weight.grad
+    for gradient in Cluster(2).run(body)[0]:
+        assert np.all(gradient == 1)
 
 
 def test_it_is_noted():
     def body(comm):
-        strategy = Pipeline(gpt(), comm, partial(make_schedule, "1f1b", 2))
+        strategy = Strategy(gpt(), DeviceMesh(comm, pp=2))
         for _ in range(2):
             strategy.forward_backward(ids_of(2))
     with pytest.raises(ValueError, match="reduced already"):
