@@ -136,8 +136,8 @@ SHOWN = {
              "ring_all_reduce": "averages"},
     "ddp": {"assign_buckets": "count_goes_on", "in_order_ready": "all_at_the_end",
             "accumulate_microbatches": "own_targets"},
-    "zero": {"shard_overlap": "places_in_the_run", "gather_parameters": "result_dropped",
-             "transient_gradient_take": "flat_stays", "global_grad_norm": "own_shards_only",
+    "zero": {"shard_overlap": "places_in_the_flat", "gather_parameters": "result_dropped",
+             "transient_gradient_take": "whole_stays", "global_grad_norm": "own_shards_only",
              "fsdp_reshard_others": "nothing_goes", "fsdp_predict_next": "never"},
     "pipeline": {"cut_evenly": "greedy", "one_f_one_b": "gpipe",
                  "pipeline_post_recv": "wrong_boundary", "pipeline_shared": "not_summed"},
@@ -162,10 +162,10 @@ def test_training_shows_a_wrong_function(name, exercise, mutant):
     body = next(wrong.body for wrong in entry.mutants if wrong.name == mutant)
     differences = []
     for options in milestones()[name].runs.values():
-        wrong = patches(workspace, [])
+        reference, wrong = train(workspace, patches(workspace, []), options), patches(workspace, [])
+        assert not reference.fault
         wrong.setdefault(entry.file, []).append((entry.function, as_block(body)))
-        differences.append(compare(train(workspace, patches(workspace, []), options),
-                                   train(workspace, wrong, options)))
+        differences.append(compare(reference, train(workspace, wrong, options)))
         if differences[-1]:
             break
     assert any(differences)

@@ -27,16 +27,16 @@ RIGHT = {
     "ring": {"ring_all_reduce": [ANYWHERE.format(start=start, cut=cut) for start, cut in
                                  ((0, EVEN), (1, EVEN), (2, CEILING))]},
     "zero": {"gather_parameters": ["""
-for bucket, shard in list(zip(buckets, shards))[::-1]:
-    bucket.data[...] = all_gather(comm, shard.data.copy(), counts=shard.counts)
+for flat in self.flats[::-1]:
+    flat.data[...] = all_gather(flat.over, self.piece_of[flat].data.copy(), counts=flat.counts)
 """]},
     "pipeline": {"pipeline_shared": ["""
-for comm, slab in self.shared:
-    slab.complete_grad()
-    slab.grad[...] = all_reduce(comm, slab.grad)
-for slab in self.slabs:
-    slab.complete_grad()
-self._summed = True
+if not self.is_synchronizing:
+    return
+self.finish()
+for comm, gradient in list(self.shared_gradients())[::-1]:
+    gradient[...] = all_reduce(comm, gradient)
+self._is_reduced = True
 """], "cut_evenly": ["""
 if not 1 <= num_stages <= len(weights):
     raise ValueError(f"{len(weights)} parts give 1 to {len(weights)} stages, not {num_stages}")
