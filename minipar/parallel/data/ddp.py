@@ -52,22 +52,23 @@ class DistributedDataParallel(Strategy):
     def place(self) -> None:
         """Cut the slabs into flats, and watch their gradients."""
         self.works: list[tuple[Flat, Work]] = []            # reductions under way
-        place = {parameter: i for i, parameter in enumerate(self.model.parameters())}
         self.flats_of_slabs = [flat for slab in self.stages.slabs for flat in self.cut(slab)]
-        # backward completes last the flat whose first weight is used first
-        self.flats = sorted((flat for flat in self.flats_of_slabs if flat.parameters),
-                            key=lambda flat: -place[flat.parameters[0]])
-        stages_of = {flat: {stage for p in flat.parameters for stage, _ in self.users[p]}
-                     for flat in self.flats}
+        parts = {flat: {use for p in flat.parameters for use in self.users[p]}
+                 for flat in self.flats_of_slabs}
         # a gradient that several stages of this rank add to is reduced when all are through
-        self.late = [flat for flat in self.flats
-                     if self.can_accumulate and len(stages_of[flat]) != 1]
-        self.queues = {}
-        for stage in self.stages.here:
-            flats = [flat for flat in self.flats
-                     if stage in stages_of[flat] and flat not in self.late]
-            self.queues[stage] = ReductionQueue([flat.parameters for flat in flats],
-                                                partial(self._start, flats))
+        self.late = [flat for flat, uses in parts.items() if self.can_accumulate
+                     and len({stage for stage, _ in uses}) > 1]
+        self.flats, self.queues = [], {}
+        for stage in self.stages.here[::-1]:
+            # backward completes a flat's gradient in the first part that uses the flat
+            first = {flat: min(part for where, part in uses if where == stage)
+                     for flat, uses in parts.items() if stage in {where for where, _ in uses}}
+            order = [*first][::-1]
+            order.sort(key=lambda flat, first=first: -first[flat])
+            self.flats += [flat for flat in order if flat not in self.flats]
+            order = [flat for flat in order if flat not in self.late]
+            self.queues[stage] = ReductionQueue([flat.parameters for flat in order],
+                                                partial(self._start, order))
 
     def cut(self, slab: Slab) -> list[Flat]:
         """The flats of a slab: its buckets; none in two stages, nor with others where it is shared.
