@@ -53,9 +53,7 @@ from ..comm.mesh import DeviceMesh
 from ..comm.progress import progress
 from ..nn import Module, Slab
 from ..nn.slab import Buffers
-from ..number_formats import Format
 from ..random import training_step
-from .context.layout import ContextOptions, sequences_of
 from .cut_layers import check_axes, cut_layers, send_pieces
 from .errors import (
     NEEDS_ALL_STAGES_MESSAGE,
@@ -65,14 +63,15 @@ from .errors import (
     microbatches_error,
     reduced_already_error,
 )
-from .pipeline.executor import Pipeline
 from .pipeline.schedule.actions import Placement, Schedule
-from .pipeline.schedule.registry import make_schedule
 from .pipeline.stages import Stages
 from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
     from ..comm import Trace
+    from ..number_formats import Format
+    from .context.layout import ContextOptions
+    from .pipeline.executor import Pipeline
     from .pipeline.schedule.timeline import Timeline
 
 ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
@@ -114,8 +113,8 @@ class Strategy:
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
                  schedule: str | ScheduleFor | None = None, virtual_stages: int | None = None,
                  cuts: Sequence[int] | None = None, sequence_parallel: bool = False,
-                 scatter_gather: bool = False, context: ContextOptions | None = None,
-                 activation_format: Format | None = None, wire: Wire = UNCOMPRESSED):
+                 scatter_gather: bool = False, context: "ContextOptions | None" = None,
+                 activation_format: "Format | None" = None, wire: Wire = UNCOMPRESSED):
         mesh = ranks if isinstance(ranks, DeviceMesh) else DeviceMesh(ranks, dp=ranks.size)
         if not all(parameter.initialized for parameter in model.parameters()):
             raise ValueError(NO_VALUES_MESSAGE)
@@ -126,17 +125,7 @@ class Strategy:
         self.replicas = self.along("replicate", *self.summed_over)
         cut_layers(model, mesh, sequence_parallel, context, activation_format)
         self.pipeline: Pipeline | None = None
-        if "pp" in mesh:
-            if schedule is None or isinstance(schedule, str):
-                schedule = partial(make_schedule, schedule or "1f1b", self.pp.size,
-                                   virtual_stages=virtual_stages)
-            self.stages = Stages(model, self.pp, schedule(1)[1], cuts)
-            self.pipeline = Pipeline(self, schedule, activation_format)
-        elif schedule or virtual_stages or cuts:
-            raise ValueError("schedule, virtual_stages and cuts are for a pipeline: give the mesh "
-                             "pp=2, or leave them out")
-        else:
-            self.stages = Stages(model, self.pp)
+        self.stages = self.make_stages(schedule, virtual_stages, cuts, activation_format)
         if scatter_gather:
             send_pieces(self.stages, self.tp)
         self.users = self.stages.users()
@@ -152,6 +141,22 @@ class Strategy:
         for parameter in self.users:
             parameter.slot.ready_hooks.append(self._on_gradient)
         self.place()
+
+    def make_stages(self, schedule: "str | ScheduleFor | None", virtual_stages: int | None,
+                    cuts: Sequence[int] | None, activation_format: "Format | None") -> Stages:
+        """Cut the model into stages, and set what runs the schedule; without pp, one stage."""
+        if "pp" not in self.mesh:
+            if schedule or virtual_stages or cuts:
+                raise ValueError("schedule, virtual_stages and cuts are for a pipeline: give the "
+                                 "mesh pp=2, or leave them out")
+            return Stages(self.model, self.pp)
+        from .pipeline.executor import Pipeline  # with pp only: data parallelism needs no more
+        from .pipeline.schedule.registry import make_schedule
+        if schedule is None or isinstance(schedule, str):
+            schedule = partial(make_schedule, schedule or "1f1b", self.pp.size,
+                               virtual_stages=virtual_stages)
+        self.pipeline = Pipeline(self.pp, self, schedule, activation_format)
+        return Stages(self.model, self.pp, schedule(1)[1], cuts)
 
     def _on_gradient(self, slot: GradientSlot) -> None:
         self._is_reduced = False
@@ -264,10 +269,17 @@ class Strategy:
                    step: int) -> Iterator[None]:
         """Context of a forward: what dropout, routers of experts and cp need to know."""
         shares = self.shares(microbatch, loss_divisor)
-        whole = sequences_of(microbatch.inputs.shape[1]) if self.cp.size > 1 else nullcontext()
-        with whole, training_step(seed, step, microbatch.samples, shares=shares,
-                                  sum_over_samples=self.sum_over_samples):
+        with self.whole_sequences(microbatch), training_step(
+                seed, step, microbatch.samples, shares=shares,
+                sum_over_samples=self.sum_over_samples):
             yield
+
+    def whole_sequences(self, microbatch: Microbatch) -> AbstractContextManager:
+        """Context in which the ranks of cp, who have parts of sequences, know their length."""
+        if self.cp.size == 1:
+            return nullcontext()
+        from .context.layout import sequences_of  # with cp only
+        return sequences_of(microbatch.inputs.shape[1])
 
     def forward_context(self) -> AbstractContextManager:
         """The context in which to compute a loss before calling `backward` with it.
