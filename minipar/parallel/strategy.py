@@ -40,7 +40,7 @@ Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -48,11 +48,11 @@ from .. import autograd, optim
 from ..autograd import GradientSlot, Tensor
 from ..backend import Array
 from ..comm import Communicator
-from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, sum_over_ranks
+from ..comm.collectives import all_reduce, broadcast, chunk_bounds, sum_over_ranks
 from ..comm.mesh import DeviceMesh
 from ..comm.progress import progress
 from ..nn import Module, Slab
-from ..nn.slab import Buffers
+from ..nn.slab import Buffers, FlatBuffer
 from ..random import training_step
 from .cut_layers import check_axes, cut_layers, send_pieces
 from .errors import (
@@ -60,9 +60,9 @@ from .errors import (
     NO_VALUES_MESSAGE,
     NOT_REDUCED_MESSAGE,
     accumulation_error,
-    microbatches_error,
     reduced_already_error,
 )
+from .microbatch import Microbatch, sum_targets
 from .pipeline.schedule.actions import Placement, Schedule
 from .pipeline.stages import Stages
 from .wire import UNCOMPRESSED, Wire
@@ -75,19 +75,6 @@ if TYPE_CHECKING:
     from .pipeline.schedule.timeline import Timeline
 
 ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
-
-
-class Microbatch(NamedTuple):
-    """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
-
-    Its arrays are on the rank's device.  A `data.Batch` has the same fields, on the host; its
-    `split` cuts it into microbatches, for strategies that compute on the host.  The numbers of the
-    samples determine the dropout masks.
-    """
-
-    inputs: Array
-    targets: Array
-    samples: Array
 
 
 class Strategy:
@@ -107,7 +94,7 @@ class Strategy:
     """
 
     can_accumulate = True       # gradients of several backwards may add up before they are reduced
-    summed_over = ("dp", "cp")              # axes along which ranks have the same parameters
+    summed_over: tuple[str, ...] = ("dp", "cp")     # axes whose ranks have the same parameters
     flats: Sequence = ()
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
@@ -390,19 +377,6 @@ class Strategy:
             return all_reduce(self.replicas, array)
 
 
-def has_gradient(buffer) -> bool:
+def has_gradient(buffer: FlatBuffer) -> bool:
     """True after a backward, until `zero_grad`: of a slab, or of a piece."""
     return getattr(buffer, "has_grad", False) or any(p.grad is not None for p in buffer.parameters)
-
-
-def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
-    """The number of targets over all ranks, at least 1.  Collective: one control message.
-
-    Raises ValueError, on every rank, if ranks have different numbers of microbatches, or none.
-    """
-    with comm.labelled("control"):
-        counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)
-    numbers = counts[:, 1].astype(int).tolist()
-    if not numbers[0] or any(number != numbers[0] for number in numbers):
-        raise microbatches_error(numbers)
-    return float(np.sum(counts[:, 0])) or 1.0

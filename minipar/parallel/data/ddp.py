@@ -64,7 +64,7 @@ class DistributedDataParallel(Strategy):
             first = {flat: min(part for where, part in uses if where == stage)
                      for flat, uses in parts.items() if stage in {where for where, _ in uses}}
             order = [*first][::-1]
-            order.sort(key=lambda flat, first=first: -first[flat])
+            order.sort(key=first.__getitem__, reverse=True)
             self.flats += [flat for flat in order if flat not in self.flats]
             order = [flat for flat in order if flat not in self.late]
             self.queues[stage] = ReductionQueue([flat.parameters for flat in order],
@@ -82,9 +82,9 @@ class DistributedDataParallel(Strategy):
         return [Flat(slab, members, *self.ranks_of(slab)) for members in
                 cut_into_buckets(sizes, keys, self.limits) or [[]]]
 
-    def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator | None]:
+    def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
         """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""
-        return self.replicas_of(slab, "replicate", *self.summed_over), None
+        return self.replicas_of(slab, "replicate", *self.summed_over), self.along()
 
     def _start(self, flats: Sequence[Flat], i: int) -> None:
         self.reduce(flats[i])
