@@ -25,8 +25,8 @@ from .setup.context import ContextConfig
 OPTIMIZERS = ("adamw", "adam", "sgd")
 DEVICES = ("cpu", "cuda")
 WIRE_FORMATS = ("fp32", "bf16", "fp16", "int8", "int4")
-MESH_AXES = ("pp (pipeline), dp (data), cp (context: tokens of a sequence), tp (tensor parallel) "
-             "and ep (experts, over neighbours of dp)")
+MESH_AXES = ("pp (pipeline), dp (data), replicate (copies of what dp shards), cp (context: tokens "
+             "of a sequence), tp (tensor parallel) and ep (experts, over neighbours of dp)")
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,9 @@ class ParallelConfig:
     hybrid_shard: int | None = option(
         None, "with fsdp: shard over N neighbouring ranks, replicate the shards over the others",
         least=1, metavar="N", default_text="all ranks", saved=False)
+    every: int | None = option(
+        None, "with local_sgd: average the parameters after every K steps", least=1, metavar="K",
+        default_text="4", saved=False)
     mesh: str | None = option(
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
         metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)
