@@ -96,7 +96,7 @@ def test_any_number_of_bits_is_dropped(drop):
 
 def piece(comm, whole):
     """This rank's piece of a parameter, its gradients those of `whole`."""
-    flat = Flat(Slab([("p", Parameter(whole.shape, ones))], whole), [0], comm)
+    flat = Flat(Slab([("p", Parameter(whole.shape, ones))], whole), [0], comm, comm)
     mine = flat.mine(whole).copy()
     found = Piece(flat, comm, mine, mine)
     found.has_grad = True

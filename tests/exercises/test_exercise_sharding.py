@@ -68,7 +68,7 @@ def slab_of(*shapes):
 def gathered(comm, sizes):
     """Each rank has stepped on its pieces, to 100 r + place; afterwards all have all."""
     slab = slab_of(*((size,) for size in sizes))
-    strategy = SimpleNamespace(piece_of={}, flats=[flats.Flat(slab, [i], comm)
+    strategy = SimpleNamespace(piece_of={}, flats=[flats.Flat(slab, [i], comm, comm)
                                                    for i in range(len(sizes))])
     for flat in strategy.flats:
         flat.data[...] = -1                                 # what was there before the step
@@ -98,7 +98,8 @@ def test_every_element_is_sent_p_minus_1_times():
 @pytest.fixture
 def passing():
     """A flat of two parameters, of 6 and 2 elements, and the function that takes its gradient."""
-    (flat,) = Cluster(1).run(lambda comm: flats.Flat(slab_of((2, 3), (2,)), [0, 1], comm))[0]
+    (flat,) = Cluster(1).run(lambda comm: flats.Flat(slab_of((2, 3), (2,)), [0, 1], comm,
+                                                   comm))[0]
     strategy = SimpleNamespace(whole={})
 
     def buffer(segment):
