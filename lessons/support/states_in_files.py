@@ -21,7 +21,7 @@ def weights_by_block(comm: Communicator, config: GPTConfig) -> tuple[bool, int, 
         strategy = FullyShardedDataParallel(model, comm.split(comm.rank))     # one rank: no messages
         same = list(generate(model, prompt, 3)) == expected
     return (same, ledger.peak - ledger.peak_of["KV cache"],     # the cache is there all the time
-            [unit.flats[0].shard.data.nbytes for unit in strategy.units])
+            [sum(piece.nbytes for piece in unit.pieces) for unit in strategy.units])
 
 
 def states_in_file(config: GPTConfig) -> tuple[int, int]:
