@@ -12,10 +12,11 @@ Expert parallelism (ep) is no axis of its own: it takes neighbouring ranks of dp
     DeviceMesh(comm, dp=4, ep=2)        dp    0  1  2  3        mesh["ep"]     0 1, or 2 3
                                         ep   └────┘└────┘       mesh["edp"]    0 2, or 1 3
 
-By default axes nest pp, replicate, dp, cp, tp from slowest to fastest, in whatever order they are given.
+By default axes nest pp, replicate, dp, cp, tp from slowest to fastest, in whatever order they come.
 Tensor parallelism (tp) sends most, so its ranks are neighbours on one node; pipelines (pp) send
-least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  `order` sets a different
-nesting, and the place of axes with other names.
+least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  Along `replicate` are copies
+of what dp shards (hybrid sharding).  `order` sets a different nesting, and the place of axes with
+other names.
 """
 
 import itertools

@@ -180,8 +180,8 @@ def memory_per_rank(name: str, sizes: Sequence[int], p: int, rank: int = 0, item
 
     `sizes`, in elements, and `uses`, in the order of forward, of the arrays that are reduced
     together: buckets, units or single parameters (`gathered` is then the most of two neighbours on
-    the way of uses in forward and backward).  `shard`: hybrid sharding, whose pieces wait for the sum over
-    replicas (for blocks of one size).  `kept`: reshard_after_forward=False.
+    the way of uses in forward and backward).  `shard`: hybrid sharding, whose pieces wait for the
+    sum over replicas (for blocks of one size).  `kept`: reshard_after_forward=False.
     """
     cost, group, whole = STRATEGIES[name].cost, shard or p, sum(sizes)
     sharded, communication = cost.sharded if cost else (), 0

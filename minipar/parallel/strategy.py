@@ -96,11 +96,12 @@ class Strategy:
 
     `model` is plain and initialized; over tp a GPT or MLP, over cp and ep a GPT.  Over pp it is cut
     into stages, at `cuts` (see Stages), and trained by `schedule`: a name, by default "1f1b", and
-    `virtual_stages` (see make_schedule), or a function of the number of microbatches.  `sequence_parallel` cuts a GPT's
-    tokens over tp between pairs of layers; `context` says how the ranks of cp share tokens.  With
-    `scatter_gather` each tp rank sends a piece of the activations between a GPT's stages.  `wire`
-    encodes gradients, `activation_format` activations.  (The gradient of a weight that stages share
-    is summed over them in full.)
+    `virtual_stages` (see make_schedule), or a function of the number of microbatches.
+
+    `sequence_parallel` cuts a GPT's tokens over tp between pairs of layers; `context` says how the
+    ranks of cp share tokens.  With `scatter_gather` each tp rank sends a piece of the activations
+    between a GPT's stages.  `wire` encodes gradients, `activation_format` activations.  (The
+    gradient of a weight that stages share is summed over them in full.)
 
     `slabs` are what this rank optimizes.  `flats` are the parameters that are reduced together, in
     the order in which backward completes their gradients; here none are.
@@ -142,7 +143,7 @@ class Strategy:
         for slab in self.stages.slabs:
             cut = self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
             slab.comm = cut if cut.size > 1 else None
-            broadcast(self.replicas_of(slab), slab.data, out=slab.data)
+            broadcast(self.replicas_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
         self.like = np.empty(0, self.stages.slabs[0].data.dtype, like=self.stages.slabs[0].data)
         self.slabs = Buffers(self.stages.slabs)
         self.is_synchronizing = True                # False inside no_sync()
@@ -168,9 +169,8 @@ class Strategy:
         here = tuple(axis for axis in axes if axis in self.mesh)
         return self.mesh[here] if here else self._alone
 
-    def replicas_of(self, slab: Slab, *others: str) -> Communicator:
-        """The ranks that have the same parameters, along `others` too."""
-        axes = ("replicate", *self.summed_over) if not others else others
+    def replicas_of(self, slab: Slab, *axes: str) -> Communicator:
+        """The ranks along `axes` that have the same parameters; of dp, edp if these are experts."""
         return self.along(*("edp" if axis == "dp" and slab.ep else axis for axis in axes))
 
     def rows(self, num_rows: int) -> range:

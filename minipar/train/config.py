@@ -25,8 +25,8 @@ from .setup.context import ContextConfig
 OPTIMIZERS = ("adamw", "adam", "sgd")
 DEVICES = ("cpu", "cuda")
 WIRE_FORMATS = ("fp32", "bf16", "fp16", "int8", "int4")
-MESH_AXES = ("pp (pipeline), dp (data), cp (context: tokens of a sequence), tp (tensor parallel) "
-             "and ep (experts, over neighbours of dp)")
+MESH_AXES = ("pp (pipeline), dp (data), replicate (copies of what dp shards), cp (context: tokens "
+             "of a sequence), tp (tensor parallel) and ep (experts, over neighbours of dp)")
 
 
 @dataclass(frozen=True)

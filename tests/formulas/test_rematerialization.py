@@ -93,7 +93,8 @@ def test_units_that_stay_until_backward_stay_while_it_computes_again(name):
         found = []
         for policy in (keep_all, POLICIES[name]):
             model = rematerialize(GPT(CONFIGS["uneven"]).initialize(0), policy)
-            found.append(gathered_bytes(make_strategy("fsdp", model, comm, reshard_after_forward=False)))
+            found.append(gathered_bytes(make_strategy("fsdp", model, comm,
+                                                      reshard_after_forward=False)))
         assert found[0] == found[1]
     Cluster(3).run(body)
 

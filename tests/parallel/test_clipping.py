@@ -75,7 +75,7 @@ def test_shards_of_a_model_that_is_cut_are_refused(name):
     def body(comm):
         mesh = DeviceMesh(comm, dp=2, tp=2)
         model = parallelize(GPT(GPTConfig(11, 6, 1, 2, 4)), mesh["tp"]).initialize()
-        with pytest.raises(ValueError, match=r"weight is cut over .*DeviceMesh\(comm, dp=2, tp=2\)"):
+        with pytest.raises(ValueError, match=r"weight is cut over .*DeviceMesh\(comm, dp=2,"):
             make_strategy(name, model, mesh["dp"])
     Cluster(4).run(body)
 

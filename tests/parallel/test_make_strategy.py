@@ -39,7 +39,7 @@ def test_what_does_not_exist_or_fit_is_refused():
                 comm, replicate=2, shard=2, order=("replicate", "shard"))))
     refused(2, "every=0: parameters are averaged",
             lambda comm: make_strategy("local_sgd", mlp(), comm, every=0))
-    refused(2, "ep spreads the experts over dp: leave ep out",
+    refused(2, "trains each rank of dp alone, with all parameters: leave ep out",
             lambda comm: make_strategy("local_sgd", mlp(), DeviceMesh(comm, ep=2)))
     refused(2, "no microbatches",
             lambda comm: make_strategy("ddp", mlp(), comm).forward_backward([]))

@@ -64,7 +64,8 @@ def test_on_every_mesh(name):
     how, sizes, options = OF_MESHES[name]
     ids = np.random.default_rng(0).integers(0, 11, (8, 6))
     Cluster(int(np.prod([*sizes.values()]))).run(lambda comm: check_refused(
-        comm, make_strategy(how, gpt(), DeviceMesh(comm, **sizes), **options), (ids, ids, np.arange(8))))
+        comm, make_strategy(how, gpt(), DeviceMesh(comm, **sizes), **options),
+        (ids, ids, np.arange(8))))
 
 
 @worlds(2, mpi=(2,))

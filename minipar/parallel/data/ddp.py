@@ -83,7 +83,7 @@ class DistributedDataParallel(Strategy):
 
     def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator | None]:
         """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""
-        return self.replicas_of(slab), None
+        return self.replicas_of(slab, "replicate", *self.summed_over), None
 
     def _start(self, flats: Sequence[Flat], i: int) -> None:
         self.reduce(flats[i])

@@ -31,9 +31,10 @@ class LocalSGD(DistributedDataParallel):
                  **options: Any):
         if every < 1:
             raise ValueError(f"every={every}: parameters are averaged after a number of steps >= 1")
-        if isinstance(ranks, DeviceMesh) and "ep" in ranks:
-            raise ValueError("local SGD trains each rank of dp alone, but ep spreads the experts "
-                             "over dp: leave ep out, or choose another strategy")
+        for axis in ("ep", "replicate"):
+            if isinstance(ranks, DeviceMesh) and axis in ranks:
+                raise ValueError(f"local SGD trains each rank of dp alone, with all parameters: "
+                                 f"leave {axis} out, or choose another strategy")
         self.every, self.num_steps = every, 0
         super().__init__(model, ranks, **options)
 

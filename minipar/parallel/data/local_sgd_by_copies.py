@@ -29,12 +29,13 @@ class LocalSGDByCopies(Strategy):
     def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0, step: int = 0,
                          scale: float = 1.0) -> float:
         """Each copy's gradients, of its part of every microbatch; the mean of their losses."""
-        losses, whole = [], self.model
-        for i, self.model in enumerate(self.copies):
+        losses = []
+        for i, each in enumerate(self.copies):
+            self.model = each
             mine = [Microbatch(*(array[slice(*chunk_bounds(len(m.inputs), len(self.copies))[i])]
                                  for array in m)) for m in microbatches]
             losses.append(super().forward_backward(mine, seed, step, scale))
-        self.model = whole
+        self.model = self.copies[0]
         return sum(losses) / len(losses)
 
     def clip_grad_norm(self, max_norm: float) -> float:

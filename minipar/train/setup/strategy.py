@@ -41,21 +41,21 @@ def num_microbatches(config: TrainConfig) -> int:
 
 def build_strategy(config: TrainConfig, model: Module, comm: Communicator) -> Strategy:
     """The configured strategy.  Raises UsageError or ValueError for one that cannot be."""
-    parallel = config.parallel
-    given = {name: config.get(name) for name in STRATEGY_OPTIONS}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    options |= wire_options(config)
-    if not is_hybrid(config):
-        return make_strategy(parallel.strategy, model, comm, **options)
+    parallel, sizes = config.parallel, mesh_sizes(config)
+    given: dict[str, Any] = {name: config.get(name) for name in STRATEGY_OPTIONS}
+    if is_hybrid(config):
+        given |= {"schedule": parallel.schedule, "virtual_stages": parallel.virtual_stages,
+                  "sequence_parallel": parallel.sequence_parallel or None,
+                  "context": context_options(config, sizes),
+                  "activation_format": activation_format(config)}
+    options = {name: value for name, value in given.items() if value is not None}
     try:
-        return make_strategy(parallel.strategy, model, DeviceMesh(comm, **mesh_sizes(config)),
-                             schedule=parallel.schedule or "1f1b",
-                             virtual_stages=parallel.virtual_stages,
-                             sequence_parallel=parallel.sequence_parallel,
-                             context=context_options(config, mesh_sizes(config)),
-                             activation_format=activation_format(config), **options)
+        return make_strategy(parallel.strategy, model, DeviceMesh(comm, **sizes) if sizes else comm,
+                             **options, **wire_options(config))
     except ValueError as error:
-        raise UsageError(f"--mesh {config.parallel.mesh}: {error}") from error
+        if not sizes:
+            raise
+        raise UsageError(f"--mesh {parallel.mesh}: {error}") from error
 
 
 def describe_strategy(config: TrainConfig) -> str:

@@ -124,7 +124,8 @@ STRATEGIES = {name: lambda model, comm, name=name: make_strategy(name, model, co
               for name in BY_NAME}
 STRATEGIES |= {"tp": lambda model, comm: make_strategy("ddp", model, DeviceMesh(comm, tp=2)),
                "pp": lambda model, comm: make_strategy("ddp", model, DeviceMesh(comm, pp=2)),
-               "tp, zero1": lambda model, comm: make_strategy("zero1", model, DeviceMesh(comm, tp=2))}
+               "tp, zero1": lambda model, comm: make_strategy("zero1", model,
+                                                              DeviceMesh(comm, tp=2))}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -77,6 +77,7 @@ def test_prefetch_hides_all_gathers_but_the_first(p):
     reduced = BACKWARD / 2                      # reduce-scatters take half of an all-reduce
     computed = FORWARD + BACKWARD + reduced
     shown = sum(train(FullyShardedDataParallel, p, link(p), num_steps=2)) - computed
-    alone = sum(train(partial(FullyShardedDataParallel, prefetch=False), p, link(p), num_steps=2)) - computed
+    alone = sum(train(partial(FullyShardedDataParallel, prefetch=False), p, link(p),
+                      num_steps=2)) - computed
     assert alone > 0.8 * BACKWARD               # two gathers of nearly everything
     assert shown < 0.15 * alone

@@ -101,7 +101,8 @@ def test_one_norm_of_replicated_and_sharded_slabs_together(world):
     def body(comm):
         replicated = Linear(3, 2).initialize(0, np.float64)
         sharded = Vector(7).initialize(0, np.float64)
-        one, other = DistributedDataParallel(replicated, comm), FullyShardedDataParallel(sharded, comm)
+        one = DistributedDataParallel(replicated, comm)
+        other = FullyShardedDataParallel(sharded, comm)
         x = np.ones((1, 7))
         y = replicated(Tensor(np.ones((1, 3)))).sum() * (1 / comm.size)
         one.backward(y)
