@@ -115,7 +115,7 @@ def test_rosetta_names_files_that_exist():
 
 
 def test_an_added_strategy_is_found_by_its_name(monkeypatch):
-    mine = STRATEGIES["ddp"]._replace(make=lambda model, comm: model)
+    mine = STRATEGIES["ddp"]._replace(kind=lambda model, comm: model)
     monkeypatch.setitem(STRATEGIES, "mine", mine)
     assert make_strategy("mine", "model", None) == "model"
     with pytest.raises(ValueError, match="fsdp, mine"):
