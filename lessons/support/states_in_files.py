@@ -18,7 +18,7 @@ def weights_by_block(comm: Communicator, config: GPTConfig) -> tuple[bool, int, 
     expected = list(generate(GPT(config).initialize(), prompt, 3))
     with ledger.recording(), allocating_with(dict.fromkeys(("parameters", "gradients"), zeros)):
         model = GPT(config).initialize()
-        strategy = FullyShardedDataParallel(model, comm.split(comm.rank))     # one rank: no messages
+        strategy = FullyShardedDataParallel(model, comm.split(comm.rank))   # alone: no messages
         same = list(generate(model, prompt, 3)) == expected
     return (same, ledger.peak - ledger.peak_of["KV cache"],     # the cache is there all the time
             [sum(piece.nbytes for piece in unit.pieces) for unit in strategy.units])
