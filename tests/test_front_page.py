@@ -14,8 +14,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
 from minipar.launcher import simulate
-from minipar.parallel.registry import STRATEGIES
-from minipar.parallel.strategy import Strategy
+from tests.support.cases import ONE_PROCESS
 
 README = Path(__file__).parents[1] / "README.md"
 PROGRAM = re.search(r"```python\n(import minipar as mp\n.*?)```", README.read_text("utf-8"),
@@ -41,7 +40,7 @@ def test_it_is_short():
 # Alone, the other strategies are slow: tests/parallel/test_strategies.py has them on one rank.
 @pytest.mark.parametrize("num_ranks, strategy", [
     pytest.param(n, name, marks=[pytest.mark.slow] * (n == 1 and name not in ("zero1", "fsdp")))
-    for n in (1, 3) for name, entry in STRATEGIES.items() if entry.specification is Strategy])
+    for n in (1, 3) for name in ONE_PROCESS])
 def test_any_strategy_on_any_number_of_ranks_learns_the_same(strategy, num_ranks):
     alone = losses("ddp", 1)
     assert alone[-1] < alone[0] - 0.2

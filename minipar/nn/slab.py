@@ -87,7 +87,8 @@ class Slab:
     """
 
     comm: Any = None
-    ep: Any = None              # the Communicator of the ranks with different experts, if cut
+    tp: Any = None              # the Communicator of the ranks with the other boxes, if cut
+    ep: Any = None              # … with different experts
     is_copy = False
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):

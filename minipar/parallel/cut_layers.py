@@ -1,25 +1,28 @@
 """What a mesh changes inside a model: layers over tp, experts over ep, tokens over cp."""
 
+from typing import TYPE_CHECKING
+
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module
 from ..nn.chain import ChainPart
-from ..number_formats import Format
 from .conjugate import gather_from, scatter_to
-from .context.layout import ContextOptions, ContextSplit
-from .context.parallelize_context import parallelize_context
-from .expert.distribute_experts import distribute_experts
 from .pipeline.stages import Stages
-from .tensor.parallelize import TENSOR_PARALLEL, parallelize
+
+if TYPE_CHECKING:
+    from ..number_formats import Format
+    from .context.layout import ContextOptions
 
 AXES = ("pp", "replicate", "dp", "cp", "tp")
 
 
 def cut_layers(model: Module, mesh: DeviceMesh, sequence_parallel: bool = False,
-               context: ContextOptions | None = None, message_format: Format | None = None) -> None:
+               context: "ContextOptions | None" = None,
+               message_format: "Format | None" = None) -> None:
     """Change the layers of `model` for the axes of `mesh`; messages are sent as `message_format`.
 
-    Raises ValueError for a model that is cut already.
+    An axis loads its own files: plain data parallelism needs none of them.  Raises ValueError for a
+    model that is cut already.
     """
     for name, parameter in model.named_parameters():
         if parameter.shape != parameter.global_shape:
@@ -27,10 +30,14 @@ def cut_layers(model: Module, mesh: DeviceMesh, sequence_parallel: bool = False,
                              f"of {parameter.global_shape}: give the plain model and a mesh with "
                              "tp, DeviceMesh(comm, dp=2, tp=2)")
     if mesh.shape.get("tp", 1) > 1:
+        from .tensor.parallelize import parallelize
         parallelize(model, mesh["tp"], sequence_parallel, message_format=message_format)
     if "ep" in mesh:
+        from .expert.distribute_experts import distribute_experts
         distribute_experts(model, mesh["ep"])
     if mesh.shape.get("cp", 1) > 1:
+        from .context.layout import ContextSplit
+        from .context.parallelize_context import parallelize_context
         parallelize_context(model, ContextSplit(mesh["cp"], context, message_format))
 
 
@@ -47,7 +54,7 @@ def send_pieces(stages: Stages, tp: Communicator) -> None:
 
 
 def check_axes(model: Module, mesh: DeviceMesh, sequence_parallel: bool,
-               scatter_gather: bool, context: ContextOptions | None) -> None:
+               scatter_gather: bool, context: "ContextOptions | None") -> None:
     """Raise ValueError for axes that do not exist, and for options that do not go with the axes."""
     others = [axis for axis in mesh.axes if axis not in AXES]
     if others:
@@ -59,9 +66,11 @@ def check_axes(model: Module, mesh: DeviceMesh, sequence_parallel: bool,
     if context is not None and mesh.shape.get("cp", 1) == 1:
         raise ValueError("context says how the ranks of cp share tokens, and here cp has only one: "
                          "leave it out, or give the mesh cp=2")
+    if not scatter_gather:
+        return
+    from .tensor.parallelize import TENSOR_PARALLEL
     cut = [mesh.shape.get(axis, 1) > 1 for axis in ("pp", "tp")]
     kind = TENSOR_PARALLEL.get(type(model))
-    whole = kind is not None and kind.parts_end_whole and not sequence_parallel
-    if scatter_gather and not (all(cut) and whole):
+    if not all(cut) or kind is None or not kind.parts_end_whole or sequence_parallel:
         raise ValueError("scatter_gather is for a GPT over pp and tp without sequence_parallel: "
                          "elsewhere ranks have nothing in common to send in pieces; leave it off")

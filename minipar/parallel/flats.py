@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..autograd import Tensor
 from ..backend import Array, to_device_of
 from ..comm import Communicator
 from ..comm.collectives import all_gather, chunk_bounds
@@ -29,7 +30,7 @@ class Flat:
     """
 
     def __init__(self, slab: Slab, members: Sequence[int], over: Communicator,
-                 copies: Communicator | None = None):
+                 copies: Communicator):
         self.slab, self.over, self.copies = slab, over, copies
         self.parameters = [slab.parameters[i] for i in members]
         self.segments = [slab.segments[i] for i in members]
@@ -91,7 +92,7 @@ class Piece:
 
     def __init__(self, flat: Flat, comm: Communicator, data: Array, grad: Array):
         self.flat, self.comm, self.is_copy = flat, comm, flat.slab.is_copy
-        self.parameters = flat.parameters
+        self.parameters: Sequence[Tensor] = flat.parameters
         self.data, self.grad, self.has_grad = data, grad, False
         self.segments = [part for segment in flat.layout
                          if (part := overlap(segment, *flat.bounds)) is not None]
@@ -136,7 +137,7 @@ class Pieces(Buffers):
 
     def named(self, arrays: Sequence[Array]) -> dict[str, np.ndarray]:
         """Gathered from the ranks of each flat, then as the slabs are: over pp, tp and ep."""
-        found = {}
+        found: dict[str, np.ndarray] = {}
         for slab in self.of_slabs:
             whole: Array = np.empty(0)          # of a slab without parameters, as on other stages
             for piece, array in zip(self, arrays):

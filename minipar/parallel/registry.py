@@ -132,5 +132,6 @@ def cut_dp(ranks: Communicator | DeviceMesh, shard: int) -> DeviceMesh:
     if shard < 1 or sizes["dp"] % shard:
         raise ValueError(f"{sizes['dp']} ranks cannot be cut into groups of {shard}: "
                          f"choose a divisor of {sizes['dp']}")
+    ep = ranks.ep if isinstance(ranks, DeviceMesh) and "ep" in ranks else None
     sizes |= {"replicate": sizes["dp"] // shard, "dp": shard}
-    return DeviceMesh(comm, **sizes)
+    return DeviceMesh(comm, order=None, ep=ep, **sizes)

@@ -40,7 +40,7 @@ Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -48,47 +48,33 @@ from .. import autograd, optim
 from ..autograd import GradientSlot, Tensor
 from ..backend import Array
 from ..comm import Communicator
-from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, sum_over_ranks
+from ..comm.collectives import all_reduce, broadcast, chunk_bounds, sum_over_ranks
 from ..comm.mesh import DeviceMesh
 from ..comm.progress import progress
 from ..nn import Module, Slab
-from ..nn.slab import Buffers
-from ..number_formats import Format
+from ..nn.slab import Buffers, FlatBuffer
 from ..random import training_step
-from .context.layout import ContextOptions, sequences_of
 from .cut_layers import check_axes, cut_layers, send_pieces
 from .errors import (
     NEEDS_ALL_STAGES_MESSAGE,
     NO_VALUES_MESSAGE,
     NOT_REDUCED_MESSAGE,
     accumulation_error,
-    microbatches_error,
     reduced_already_error,
 )
-from .pipeline.executor import Pipeline
+from .microbatch import Microbatch, sum_targets
 from .pipeline.schedule.actions import Placement, Schedule
-from .pipeline.schedule.registry import make_schedule
 from .pipeline.stages import Stages
 from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
     from ..comm import Trace
+    from ..number_formats import Format
+    from .context.layout import ContextOptions
+    from .pipeline.executor import Pipeline
     from .pipeline.schedule.timeline import Timeline
 
 ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
-
-
-class Microbatch(NamedTuple):
-    """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
-
-    Its arrays are on the rank's device.  A `data.Batch` has the same fields, on the host; its
-    `split` cuts it into microbatches, for strategies that compute on the host.  The numbers of the
-    samples determine the dropout masks.
-    """
-
-    inputs: Array
-    targets: Array
-    samples: Array
 
 
 class Strategy:
@@ -108,14 +94,14 @@ class Strategy:
     """
 
     can_accumulate = True       # gradients of several backwards may add up before they are reduced
-    summed_over = ("dp", "cp")              # axes along which ranks have the same parameters
+    summed_over: tuple[str, ...] = ("dp", "cp")     # axes whose ranks have the same parameters
     flats: Sequence = ()
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
                  schedule: str | ScheduleFor | None = None, virtual_stages: int | None = None,
                  cuts: Sequence[int] | None = None, sequence_parallel: bool = False,
-                 scatter_gather: bool = False, context: ContextOptions | None = None,
-                 activation_format: Format | None = None, wire: Wire = UNCOMPRESSED):
+                 scatter_gather: bool = False, context: "ContextOptions | None" = None,
+                 activation_format: "Format | None" = None, wire: Wire = UNCOMPRESSED):
         mesh = ranks if isinstance(ranks, DeviceMesh) else DeviceMesh(ranks, dp=ranks.size)
         if not all(parameter.initialized for parameter in model.parameters()):
             raise ValueError(NO_VALUES_MESSAGE)
@@ -126,17 +112,7 @@ class Strategy:
         self.replicas = self.along("replicate", *self.summed_over)
         cut_layers(model, mesh, sequence_parallel, context, activation_format)
         self.pipeline: Pipeline | None = None
-        if "pp" in mesh:
-            if schedule is None or isinstance(schedule, str):
-                schedule = partial(make_schedule, schedule or "1f1b", self.pp.size,
-                                   virtual_stages=virtual_stages)
-            self.stages = Stages(model, self.pp, schedule(1)[1], cuts)
-            self.pipeline = Pipeline(self, schedule, activation_format)
-        elif schedule or virtual_stages or cuts:
-            raise ValueError("schedule, virtual_stages and cuts are for a pipeline: give the mesh "
-                             "pp=2, or leave them out")
-        else:
-            self.stages = Stages(model, self.pp)
+        self.stages = self.make_stages(schedule, virtual_stages, cuts, activation_format)
         if scatter_gather:
             send_pieces(self.stages, self.tp)
         self.users = self.stages.users()
@@ -152,6 +128,22 @@ class Strategy:
         for parameter in self.users:
             parameter.slot.ready_hooks.append(self._on_gradient)
         self.place()
+
+    def make_stages(self, schedule: "str | ScheduleFor | None", virtual_stages: int | None,
+                    cuts: Sequence[int] | None, activation_format: "Format | None") -> Stages:
+        """Cut the model into stages, and set what runs the schedule; without pp, one stage."""
+        if "pp" not in self.mesh:
+            if schedule or virtual_stages or cuts:
+                raise ValueError("schedule, virtual_stages and cuts are for a pipeline: give the "
+                                 "mesh pp=2, or leave them out")
+            return Stages(self.model, self.pp)
+        from .pipeline.executor import Pipeline  # with pp only: data parallelism needs no more
+        from .pipeline.schedule.registry import make_schedule
+        if schedule is None or isinstance(schedule, str):
+            schedule = partial(make_schedule, schedule or "1f1b", self.pp.size,
+                               virtual_stages=virtual_stages)
+        self.pipeline = Pipeline(self.pp, self, schedule, activation_format)
+        return Stages(self.model, self.pp, schedule(1)[1], cuts)
 
     def _on_gradient(self, slot: GradientSlot) -> None:
         self._is_reduced = False
@@ -264,10 +256,17 @@ class Strategy:
                    step: int) -> Iterator[None]:
         """Context of a forward: what dropout, routers of experts and cp need to know."""
         shares = self.shares(microbatch, loss_divisor)
-        whole = sequences_of(microbatch.inputs.shape[1]) if self.cp.size > 1 else nullcontext()
-        with whole, training_step(seed, step, microbatch.samples, shares=shares,
-                                  sum_over_samples=self.sum_over_samples):
+        with self.whole_sequences(microbatch), training_step(
+                seed, step, microbatch.samples, shares=shares,
+                sum_over_samples=self.sum_over_samples):
             yield
+
+    def whole_sequences(self, microbatch: Microbatch) -> AbstractContextManager:
+        """Context in which the ranks of cp, who have parts of sequences, know their length."""
+        if self.cp.size == 1:
+            return nullcontext()
+        from .context.layout import sequences_of  # with cp only
+        return sequences_of(microbatch.inputs.shape[1])
 
     def forward_context(self) -> AbstractContextManager:
         """The context in which to compute a loss before calling `backward` with it.
@@ -378,19 +377,6 @@ class Strategy:
             return all_reduce(self.replicas, array)
 
 
-def has_gradient(buffer) -> bool:
+def has_gradient(buffer: FlatBuffer) -> bool:
     """True after a backward, until `zero_grad`: of a slab, or of a piece."""
     return getattr(buffer, "has_grad", False) or any(p.grad is not None for p in buffer.parameters)
-
-
-def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
-    """The number of targets over all ranks, at least 1.  Collective: one control message.
-
-    Raises ValueError, on every rank, if ranks have different numbers of microbatches, or none.
-    """
-    with comm.labelled("control"):
-        counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)
-    numbers = counts[:, 1].astype(int).tolist()
-    if not numbers[0] or any(number != numbers[0] for number in numbers):
-        raise microbatches_error(numbers)
-    return float(np.sum(counts[:, 0])) or 1.0

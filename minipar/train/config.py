@@ -144,6 +144,9 @@ class ParallelConfig:
     hybrid_shard: int | None = option(
         None, "with fsdp: shard over N neighbouring ranks, replicate the shards over the others",
         least=1, metavar="N", default_text="all ranks", saved=False)
+    every: int | None = option(
+        None, "with local_sgd: average the parameters after every K steps", least=1, metavar="K",
+        default_text="4", saved=False)
     mesh: str | None = option(
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
         metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)

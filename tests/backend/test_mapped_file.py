@@ -178,7 +178,7 @@ def test_a_shard_on_the_host_beside_a_gpu_is_optimized_there(cupy):
     """ZeRO-Offload: pieces of gradients come to the host; parameters on a GPU go there and back."""
     data, grad = np.arange(3.0), np.zeros(3)
     alone, slab = types.SimpleNamespace(rank=0, size=1), MLP([1, 2]).initialize().slabs[0]
-    shard = Piece(Flat(slab, [], alone), alone, data, grad)
+    shard = Piece(Flat(slab, [], alone, alone), alone, data, grad)
     shard.add(StrictArray(np.array([1.0, -1, 1])))
     shard.add(StrictArray(np.array([1.0, -1, 1])))
     assert grad.tolist() == [2, -2, 2]

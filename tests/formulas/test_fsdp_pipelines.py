@@ -34,19 +34,21 @@ def sizes_on(mesh, config, rank):
             parallelize(model, comm)
         parts = chain(model)
         cuts = [0, *cut_evenly([part.num_parameters() for part in parts], mesh["pp"]), len(parts)]
-        forward, sizes = [], {}
+        forward, of_units = [], {}
         for part in parts[cuts[rank]:cuts[rank + 1]]:
-            wte = [model.wte.weight] if model.wte in part.modules else []
-            rest = [p for p in part.parameters() if p is not model.wte.weight]
+            unit = "embed" if part.name == "head" and mesh["pp"] == 1 else part.name    # tied
+            of_units.setdefault(unit, []).extend(part.parameters())
+            forward.append(unit)
+        sizes = {}
+        for unit, own in of_units.items():
+            wte = [p for p in own if p is model.wte.weight][:mesh["pp"]]    # shared, if there is pp
+            rest = [p for p in dict.fromkeys(own) if p not in wte]
             runs = [[p for p in rest if ("tp" in p.replicated) == whole] for whole in (False, True)]
-            here = {part.name: runs, "wte": [wte]} if mesh["pp"] == 1 else {part.name: [wte, *runs]}
-            if part.name == "embed":
-                here = dict(reversed(here.items()))         # words first, then positions
-            forward += [unit for unit, of in here.items() if any(of)]
-            sizes |= {unit: [sum(p.size for p in run) for run in of if run]
-                      for unit, of in here.items() if any(of)}
+            if mesh["pp"] == 1:
+                runs, wte = [[*wte, *runs[0]], runs[1]], []
+            sizes[unit] = [sum(p.size for p in run) for run in (wte, *runs) if run]
         backward = forward[::-1]
-        while rank == 0 and backward[-1] in ("embed", "wte"):
+        if rank == 0:
             backward.pop()                  # ids have no gradient
         return forward, backward, sizes
     return Cluster(mesh["tp"]).run(body)[0]

@@ -62,7 +62,8 @@ def test_10_units():
             for s, u in ((sizes, uses), tied)]
     fewer = sum(sizes) - sum(tied[0])
     says("10", f"{fewer:,} parameters fewer", f"{peaks[1]:,} bytes",
-         f"{peaks[1] - peaks[0]:,} more", f"of {tied[0][0]:,} parameters", f"each block's, {4 * tied[0][0]:,} bytes",
+         f"{peaks[1] - peaks[0]:,} more", f"of {tied[0][0]:,} parameters",
+         f"each block's, {4 * tied[0][0]:,} bytes",
          f"{fewer:,}/4 = {4 * fewer:,} bytes smaller",
          f"{sent[1]:.2f} Ψ (p − 1) elements are sent instead of {sent[0]:.2f}",
          f"{sizes[1] / sum(sizes):.2f} Ψ", f"{8 * sizes[1]:,} bytes", f"16 · {sum(sizes):,}/p",

@@ -1,21 +1,19 @@
 """The spine (docs/spine.txt): short enough to be read, and what is read there is what runs."""
 
 import ast
-import io
 import json
 import re
 import subprocess
 import sys
-import tokenize
 from typing import NamedTuple
 
 import pytest
 
 from minipar.environment import find_mpirun, mpirun_environment
-from tests.repository.test_layering import ROOT
+from tests.repository.test_layering import ROOT, lines_of_code
 
 SPINE = ROOT / "docs" / "spine.txt"
-STRATEGIES, FIRST_STRATEGY, WORLD, INFERENCE = 2550, 905, 795, 1150      # lines of code at most
+STRATEGIES, FIRST_STRATEGY, WORLD, INFERENCE = 2900, 915, 795, 1150      # lines of code at most
 FIRST = "minipar/parallel/data/ddp_by_autograd.py"
 PROGRAM = [sys.executable, "-m", "tests.support.spine_programs"]
 
@@ -37,19 +35,6 @@ def parts() -> list[list[Entry]]:
             file, _, names = line.partition(" ")
             found[-1].append(Entry(file, tuple(re.findall(r"\w+", names))))
     return found
-
-
-def lines_of_code(text: str) -> set[int]:
-    """The numbers of the lines that hold code: no blank lines, comments or docstrings."""
-    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
-              tokenize.ENDMARKER}
-    lines: set[int] = set()
-    for before, token, after in zip([tokens[0], *tokens], tokens, [*tokens[1:], tokens[-1]]):
-        alone = (before.type in layout or token is tokens[0]) and after.type == tokenize.NEWLINE
-        if token.type not in layout and not (token.type == tokenize.STRING and alone):
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return lines
 
 
 def definitions(text: str) -> dict[str, set[int]]:

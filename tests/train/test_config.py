@@ -129,7 +129,8 @@ def test_resume_is_before_the_file_and_the_file_before_flags(tmp_path):
     (TrainConfig(run=RunConfig(steps="3")), "--steps takes int, not '3'"),
     (TrainConfig(model=ModelConfig(untied=1)), "--untied takes bool, not 1"),
     (TrainConfig(optimizer=OptimizerConfig("lamb")), "--optimizer: invalid choice: 'lamb'"),
-    (TrainConfig(parallel=ParallelConfig("ddp", hybrid_shard=2)), "needs --strategy fsdp")])
+    (TrainConfig(parallel=ParallelConfig("ddp", hybrid_shard=2)),
+     "needs --strategy zero3 or fsdp")])
 def test_a_mistake_in_python_is_the_same_sentence(config, says):
     with pytest.raises(UsageError) as refused:
         train(config)

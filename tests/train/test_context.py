@@ -69,7 +69,7 @@ MISTAKES = {
     "--mesh cp=3 --context-method ulysses": "4 heads with 2 of keys and values to 3 ranks, which "
                                             "does not divide: choose a degree of 1, 2, 4",
     "--mesh cp=2 --data digits": "trains an MLP, which has no tokens",
-    "--mesh cp=2 --strategy zero2": "zero2 does not go with --mesh cp=2: beside pp",
+    "--mesh cp=2 --strategy dp": "whose rank 0 drives all others, does not go with --mesh cp=2",
     "--mesh cp=2,tp=2 --sequence-parallel --context 10": "a --context that is a multiple of 8",
     "--mesh cp=2 --experts 4": "say --balance-loss 0 --bias-rate 0.001",
 }

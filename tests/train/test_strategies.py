@@ -7,15 +7,16 @@ import pytest
 
 from minipar import checkpoint as files
 from minipar.commands.main import main
-from minipar.parallel.registry import STRATEGIES, strategies_with
+from minipar.parallel.registry import strategies_with
 from minipar.train.config_file import from_tables
+from tests.support.cases import ONE_PROCESS
 from tests.train.test_train import SMALL, losses, parse
 
 RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dropout", "0.2", "--dtype",
        "float64", "--clip", "0.1", "--weight-decay", "0.5"]
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", ONE_PROCESS)
 def test_every_strategy_is_one_rank(name):
     alone = losses(1, parse(*RUN))
     for words in (["--accumulate", "4"], ["--hybrid-shard", "2"] if name == "fsdp" else
@@ -40,10 +41,10 @@ def test_another_strategy_on_other_ranks_goes_on(first, num_ranks, then, other_n
 
 
 def test_checkpoints_of_all_strategies_are_the_same_file(tmp_path):
-    for name in STRATEGIES:
+    for name in ONE_PROCESS:
         losses(3, parse(*RUN, "--strategy", name, "--out", str(tmp_path / name)))
     expected = files.load(tmp_path / "ddp")
-    for name in STRATEGIES:
+    for name in ONE_PROCESS:
         saved = files.load(tmp_path / name)
         for ours, theirs in ((saved.model, expected.model), (saved.optimizer, expected.optimizer)):
             assert ours.keys() == theirs.keys()

@@ -79,7 +79,7 @@ class Masks:
         """The first transform of a parameter: mask `value`.  ValueError if it is no Parameter."""
         if not isinstance(value, Parameter):
             raise ValueError("masks must be the first transform of a parameter: put them on before "
-                             "the strategy is made")
+                             "any other")
         if value.slot not in self._masks:
             return value
         return ApplyMask.apply(value, asarray_like(self.local(value), value.data))

@@ -52,22 +52,23 @@ class DistributedDataParallel(Strategy):
     def place(self) -> None:
         """Cut the slabs into flats, and watch their gradients."""
         self.works: list[tuple[Flat, Work]] = []            # reductions under way
-        place = {parameter: i for i, parameter in enumerate(self.model.parameters())}
         self.flats_of_slabs = [flat for slab in self.stages.slabs for flat in self.cut(slab)]
-        # backward completes last the flat whose first weight is used first
-        self.flats = sorted((flat for flat in self.flats_of_slabs if flat.parameters),
-                            key=lambda flat: -place[flat.parameters[0]])
-        stages_of = {flat: {stage for p in flat.parameters for stage, _ in self.users[p]}
-                     for flat in self.flats}
+        parts = {flat: {use for p in flat.parameters for use in self.users[p]}
+                 for flat in self.flats_of_slabs}
         # a gradient that several stages of this rank add to is reduced when all are through
-        self.late = [flat for flat in self.flats
-                     if self.can_accumulate and len(stages_of[flat]) != 1]
-        self.queues = {}
-        for stage in self.stages.here:
-            flats = [flat for flat in self.flats
-                     if stage in stages_of[flat] and flat not in self.late]
-            self.queues[stage] = ReductionQueue([flat.parameters for flat in flats],
-                                                partial(self._start, flats))
+        self.late = [flat for flat, uses in parts.items() if self.can_accumulate
+                     and len({stage for stage, _ in uses}) > 1]
+        self.flats, self.queues = [], {}
+        for stage in self.stages.here[::-1]:
+            # backward completes a flat's gradient in the first part that uses the flat
+            first = {flat: min(part for where, part in uses if where == stage)
+                     for flat, uses in parts.items() if stage in {where for where, _ in uses}}
+            order = [*first][::-1]
+            order.sort(key=first.__getitem__, reverse=True)
+            self.flats += [flat for flat in order if flat not in self.flats]
+            order = [flat for flat in order if flat not in self.late]
+            self.queues[stage] = ReductionQueue([flat.parameters for flat in order],
+                                                partial(self._start, order))
 
     def cut(self, slab: Slab) -> list[Flat]:
         """The flats of a slab: its buckets; none in two stages, nor with others where it is shared.
@@ -81,9 +82,9 @@ class DistributedDataParallel(Strategy):
         return [Flat(slab, members, *self.ranks_of(slab)) for members in
                 cut_into_buckets(sizes, keys, self.limits) or [[]]]
 
-    def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator | None]:
+    def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
         """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""
-        return self.replicas_of(slab, "replicate", *self.summed_over), None
+        return self.replicas_of(slab, "replicate", *self.summed_over), self.along()
 
     def _start(self, flats: Sequence[Flat], i: int) -> None:
         self.reduce(flats[i])

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...autograd import Tensor, backward
 from ...backend import Array
-from ...comm import Trace
+from ...comm import Communicator, Trace
 from ...comm.collectives import gather_object, gather_trace
 from ...number_formats import Format
 from .p2p import P2P, ArraySpecs
@@ -44,10 +44,10 @@ class Pipeline:
     number of microbatches in flight.  One that is in flight in two stages of the rank counts twice.
     """
 
-    def __init__(self, strategy: "Strategy",
+    def __init__(self, pp: Communicator, strategy: "Strategy",
                  schedule_for: Callable[[int], tuple[Schedule, Placement]],
                  activation_format: Format | None = None):
-        self.strategy, self.stages, self.comm = strategy, strategy.stages, strategy.pp
+        self.comm, self.strategy = pp, strategy
         self.schedule_for, self.activation_format = schedule_for, activation_format
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
@@ -60,7 +60,8 @@ class Pipeline:
         Raises ValueError for a schedule that would not work, saying why.
         """
         if num_microbatches not in self._plans:
-            (schedule, placement), stages = self.schedule_for(num_microbatches), self.stages
+            (schedule, placement) = self.schedule_for(num_microbatches)
+            stages = self.strategy.stages
             if len(schedule) != self.comm.size or placement != stages.placement:
                 raise ValueError(f"a schedule for {len(schedule)} ranks with stages on ranks "
                                  f"{placement} does not fit {self.comm.size} ranks with stages on "
@@ -107,7 +108,7 @@ class RankBatch:
     def __init__(self, pipeline: Pipeline, labels: dict[Op, str],
                  microbatches: Sequence["Microbatch"], loss_divisor: float, seed: int, step: int):
         self.pipeline, self.strategy = pipeline, pipeline.strategy
-        self.stages, self.comm = pipeline.stages, pipeline.comm
+        self.stages, self.comm = self.strategy.stages, pipeline.comm
         self.microbatches, self.loss_divisor = microbatches, loss_divisor
         self.messages = P2P(self.comm, self.stages.placement, pipeline.specs, labels,
                             [microbatch.inputs.shape for microbatch in microbatches],

@@ -14,6 +14,7 @@ cuts the batch into microbatches, so that the ranks work at the same time.
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch, Strategy
 from .headers import recv_header, send_header
+from .stages import Stages
 
 
 class NaiveModelParallel(Strategy):
@@ -32,6 +34,11 @@ class NaiveModelParallel(Strategy):
 
     def __init__(self, model: Module, comm: Communicator, cuts: Sequence[int] | None = None):
         super().__init__(model, DeviceMesh(comm, pp=comm.size), cuts=cuts)
+
+    def make_stages(self, schedule: Any, virtual_stages: int | None, cuts: Sequence[int] | None,
+                    activation_format: Any) -> Stages:
+        """Cut the model into a stage for each rank."""
+        return Stages(self.model, self.pp, [*range(self.pp.size)], cuts)
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:

@@ -33,7 +33,7 @@ Narayanan et al. 2019, PipeDream; Narayanan et al. 2021 (arXiv 2104.04473), sect
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from ...random import training_step
 from ..strategy import Microbatch, Strategy
 from .schedule.actions import FORWARD
 from .schedule.one_f_one_b_row import one_f_one_b_row
+from .stages import Stages
 
 
 class OneFOneB(Strategy):
@@ -59,6 +60,11 @@ class OneFOneB(Strategy):
                  cuts: Sequence[int] | None = None):
         super().__init__(model, DeviceMesh(comm, pp=comm.size), cuts=cuts)
         self.width = width
+
+    def make_stages(self, schedule: Any, virtual_stages: int | None, cuts: Sequence[int] | None,
+                    activation_format: Any) -> Stages:
+        """Cut the model into a stage for each rank."""
+        return Stages(self.model, self.pp, [*range(self.pp.size)], cuts)
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:

@@ -89,8 +89,13 @@ class Unit:
             self.works = []
             page_out(*self.pieces)
             for parameter, segment, i in self.places:
-                whole = self.arrays[i][segment.start:segment.stop]
+                whole = self.whole(i)[segment.start:segment.stop]
                 parameter.data = whole.reshape(segment.shape)
+
+    def whole(self, i: int) -> Array:
+        """The whole flat i, gathered."""
+        assert self.arrays is not None
+        return self.arrays[i]
 
     def free(self) -> None:
         """Let the parameters keep only their shapes."""
@@ -160,7 +165,8 @@ class FullyShardedDataParallel(ZeRO2):
     def place(self) -> None:
         """Keep this rank's pieces only; watch the uses of weights."""
         super().place()
-        keys, by_unit = self.unit_keys(), {}
+        keys = self.unit_keys()
+        by_unit: dict[tuple[Any, Communicator], list[Flat]] = {}
         for flat in self.flats[::-1]:
             by_unit.setdefault((keys[flat.parameters[0]], flat.over), []).append(flat)
         self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], self.like)
@@ -260,7 +266,7 @@ class FullyShardedDataParallel(ZeRO2):
         if not isinstance(saved, SavedWeight):
             return saved
         self.unshard(saved.unit)
-        return view_from_spec(saved.unit.arrays[saved.array], saved.place)
+        return view_from_spec(saved.unit.whole(saved.array), saved.place)
 
     @contextmanager
     def forward_context(self) -> Iterator[None]:

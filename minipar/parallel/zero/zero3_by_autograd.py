@@ -46,7 +46,8 @@ class ShardedParameters:
         self._leaves: dict[GradientSlot, tuple[str, Tensor]] = {}
         self._uses: list[str] = []
         self._gathered: dict[int, Tensor] = {}          # by the id of the gathered array
-        flats = [Flat(slab, [i], comm) for slab in model.slabs for i in range(len(slab.segments))]
+        flats = [Flat(slab, [i], comm, comm) for slab in model.slabs
+                 for i in range(len(slab.segments))]
         self.slabs = Pieces(model.slabs, [self._shard(flat) for flat in flats])
         for slab in model.slabs:
             slab.drop()

@@ -112,9 +112,6 @@ def load_checkpoint(config: TrainConfig, task: Task) -> StartingPoint:
     """The checkpoint that --resume names.  Raises UsageError if it does not fit."""
     start = read_to_train(config.run.resume)
     check_resume(task, start, config)
-    if start.compression.kept and config.parallel.strategy == "zero3":
-        raise UsageError(f"--resume {config.run.resume}: its weights are masked at their use, and "
-                         "zero3 gathers each weight there: choose --strategy fsdp")
     return start
 
 

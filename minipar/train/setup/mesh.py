@@ -67,7 +67,7 @@ def num_ranks_of(config: TrainConfig) -> int:
     dp = parse_mesh(mesh).get("dp", 1) if mesh is not None else num_ranks
     if hybrid_shard is not None and dp % hybrid_shard:
         raise UsageError(f"--hybrid-shard {hybrid_shard} does not divide {dp} "
-                         f"rank{'s' if dp > 1 else ''} of dp: choose a divisor of {dp}")
+                         f"rank{'s' if dp > 1 else ''}: choose a divisor of {dp}")
     return num_ranks
 
 

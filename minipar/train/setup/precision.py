@@ -38,10 +38,6 @@ def check_precision(config: TrainConfig) -> None:
     if config.precision.reduce_dtype != "fp32" and config.parallel.strategy == "dp":
         raise UsageError("--reduce-dtype goes with sums over ranks, but with --strategy dp rank 0 "
                          "adds gradients up by itself: choose ddp")
-    if config.precision.reduce_dtype in INTEGER_BITS and config.parallel.strategy == "zero3":
-        raise UsageError(f"--reduce-dtype {config.precision.reduce_dtype} goes with gradients that "
-                         "are summed once a step, but zero3 sums at every use of a weight: "
-                         "choose fsdp")
     gathering, strategy = strategies_with("gather_wire"), config.parallel.strategy
     if config.precision.gather_dtype != "fp32" and strategy not in gathering:
         raise UsageError(f"--gather-dtype needs --strategy {one_of(gathering)}, not {strategy}: "

@@ -18,12 +18,12 @@ from minipar.compress.distillation.distill import (
 from minipar.compress.distillation.feature_taps import hidden_parts, run_with_taps
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
-from minipar.parallel.registry import STRATEGIES, make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.random import training_step
 from minipar.testing.worlds import worlds
-from tests.support.cases import ALL
+from tests.support.cases import ALL, ONE_PROCESS
 
 V, T, B = 11, 6, 6
 PLAIN = partial(SGD, lr=0.2)
@@ -73,7 +73,7 @@ def alone(optimizer=PLAIN):
 
 
 @worlds(2, mpi=(4,))
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "dp"])
+@pytest.mark.parametrize("name", [name for name in ONE_PROCESS if name != "dp"])
 def test_on_several_ranks_it_is_that_of_one_process(world, name):
     expected = alone()
 
