@@ -64,7 +64,7 @@ def count_messages(comm: Communicator) -> list[Row]:
         comm.start_trace()
         strategy.forward_backward([draw_batch(range(10))])
         trace = stop_trace(comm)
-        messages = sum(predict("all_reduce", "ring", p, bucket.stop - bucket.start).messages
+        messages = sum(predict("all_reduce", "ring", p, bucket.size).messages
                        for bucket in strategy.flats)
         rows += [Row(f"{in_words(strategy)}: bytes of all ranks, 2 (p−1) n", 2 * (p - 1) * 8 * PSI,
                      total(comm, trace.bytes_sent()), "B"),

@@ -19,7 +19,7 @@ from support.observed_step import STATES, Step, observe, ring_hook
 from minipar.comm import Communicator
 from minipar.formulas.data_parallel import paper_bytes
 from minipar.launcher import launch
-from minipar.nn import GPT, GPTConfig, Linear
+from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.zero.zero1 import ZeRO1
 from minipar.parallel.zero.zero2 import ZeRO2
@@ -46,11 +46,11 @@ Steps = dict[str, Step]
 
 
 def passing(name: str, step: Step) -> int:
-    """Bytes allocated only during a step: ZeRO-2's largest bucket, ZeRO-3's largest layer."""
-    if name == "ZeRO-2":
-        return max(4 * flat.size for flat in step.strategy.flats)
-    layers = [part for _, part in step.strategy.model.named_modules() if isinstance(part, Linear)]
-    return 4 * max(layer.num_parameters() for layer in layers) if name == "ZeRO-3" else 0
+    """Bytes allocated only during a step: a bucket; an MLP's two weights and a gradient of one."""
+    if name not in ("ZeRO-2", "ZeRO-3"):
+        return 0
+    largest = max(4 * flat.size for flat in step.strategy.flats)        # ZeRO-3's flat is a weight
+    return 3 * largest if name == "ZeRO-3" else largest
 
 
 def main(comm: Communicator) -> None:
@@ -60,8 +60,9 @@ def main(comm: Communicator) -> None:
     in_parts = {name: observe(comm, CONFIG, make, M, num_timed=0).sent
                 for name, make in STRATEGIES.items()}
     show_kept(lesson, comm, steps, psi)
-    lesson.say("During a step ZeRO-2 needs the whole gradient of a bucket until it is reduced, and "
-               "ZeRO-3 the whole weights of a layer while it uses them. On this rank:")
+    lesson.say("During a step ZeRO-2 needs the whole gradient of a bucket until it is reduced. "
+               "ZeRO-3 has the weights of two uses, this one and the last, and the whole gradient "
+               "of a weight: at most three times the largest, in an MLP. On this rank:")
     lesson.table([Row(f"{name}: peak − kept", passing(name, step), step.peak - step.kept, "B")
                   for name, step in steps.items()], "peak of one step, without activations")
     show_sent(lesson, comm.size, steps, in_parts, psi)
@@ -108,8 +109,8 @@ def show_sent(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], ps
                "accumulation ZeRO-1 and 2 send the same as DDP.** With m microbatches DDP and "
                "ZeRO-1 accumulate gradients in place and still send 2 Ψ. ZeRO-2 has no room for a "
                "whole gradient, so it reduces after each microbatch and sends (m + 1) Ψ. ZeRO-3 "
-               "also gathers for each: up to 3 m Ψ. (Less here, since backward does not use "
-               "embeddings and biases again.)")
+               "also gathers for each: up to 3 m Ψ. (Less here: backward does not use embeddings "
+               "and biases again, and begins with the head, which is still there.)")
 
 
 def show_run(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], psi: int) -> None:
@@ -127,7 +128,7 @@ def show_run(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], psi
 
 
 def draw(lesson: Lesson, comm: Communicator, steps: Steps, psi: int) -> None:
-    passes = {"ZeRO-2": "a bucket", "ZeRO-3": "a layer"}
+    passes = {"ZeRO-2": "a bucket", "ZeRO-3": "3 weights"}
     pictures = [step.memory._replace(title=name, predicted=(
         (same + cut / comm.size) * psi + passing(name, step),
         formula(same, cut, passes.get(name, ""))))

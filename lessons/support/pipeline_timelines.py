@@ -82,7 +82,8 @@ def too_early(comm: Communicator, one: Run) -> int:
                 for kind in OPS[i.kind]}
         found = sum(done[need] > i.start for i in one.timeline.intervals
                     for need in needs(i.action, len(one.strategy.stages)))
-    assert [i.action for i in one.strategy.pipeline.intervals] == one.strategy.pipeline.plan(2 * comm.size)[0]
+    pipeline = one.strategy.pipeline
+    assert [i.action for i in pipeline.intervals] == pipeline.plan(2 * comm.size)[0]
     return int(sum_over_ranks(comm, found))
 
 

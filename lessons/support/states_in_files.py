@@ -18,10 +18,10 @@ def weights_by_block(comm: Communicator, config: GPTConfig) -> tuple[bool, int, 
     expected = list(generate(GPT(config).initialize(), prompt, 3))
     with ledger.recording(), allocating_with(dict.fromkeys(("parameters", "gradients"), zeros)):
         model = GPT(config).initialize()
-        strategy = FullyShardedDataParallel(model, comm.split(comm.rank))     # one rank: no messages
+        strategy = FullyShardedDataParallel(model, comm.split(comm.rank))   # alone: no messages
         same = list(generate(model, prompt, 3)) == expected
     return (same, ledger.peak - ledger.peak_of["KV cache"],     # the cache is there all the time
-            [unit.flats[0].shard.data.nbytes for unit in strategy.units])
+            [sum(piece.nbytes for piece in unit.pieces) for unit in strategy.units])
 
 
 def states_in_file(config: GPTConfig) -> tuple[int, int]:

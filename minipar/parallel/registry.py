@@ -129,9 +129,10 @@ def cut_dp(ranks: Communicator | DeviceMesh, shard: int) -> DeviceMesh:
     """
     comm = ranks.comm if isinstance(ranks, DeviceMesh) else ranks
     sizes = dict(ranks.shape) if isinstance(ranks, DeviceMesh) else {"dp": comm.size}
-    if shard < 1 or sizes["dp"] % shard:
-        raise ValueError(f"{sizes['dp']} ranks cannot be cut into groups of {shard}: "
-                         f"choose a divisor of {sizes['dp']}")
+    dp = sizes.get("dp", 1)
+    if shard < 1 or dp % shard:
+        raise ValueError(f"{dp} ranks cannot be cut into groups of {shard}: "
+                         f"choose a divisor of {dp}")
     ep = ranks.ep if isinstance(ranks, DeviceMesh) and "ep" in ranks else None
-    sizes |= {"replicate": sizes["dp"] // shard, "dp": shard}
+    sizes |= {"replicate": dp // shard, "dp": shard}
     return DeviceMesh(comm, order=None, ep=ep, **sizes)

@@ -251,22 +251,20 @@ class Strategy:
         self.backward(loss)
         return float(loss.data) if self.tp.rank == 0 else 0.0
 
-    @contextmanager
     def context_of(self, microbatch: Microbatch, loss_divisor: float, seed: int,
-                   step: int) -> Iterator[None]:
+                   step: int) -> AbstractContextManager:
         """Context of a forward: what dropout, routers of experts and cp need to know."""
-        shares = self.shares(microbatch, loss_divisor)
-        with self.whole_sequences(microbatch), training_step(
-                seed, step, microbatch.samples, shares=shares,
-                sum_over_samples=self.sum_over_samples):
-            yield
+        known = training_step(seed, step, microbatch.samples,
+                              shares=self.shares(microbatch, loss_divisor),
+                              sum_over_samples=self.sum_over_samples)
+        return known if self.cp.size == 1 else self._with_length(known, microbatch.inputs.shape[1])
 
-    def whole_sequences(self, microbatch: Microbatch) -> AbstractContextManager:
+    @contextmanager
+    def _with_length(self, known: AbstractContextManager, length: int) -> Iterator[None]:
         """Context in which the ranks of cp, who have parts of sequences, know their length."""
-        if self.cp.size == 1:
-            return nullcontext()
-        from .context.layout import sequences_of  # with cp only
-        return sequences_of(microbatch.inputs.shape[1])
+        from .context.layout import sequences_of        # with cp only
+        with known, sequences_of(length):
+            yield
 
     def forward_context(self) -> AbstractContextManager:
         """The context in which to compute a loss before calling `backward` with it.

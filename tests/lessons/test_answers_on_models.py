@@ -55,14 +55,16 @@ def test_08_latency_of_rings_that_run_at_once(monkeypatch):
 
 
 def test_10_units():
-    model = GPT(GPTConfig(64, 32, 6, 4, 48, tied=False))
-    sizes, uses = units_of(model)
-    head = model.lm_head.num_parameters()
-    apart = [sizes[0] - head, *sizes[1:], head], [*uses, len(sizes)]
-    peaks = [sum(memory_per_rank("fsdp", s, 4, uses=u).values()) for s, u in ((sizes, uses), apart)]
-    sent = [sum(bytes_per_step("fsdp", s, 4, uses=u)) / 4 / 3 / sum(sizes)
-            for s, u in ((sizes, uses), apart)]
-    says("10", f"{peaks[1]:,} bytes", f"{peaks[0] - peaks[1]:,} less", f"{head:,} numbers",
+    (sizes, uses), tied = [units_of(GPT(GPTConfig(64, 32, 6, 4, 48, tied=tied)))
+                           for tied in (False, True)]
+    peaks = [sum(memory_per_rank("fsdp", s, 4, uses=u).values()) for s, u in ((sizes, uses), tied)]
+    sent = [sum(bytes_per_step("fsdp", s, 4, uses=u)) / 4 / 3 / sum(s)
+            for s, u in ((sizes, uses), tied)]
+    fewer = sum(sizes) - sum(tied[0])
+    says("10", f"{fewer:,} parameters fewer", f"{peaks[1]:,} bytes",
+         f"{peaks[1] - peaks[0]:,} more", f"of {tied[0][0]:,} parameters",
+         f"each block's, {4 * tied[0][0]:,} bytes",
+         f"{fewer:,}/4 = {4 * fewer:,} bytes smaller",
          f"{sent[1]:.2f} Ψ (p − 1) elements are sent instead of {sent[0]:.2f}",
          f"{sizes[1] / sum(sizes):.2f} Ψ", f"{8 * sizes[1]:,} bytes", f"16 · {sum(sizes):,}/p",
          f"p = {int(20 * sum(sizes) / sizes[1]) / 10:g}")

@@ -33,6 +33,8 @@ def test_what_does_not_exist_or_fit_is_refused():
             lambda comm: make_strategy("zero1", mlp(), comm, hybrid_shard=2))
     refused(3, "3 ranks cannot be cut into groups of 2: choose a divisor of 3",
             lambda comm: make_strategy("fsdp", mlp(), comm, hybrid_shard=2))
+    refused(2, "1 ranks cannot be cut into groups of 2: choose a divisor of 1",
+            lambda comm: make_strategy("fsdp", mlp(), DeviceMesh(comm, tp=2), hybrid_shard=2))
     refused(2, "bucket_mb=0", lambda comm: make_strategy("ddp", mlp(), comm, bucket_mb=0))
     refused(4, "a strategy's mesh has the axes pp, replicate, dp, cp and tp, not shard",
             lambda comm: make_strategy("fsdp", mlp(), DeviceMesh(

@@ -22,7 +22,7 @@ from .masks import Masks
 
 METHODS = ("magnitude", "random", "taylor", "structured", "2:4")
 SCOPES = ("global", "layer")
-COPIES = "dp"           # the axis along which every rank has a copy of the model
+COPIES = "dp", "replicate"          # axes along which every rank has a copy of the model
 
 
 def check_amount(amount: float) -> None:
@@ -81,4 +81,4 @@ def counts(parameter: Parameter, mesh: DeviceMesh | None) -> bool:
     if mesh is None:
         return True
     return not any(mesh.coordinate(axis) for axis in mesh.axes
-                   if axis == COPIES or axis in parameter.replicated)
+                   if axis in COPIES or axis in parameter.replicated)

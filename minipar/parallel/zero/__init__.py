@@ -2,11 +2,9 @@
 
     zero3_by_autograd       ZeRO-3, specified: every use of a weight is an all-gather of its shards
     zero1                   optimizer states are sharded
-    zero2                   … and gradients; `reducer` frees each gradient once it is reduced
-    zero3                   … and parameters, each weight gathered by itself
+    zero2                   … and gradients: each is freed once it is reduced
     fsdp                    … and parameters, gathered by unit, ahead of their use
-    fsdp_unit               the parameters that are unsharded and resharded together
-    prefetch                which units are gathered, and when
+    zero3                   FSDP whose every weight is a unit of its own
 
 `formulas/data_parallel.py` predicts what each of them sends and keeps, except the first.
 """

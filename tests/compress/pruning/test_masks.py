@@ -145,3 +145,10 @@ def test_every_strategy_keeps_what_one_process_keeps(name):
 def alone(comm):
     model, masks = masked_gpt()
     return train(model, make_strategy("ddp", model, comm)), masks.local_masks()
+
+
+def test_a_transform_before_the_masks_is_refused():
+    model, _ = masked_gpt()
+    model.transform_parameters(lambda weight: weight * 1.0, first=True)
+    with pytest.raises(ValueError, match="must be the first transform"):
+        model.loss(IDS, IDS)

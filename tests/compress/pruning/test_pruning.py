@@ -137,7 +137,8 @@ def test_the_kth_smallest_of_all_ranks(world):
     world.run(body)
 
 
-MESHES = {1: [{}], 2: [{"dp": 2}, {"tp": 2}], 4: [{"dp": 2, "tp": 2}, {"tp": 4}]}
+MESHES = {1: [{}], 2: [{"dp": 2}, {"tp": 2}],
+          4: [{"dp": 2, "tp": 2}, {"tp": 4}, {"replicate": 2, "dp": 2}]}
 
 
 @worlds(1, 2, 4, mpi=(2, 4))
