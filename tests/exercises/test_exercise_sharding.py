@@ -98,8 +98,8 @@ def test_every_element_is_sent_p_minus_1_times():
 @pytest.fixture
 def passing():
     """A flat of two parameters, of 6 and 2 elements, and the function that takes its gradient."""
-    (flat,) = Cluster(1).run(lambda comm: flats.Flat(slab_of((2, 3), (2,)), [0, 1], comm,
-                                                   comm))[0]
+    slab = slab_of((2, 3), (2,))
+    (flat,) = Cluster(1).run(lambda comm: flats.Flat(slab, [0, 1], comm, comm))[0]
     strategy = SimpleNamespace(whole={})
 
     def buffer(segment):
