@@ -262,7 +262,7 @@ class Strategy:
     @contextmanager
     def _with_length(self, known: AbstractContextManager, length: int) -> Iterator[None]:
         """Context in which the ranks of cp, who have parts of sequences, know their length."""
-        from .context.layout import sequences_of        # with cp only
+        from .context.layout import sequences_of  # with cp only
         with known, sequences_of(length):
             yield
 

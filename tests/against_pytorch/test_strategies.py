@@ -106,7 +106,7 @@ def test_fsdp(tied, tmp_path):
     is gathered again for the head, and the last block is still there when backward begins.
     """
     theirs = pytorch("fsdp", tied, tmp_path)
-    losses, state, traces = minipar(shard_by_block, tied)
+    losses, state, traces = minipar(FullyShardedDataParallel, tied)
     compare(theirs, losses, state)
     seen, root = Counter(map(tuple, theirs["collectives"][-1])), ROOT_UNIT[tied]
     assert seen == {("all_gather", root): 1, ("all_gather", BLOCK): 6,
