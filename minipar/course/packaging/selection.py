@@ -83,7 +83,9 @@ def merged_rubric(assignment: Assignment) -> str:
         for head, body in sections(part.rubric).items():
             number, _, title = head.partition(". ")
             if not head:
-                rubrics.append(re.sub(r"\d+ points for", f"{points} points for", body))
+                name, _, rule = body.partition("\n\n")
+                rubrics += [name, re.sub(r"\d+ points for", f"{points} points for", rule)] \
+                    if asked else [name]
             elif number in asked:
                 rubrics.append(f"## {next(numbers)}. {title}\n\n{body}")
             elif not number.isdigit():

@@ -44,6 +44,7 @@ def duplicate(comm: Communicator) -> Communicator:
     """Collective.  A communicator of the same ranks, whose messages meet no others."""
     own = comm.split(0)
     assert own is not None
+    own.axes = comm.axes        # as timelines name them
     return own
 
 
