@@ -6,8 +6,8 @@
     `minipar/comm/cost/`, `comm/cost/`  api/minipar.comm.cost/
     `minipar.comm.mesh`                 api/minipar.comm/#minipar.comm.mesh
 
-This works on the built HTML, where also the names that the generator writes are: `Source code in …`.
-A page below source/ is made for each file that is named.
+This works on the built HTML, which has the generator's names, too: `Source code in …`.  A page
+below source/ is made for each file that is named.
 """
 
 import html
@@ -59,10 +59,9 @@ def link(site: Path) -> None:
                         encoding="utf-8")
     for file in named:
         write(site, file)
-    (site / STYLE).write_text(
-        (ROOT / "docs" / "pages" / STYLE).read_text(encoding="utf-8")
-        + HtmlFormatter(style="xcode").get_style_defs() + "\n@media (prefers-color-scheme: dark) {\n"
-        + HtmlFormatter(style="github-dark").get_style_defs() + "\n}\n", encoding="utf-8")
+    light, dark = (HtmlFormatter(style=name).get_style_defs() for name in ("xcode", "github-dark"))
+    with (site / STYLE).open("a", encoding="utf-8") as file:
+        file.write(f"\n{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n")
 
 
 def source_files() -> list[str]:
