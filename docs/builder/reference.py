@@ -46,8 +46,9 @@ def add(stage: Stage) -> None:
              "Each with what the heads of its files say, and the source of each name.", ""]
     stage.sections[SECTION] = [{"Overview": "api/index.md"}]
     for package, modules in pages:
-        parts = [f"# {package} {{ #{package} }}", "", f"::: {package}", "    options:", "      members: false",
-                 "      show_root_heading: false", "      show_root_toc_entry: false", ""]
+        parts = [f"# {package} {{ #{package} }}", "", f"::: {package}", "    options:",
+                 "      members: false", "      show_root_heading: false",
+                 "      show_root_toc_entry: false", ""]
         for module in modules:
             file = f"{module.rpartition('.')[2]}.py"
             parts += [f"## `{file}` {{ #{module} }}", "", f"::: {module}", "    options:",
