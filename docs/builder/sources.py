@@ -22,14 +22,17 @@ from stage import ROOT
 
 FOLDERS, SUFFIXES = ("minipar", "lessons", "tests", "docs"), (".py", ".toml")
 ARTICLE = re.compile(r"<article\b.*?</article>", re.DOTALL)
-NAME = re.compile(                  # the line stands behind a name, or beside the code below it
-    r'<(?P<kept>a|pre|script)\b.*?</(?P=kept)>|<code>(?P<name>[\w./-]+)</code>'
-    r'(?=(?:, line |</summary>\s*<div class="highlight">\D*)(?P<line>\d+)|)', re.DOTALL)
+NAME = re.compile(                  # no link stands in a summary: that is a button
+    r'<summary>Source code in <code>(?P<file>[\w./-]+)</code></summary>'
+    r'(?=\s*<div class="highlight">\D*(?P<first>\d+))|'
+    r'<(?P<kept>a|pre|script|summary)\b.*?</(?P=kept)>|'
+    r'<code>(?P<name>[\w./-]+)</code>(?=, line (?P<line>\d+)|)', re.DOTALL)
 STYLE = "assets/source.css"
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name} - minipar</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="stylesheet" href="{up}{style}"></head>
+<link rel="stylesheet" href="{up}{style}"><link rel="icon" href="{up}assets/images/favicon.png">
+</head>
 <body><main><p><a href="{up}index.html">minipar</a></p><h1>{name}</h1>
 <div class="code" tabindex="0" role="group" aria-label="source">{code}</div></main></body></html>
 """
@@ -46,14 +49,18 @@ def link(site: Path) -> None:
         def linked(found: re.Match, here: Path = here, package: str = package) -> str:
             if found["kept"]:
                 return found[0]
-            if file := file_of(found["name"], package, files):
+            name, line = found["file"] or found["name"], found["first"] or found["line"]
+            if file := file_of(name, package, files):
                 named.add(file)
-                address = f"source/{file}.html" + f"#line-{found['line']}" * bool(found["line"])
-            elif place := place_of(found["name"], package, api):
+                address = f"source/{file}.html" + f"#line-{line}" * bool(line)
+            elif place := place_of(name, package, api):
                 address = place
             else:
                 return found[0]
-            return f'<a href="{os.path.relpath(address, here)}">{found[0]}</a>'
+            start = f'<a href="{os.path.relpath(address, here)}">'
+            if found["file"]:
+                return f"{found[0]}<p>{start}Line {line} of the file</a></p>"
+            return f"{start}{found[0]}</a>"
         text = page.read_text(encoding="utf-8")
         page.write_text(ARTICLE.sub(lambda article: NAME.sub(linked, article[0]), text),
                         encoding="utf-8")

@@ -48,7 +48,8 @@ class Reader(HTMLParser):
 
     def handle_data(self, data):
         if self.inside("code") is not None:
-            self.code.append((data, (self.inside("a") or {}).get("href")))
+            if self.inside("summary") is None:
+                self.code.append((data, (self.inside("a") or {}).get("href")))
             return
         self.parts.append(data)
         if self.inside("td") is not None:
@@ -147,6 +148,9 @@ def test_named_files_link_to_their_source(readers):
         "../../source/minipar/parallel/pipeline/schedule/zero_bubble.py.html#line-")
     assert links["/rosetta/", "data/ddp.py"] == "../source/minipar/parallel/data/ddp.py.html"
     assert links["/api/minipar.comm/", "mesh.py"] == "../../source/minipar/comm/mesh.py.html"
+    text = (SITE / "api" / "minipar.comm" / "index.html").read_text("utf-8")
+    assert re.search(r'<summary>Source code in <code>minipar/comm/mesh.py</code></summary><p><a '
+                     r'href="../../source/minipar/comm/mesh.py.html#line-\d+">Line', text)
     assert links["/contributing/", "minipar/comm/cost/"] == (
         "../api/minipar.comm.cost/#minipar.comm.cost")
     unlinked = {name for (_, name), href in links.items() if href is None
