@@ -1,13 +1,13 @@
 """Links to the source: a file, folder or module that a page names in `code` becomes a link.
 
-    `minipar/comm/mesh.py`, line 12     source/minipar/comm/mesh.py.html#line-12
+    `minipar/comm/mesh.py`, line 12     that line, on the page of the file below source/
     `comm/mesh.py`, `mesh.py`           the same: below minipar/, in the package of an API page, or
                                         the only file of this name
     `minipar/comm/cost/`, `comm/cost/`  api/minipar.comm.cost/
     `minipar.comm.mesh`                 api/minipar.comm/#minipar.comm.mesh
 
-This works on the built HTML, which has the generator's names, too: `Source code in …`.  A page
-below source/ is made for each file that is named.
+This works on the built HTML, which has the generator's names, too: `Source code in …`.  The pages
+below source/ are those of the files that are named.
 """
 
 import html
