@@ -7,13 +7,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from minipar.commands.main import main
 from minipar.course.checker.ranks import sandbox
-from minipar.course.grading import grade, program
+from minipar.course.grading import program
 from minipar.course.grading.assignment import load_assignment
 from minipar.course.grading.program import Settings, grade_one, read_course
 from minipar.course.grading.submission import read_submission
@@ -79,21 +78,6 @@ def test_helpers_beside_the_task_can_be_imported(built, solution, tmp_path):
 def test_a_missing_file_is_said(built, tmp_path):
     points, found = points_of(built, tmp_path)
     assert points == 0 and found[0].failure.message == f"there is no {TASK}.py in the submission"
-
-
-def test_time_for_all_cases(built, tmp_path, monkeypatch):
-    """By a clock on which a case takes a second, however busy the machine is."""
-    seconds, run_case = [0.0], grade.run_case
-
-    def one_second(*case):
-        seconds[0] += 1.0
-        return run_case(*case)
-    clock = SimpleNamespace(monotonic=lambda: seconds[0])
-    monkeypatch.setattr(grade, "run_case", one_second)
-    for module in (grade, program):
-        monkeypatch.setattr(module, "time", clock)
-    _, found = points_of(built, hand_in(tmp_path, HANG), seconds=1.0, budget=1.5)
-    assert [one.failure.error for one in found] == ["TooSlow"] * 2 + ["NoTimeLeft"] * 4
 
 
 def test_seeds_belong_to_the_submission(built, solution, tmp_path):
