@@ -60,7 +60,6 @@ def legend_below(figure: Any, handles: Sequence[Any], columns: int) -> None:
         legend.remove()                 # it would be cut: one row more
 
 
-
 class Picture(type(Path())):
     """The path of a picture; as the value of a notebook's cell it shows itself."""
 

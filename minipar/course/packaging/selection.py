@@ -1,6 +1,6 @@
-"""What of an assignment's texts is on the tasks that were chosen.
+"""The parts of an assignment's texts that belong to the chosen tasks.
 
-In handout.md a line says which tasks the lines below are on, up to the next such line or heading:
+In handout.md a line names the tasks of the lines below it, up to the next such line or heading:
 
     <!-- for: matmul_backward cross_entropy_backward -->        kept if one of them was chosen
     <!-- with: all_reduce reduce_scatter -->                    kept if all of them were
