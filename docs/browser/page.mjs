@@ -95,7 +95,9 @@ function showExercises(exercises, chosen) {
   const choose = (value) => {
     exercise = value;
     place.replaceChildren(`${exercise.topic}, lesson ${exercise.lesson}, about ${exercise.minutes} `
-      + "minutes, ", element("code", {}, `${exercise.file}:${exercise.line}`));
+      + "minutes, ", element("a", {
+      href: new URL(`../../source/${exercise.file}.html#line-${exercise.line}`, HERE) },
+    element("code", {}, `${exercise.file}:${exercise.line}`)));
     task.replaceChildren(...exercise.task.split("\n").map(paragraph));
     hints.replaceChildren(...exercise.hints.map((hint, i) => element("details", {},
       element("summary", {}, `Hint ${i + 1}`), paragraph(hint))));

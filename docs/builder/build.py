@@ -6,10 +6,12 @@
     stage.py          the staged folder: pages and their navigation
     book.py           the spine: its source, with the docstrings as margin notes
     reference.py      the API, from the docstrings
+    pictures.py       pictures that can be enlarged
     pieces.py         `<!-- piece: NAME -->` becomes an interactive piece and its data
     browser.py        lessons and exercises that run in the page, if asked for (WEB=1)
     mathematics.py    $formulas$ become MathML, which browsers draw without a script
     search_index.py   the search finds words, not source code
+    sources.py        names of files and modules become links to the source
     notebooks.py      the lessons as notebooks: a program of its own (`make notebooks`)
 
 The staged folder holds plain Markdown: no hook of mkdocs is used.  So Zensical, which reads
@@ -28,9 +30,11 @@ import book
 import browser
 import lesson_pages
 import mathematics
+import pictures
 import pieces
 import reference
 import search_index
+import sources
 from stage import ROOT, Stage
 
 GENERATORS = {"mkdocs": ("mkdocs", "build", "--strict", "--quiet"),
@@ -40,6 +44,7 @@ GENERATORS = {"mkdocs": ("mkdocs", "build", "--strict", "--quiet"),
 def from_root(path: Path) -> str:
     """A page of the root folder, whose links to docs/pages become links between pages."""
     text = path.read_text(encoding="utf-8").replace("](docs/pages/", "](")
+    text = text.replace("<details>", "<details markdown>")      # GitHub reads Markdown in either
     return re.sub(r"\[([^\]]+)\]\((?!https?:|#|[\w/]+\.md|images/)[^)]*\)", r"\1", text)
 
 
@@ -61,6 +66,7 @@ def main() -> int:
     else:
         browser.leave_out(stage, "make docs WEB=1 builds it")
     pieces.expand(stage)
+    pictures.frame(stage)
     mathematics.convert(stage)
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
     built = subprocess.run([sys.executable, "-m", *GENERATORS[options.generator],
@@ -68,6 +74,7 @@ def main() -> int:
     if built.returncode == 0:
         if options.generator == "mkdocs":
             search_index.shorten(stage.folder / "html")
+        sources.link(stage.folder / "html")
         shutil.rmtree(options.out, ignore_errors=True)
         shutil.move(stage.folder / "html", options.out)
         print(f"the site is in {options.out}: python -m http.server --directory {options.out}")

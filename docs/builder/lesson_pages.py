@@ -23,7 +23,9 @@ from support import page
 SECTION = "Lessons"
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
 RANKS = 4
-NAMES = {"gspmd": "GSPMD", "fsdp": "FSDP", "zero": "ZeRO", "gpipe": "GPipe", "1f1b": "1F1B"}
+NAMES = {"gspmd": "GSPMD", "fsdp": "FSDP", "gpipe": "GPipe", "1f1b": "1F1B",
+         "zero bubble": "zero bubble", "zero": "ZeRO", "all reduce": "all-reduce",
+         "all to all barrier scan": "all-to-all, barrier, scan"}        # a longer one comes first
 RESULTS = ("report.md", "picture.png")
 
 
@@ -76,9 +78,9 @@ def title_of(script: Path) -> str:
 
 def short(script: Path) -> str:
     """The name of a lesson in the navigation."""
-    words = script.stem[3:].split("_")
-    return " ".join(NAMES.get(word, word if i else word.capitalize())
-                    for i, word in enumerate(words))
+    words = script.stem[3:].replace("_", " ")
+    name = re.sub(rf"\b({'|'.join(NAMES)})\b", lambda found: NAMES[found[0]], words)
+    return name[0].upper() + name[1:]
 
 
 def write(script: Path, folder: Path) -> str:
@@ -116,4 +118,5 @@ def questions(words: dict[str, str]) -> list[str]:
     """The section of the questions, with folded answers."""
     text = words[page.QUESTIONS].replace(
         "Think first. With `--answers` the lesson prints what is folded here.", "Think first.")
+    text = text.replace("<summary>", '<summary markdown="span">')
     return [f"## {page.QUESTIONS}", text]

@@ -46,11 +46,14 @@ def add(stage: Stage) -> None:
              "Each with what the heads of its files say, and the source of each name.", ""]
     stage.sections[SECTION] = [{"Overview": "api/index.md"}]
     for package, modules in pages:
-        parts = [f"# {package}", "", f"::: {package}", "    options:", "      members: false",
-                 "      show_root_heading: false", "      show_root_toc_entry: false", ""]
+        parts = [f"# {package} {{ #{package} }}", "", f"::: {package}", "    options:",
+                 "      members: false", "      show_root_heading: false",
+                 "      show_root_toc_entry: false", ""]
         for module in modules:
-            parts += [f"## {module.rpartition('.')[2]}", "", f"::: {module}", "    options:",
-                      "      show_root_heading: false", "      show_root_toc_entry: false", ""]
+            file = f"{module.rpartition('.')[2]}.py"
+            parts += [f"## `{file}` {{ #{module} }}", "", f"::: {module}", "    options:",
+                      "      show_root_heading: false", "      show_root_toc_entry: false",
+                      "      heading_level: 3", ""]
         stage.add(SECTION, package.removeprefix("minipar."), f"api/{package}.md",
                   "\n".join(parts))
         lines.append(f"- [`{package}`]({package}.md)")

@@ -60,6 +60,10 @@ minipar.control = (label, kind, options, change) => {
     minipar.element("label", { for: id }, label), input, shown);
 };
 
+// The width of a drawing that can be narrow.  One that cannot is an svg with a width: on a phone it
+// scrolls (extra.css), since its words would be too small to read.
+minipar.width = () => matchMedia("(max-width: 44.9375em)").matches ? 320 : 640;
+
 // Bytes in words, as minipar prints them: powers of 1000.
 minipar.bytes = (n) => {
   const units = ["B", "kB", "MB", "GB", "TB", "PB"];

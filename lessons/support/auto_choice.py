@@ -1,14 +1,15 @@
-"""Why "auto" does not always take the fastest algorithm of a table (lessons 02 and 03)."""
+"""A sentence of lessons 02 and 03: "auto" may not take the fastest algorithm of their tables."""
 
 from minipar.comm import Communicator
+from minipar.comm.cost.calibration import BUILT_IN
 
 
 def about_auto(comm: Communicator) -> str:
-    """Why "auto" chooses what it does on these ranks, perhaps not the fastest of a table."""
+    """Say by which numbers "auto" chooses on these ranks."""
     if comm.is_simulated:
         return ("*auto* takes what the cost model finds fastest on the simulated links. The model "
                 "is exact there.")
-    if comm.rank_state.calibration is None:
+    if comm.rank_state.calibration in (None, BUILT_IN):
         return ("*auto* has not seen these times. It goes by a cost model of some other machine's "
                 "links, until you measure this one: `mpirun -n N minipar calibrate`. The model "
                 "knows no copies in memory, and each of its ranks has a core of its own. So its "

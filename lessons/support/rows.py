@@ -1,7 +1,7 @@
 """Rows of a lesson's tables: predicted beside counted or timed."""
 
 from collections.abc import Sequence
-from math import isclose
+from math import ceil, isclose
 from typing import Any, NamedTuple
 
 EQUAL, AT_MOST, ABOUT = "=", "≤", "≈"
@@ -45,5 +45,10 @@ def ratio(row: Row) -> str:
 def as_markdown(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table in Markdown, the first column left-aligned, the others right-aligned."""
     lines = [list(headers), ["---", *["---:"] * (len(headers) - 1)], *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") or " " for cell in line) + " |"
-                     for line in lines)
+    return "\n".join("| " + " | ".join(_cell(str(cell)) for cell in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """The text of a cell in Markdown, which would drop the spaces at its head."""
+    indent = len(text) - len(text.lstrip())
+    return "&emsp;" * ceil(indent / 2) + text.strip().replace("|", "\\|") or " "

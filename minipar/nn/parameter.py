@@ -109,6 +109,6 @@ class Parameter(Tensor):
 
 
 def cut_again_error(parameter: Parameter) -> ValueError:
-    """The error for a part of a parameter that is to be cut."""
+    """The error of cutting a parameter a second time."""
     return ValueError(f"this is a part {parameter.box} of a parameter {parameter.global_shape}, "
                       "which is cut only once: build a new model")

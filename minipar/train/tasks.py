@@ -114,7 +114,7 @@ class LanguageTask(Task):
     def summary(self, model: GPT) -> tuple[Score, str]:
         score = self.score(model, 4)
         text = (f"validation loss {score.nats:.3f} nats = {score.bits:.2f} bits per {self.target}, "
-                "on the last tenth of the text")
+                f"on the last tenth of {name_of_text(self.config)}")
         best = self.optimal_loss
         known = "" if best is None else f" (the best possible is {best:.3f} nats)"
         return score, text + known

@@ -1,6 +1,7 @@
 """The common parts of all pictures: one style of figures, one legend, one way to save."""
 
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,15 @@ def tidy(axes: Axes, grid: str = "") -> None:
 
 
 def legend_below(figure: Any, handles: Sequence[Any], columns: int) -> None:
-    """Explain the colours below all panels of a figure or subfigure."""
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False,
-                  fontsize=9)
+    """Explain the colours below all panels of a figure or subfigure, in at most `columns`."""
+    for num_rows in range(1, len(handles) + 1):
+        ncols = ceil(len(handles) / num_rows)
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=ncols,
+                               frameon=False, fontsize=9)
+        fits = legend.get_window_extent().width <= figure.bbox.width
+        if ncols == 1 or ncols <= columns and fits:
+            return
+        legend.remove()                 # it would be cut: one row more
 
 
 class Picture(type(Path())):

@@ -244,4 +244,4 @@ def _write_legend(figure: Figure, timelines: Sequence[Timeline], as_bytes: bool)
     if arrows:
         handles.append(Line2D([], [], color=DARK, linewidth=0.8, marker=">", markersize=4,
                               label="message"))
-    legend_below(figure, handles, min(7, len(handles)))
+    legend_below(figure, handles, 7)

@@ -130,8 +130,7 @@ def _write_legend(figure: Figure, colors: dict[tuple[str, str], str]) -> None:
     handles = [Patch(facecolor=color, label=_caption(kind, row),
                      **({"hatch": "////", "edgecolor": GREY} if kind == WAITING else {}))
                for (kind, row), color in colors.items()]
-    num_rows = -(-len(handles) // 6)
-    legend_below(figure, handles, -(-len(handles) // num_rows))
+    legend_below(figure, handles, 6)
 
 
 def _caption(kind: str, row: str) -> str:

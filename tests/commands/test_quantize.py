@@ -71,6 +71,9 @@ def test_what_is_said_is_true_of_the_file(trained, tmp_path, capsys):
         said = capsys.readouterr().out.replace("\n", " ")
         assert ("optimizer's states" in said) == states
         assert said.count(f"per character, on the validation part of {name}") == 2
+    assert main(["prune", str(converted), "--out", str(tmp_path / "p")]) == 0
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert said.count(f"per character, on the last tenth of {text} ") == 2
 
 
 @pytest.mark.parametrize("bits", range(2, 9))

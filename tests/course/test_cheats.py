@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from minipar.course.checker.broker import MAX_LINE
 from minipar.course.checker.compare import totals
 from minipar.course.checker.ranks.frames import MAX_TEXT
 from minipar.course.checker.runner import Job, Worker
@@ -142,6 +143,20 @@ libc = ctypes.CDLL(None)
 print(libc.fcntl(3, 8, 1), libc.ioctl(3, 0x8901, ctypes.byref(ctypes.c_int(1))))
 return x""")
     assert run.printed == ["-1 -1\n"] * 2
+
+
+def test_the_memory_that_others_take_is_not_told(worker):
+    """sysinfo would tell how much is free, and so what another rank has just taken."""
+    run, _ = attempt(worker, """
+import ctypes
+print(ctypes.CDLL(None).sysinfo(ctypes.create_string_buffer(256)))
+return x""")
+    assert run.printed == ["-1\n"] * 2
+
+
+def test_a_line_of_a_failure_is_short(worker):
+    _, failure = attempt(worker, "return " + "(" * 50_000 + "1" + ")" * 50_000)
+    assert failure.error == "SyntaxError" and len(failure.line) <= MAX_LINE
 
 
 def test_the_environment_tells_nothing(worker, monkeypatch):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from minipar.course.checker import outcome, runner
 from minipar.course.checker.ranks import sandbox
 from minipar.course.checker.runner import Job, Worker, WorkerError
+from minipar.course.grading import grade, program
 from minipar.course.grading.assignment import load_assignment
 from minipar.course.grading.program import Settings, grade_one, read_course
 from minipar.course.grading.tasks import ASSIGNMENTS
@@ -28,6 +30,22 @@ def built(tmp_path_factory):
     out = tmp_path_factory.mktemp("course") / "spring"
     build([TASK], "a key", out)
     return out
+
+
+def test_time_for_all_cases(built, tmp_path, monkeypatch):
+    """By a clock on which a case takes a second, however busy the machine is."""
+    seconds, run_case = [0.0], grade.run_case
+
+    def one_second(*case):
+        seconds[0] += 1.0
+        return run_case(*case)
+    clock = SimpleNamespace(monotonic=lambda: seconds[0])
+    monkeypatch.setattr(grade, "run_case", one_second)
+    for module in (grade, program):
+        monkeypatch.setattr(module, "time", clock)
+    (tmp_path / f"{TASK}.py").write_text(f"def {TASK}(comm, array, root):\n    while True: pass\n")
+    found = grade_one(read_course(built), tmp_path, Settings(seconds=1.0, budget=1.5))
+    assert [one.failure.error for one in found] == ["TooSlow"] * 2 + ["NoTimeLeft"] * 4
 
 
 GUESS = """

@@ -107,6 +107,8 @@ def test_a_handout_without_questions_promises_none():
     text = text_of("top_p_sample")
     assert "About 1 hour. 15 points for the functions below.\n" in text
     assert "## Questions" not in text and "## Background" not in text
+    rubric = merged_rubric(load_assignment(ASSIGNMENTS, ["top_p_sample"], KEY))
+    assert "questions" not in rubric and rubric.startswith("# Compression and inference: rubric\n")
 
 
 @pytest.mark.parametrize("names", [["megatron_forward", "all_reduce"], ["sharding"], NAMES,

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import tarfile
 import tracemalloc
 import unicodedata
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from minipar.course.grading.readers import MAX_FILE, MAX_TAR
-from minipar.course.grading.submission import MAX_FILES, find_tasks, read_submission
+from minipar.course.grading.submission import MAX_FILES, MAX_SOURCES, find_tasks, read_submission
 from minipar.course.grading.tasks import CourseError
 
 
@@ -49,6 +50,28 @@ def test_an_archive_is_not_unpacked_without_limit(tmp_path, monkeypatch):
         file.write(bytes(MAX_TAR + 1))
     with pytest.raises(CourseError, match="bytes, unpacked: hand in the .py files alone"):
         read_submission(tmp_path / "zeros.tar.gz")
+
+
+def test_all_files_fit_a_frame_with_those_wanted_first(tmp_path):
+    for name in "abcz":
+        (tmp_path / f"{name}.py").write_text("#" * (MAX_SOURCES // 2 - 2 if name != "b" else 9))
+    found = read_submission(tmp_path, ["z"])
+    assert set(found.files) == {"a", "z"}
+    assert found.problems[0] == f"b.py is left out: all files may have {MAX_SOURCES:,} bytes"
+
+
+def test_what_is_no_plain_file_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "a.py")                            # to read it would wait for ever
+    (tmp_path / "b.py").symlink_to("/dev/zero")
+    problems = read_submission(tmp_path).problems
+    assert [problem.partition(",")[0] for problem in problems] == [
+        "a.py is no plain file", "b.py is no plain file"]
+
+
+def test_a_name_is_one_line_and_commands_no_terminal(tmp_path):
+    folder = tmp_path / "x\x1b[2J\nhonest: 107 of 107 points"
+    folder.mkdir()
+    assert read_submission(folder).name == "x[2J honest: 107 of 107 points"
 
 
 def test_wanted_modules_are_read_before_many_others(tmp_path):

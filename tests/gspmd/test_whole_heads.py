@@ -6,8 +6,10 @@ import pytest
 import minipar.autograd as ag
 from minipar import Cluster, DeviceMesh
 from minipar.autograd import Tensor
-from minipar.gspmd import P, distribute, shard, sharded
+from minipar.gspmd import P, distribute, plan, shard, sharded
 from minipar.nn import Linear, Module
+
+from .random_programs import check
 
 HEADS = [(1, 1), (2, 1), (2, 2), (3, 3), (4, 2)]
 ANGLES = np.random.default_rng(0).random((1, 6, 1))
@@ -71,3 +73,21 @@ def test_a_program_cuts_what_attention_gets(heads, program, before):
     for value, grad in Cluster(4).run(on_rank)[0]:
         np.testing.assert_allclose(value, right.data)
         np.testing.assert_allclose(grad, model.qkv.weight.grad)
+
+
+@pytest.mark.parametrize("bias", [P("a"), P("b"), P(("b", "a"))], ids=str)
+@pytest.mark.parametrize("weight", [P("a"), P("b"), P("a", "b"), P(None, "a")], ids=str)
+@pytest.mark.parametrize("x", [P("a"), P(None, None, "a")], ids=str)
+@pytest.mark.parametrize("mesh", [{"a": 2, "b": 2}, {"a": 4, "b": 2}], ids=str)
+def test_a_bias_in_its_natural_order(mesh, x, weight, bias):
+    """An input lies as its user cuts it: pieces of its sections are nobody's."""
+    specs = {"x0": x, "x1": weight, "x2": bias}
+    numbers = np.random.default_rng(3)
+    arrays = {f"x{i}": numbers.standard_normal(shape) for i, shape in enumerate(
+        [(3, 3, 6), (6, 12), (12,)])}
+
+    def program(x, w, b):
+        return ag.fused_attention(ag.linear(x, w, b), 2, 2)
+    planned = plan(program, *[Tensor(each, requires_grad=True) for each in arrays.values()],
+                   mesh=mesh, annotations=specs)
+    check(mesh, planned, program, arrays, specs)

@@ -3,13 +3,17 @@
 import importlib
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import sum_over_ranks
+from minipar.comm.cost.calibration import BUILT_IN
 from minipar.comm.cost.traffic import bytes_by_axis
+from minipar.comm.simulated.topology import Link
 from minipar.launcher import simulate
 from minipar.parallel.pipeline.schedule.simulate import Times
 from minipar.parallel.pipeline.schedule.timeline import Interval, Timeline
@@ -25,6 +29,15 @@ def lesson(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["lesson", "--out", str(tmp_path)])
     return lambda name: (runpy.run_path(str(LESSONS / name)) if name.endswith(".py") else
                          vars(importlib.import_module(f"support.{name}")))
+
+
+def test_why_auto_chooses_is_true_of_this_machine(lesson):
+    """Real ranks have the built-in links until `minipar calibrate` has measured theirs."""
+    measured = replace(BUILT_IN, within=Link(1e-6, 1e10))
+    for known, words in ((None, "has not seen"), (BUILT_IN, "has not seen"),
+                         (measured, "goes by the table that `minipar calibrate` measured")):
+        comm = SimpleNamespace(is_simulated=False, rank_state=SimpleNamespace(calibration=known))
+        assert lesson("auto_choice")["about_auto"](comm).startswith(f"*auto* {words}")
 
 
 def test_zero_prints_the_papers_bytes(lesson, capsys, monkeypatch):

@@ -16,6 +16,12 @@ def page(monkeypatch):
     return page
 
 
+def test_a_row_keeps_its_indentation_in_markdown(page):
+    from support.rows import as_markdown
+    assert as_markdown(["what", "n"], [["rounds", 3], ["    bytes", 8], ["a|b", ""]]).split(
+        "\n")[2:] == ["| rounds | 3 |", "| &emsp;&emsp;bytes | 8 |", "| a\\|b |   |"]
+
+
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_a_page_is_whole(page, lesson):
     found = page.sections(lesson.stem)

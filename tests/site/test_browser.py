@@ -110,6 +110,14 @@ def test_what_was_written_is_kept(page):
     assert "NotImplementedError" in editor.input_value()
 
 
+def test_an_exercise_leads_to_its_function(page):
+    exercise = Workspace(ROOT).find("binomial_broadcast")
+    page.get_by_label("Exercise", exact=True).select_option(
+        label=f"{exercise.name}: {exercise.title}")
+    page.get_by_role("link", name=f"{exercise.file}:").click()
+    assert f"def {exercise.function}(" in page.locator(":target").inner_text()
+
+
 def test_without_stack_switching_the_recorded_runs_are_named(tab, address):
     tab.add_init_script("delete WebAssembly.Suspending")
     tab.goto(f"{address}/browser/")

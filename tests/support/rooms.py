@@ -68,7 +68,8 @@ def draw(graph: dict[str, set[str]]) -> Figure:
                                           boxstyle="round,pad=0,rounding_size=0.008"))
             axes.text(x + width / 2, y + 0.87, room, ha="center", va="top", fontsize=11,
                       weight="bold", zorder=3)
-            caption = textwrap.fill(first_line(room), 36, max_lines=3, placeholder=" …")
+            caption = textwrap.fill(first_line(room).replace("`", ""), 36, max_lines=3,
+                                    placeholder=" …")
             axes.text(x + width / 2, y + 0.6, caption, ha="center", va="top", fontsize=8, zorder=3)
     axes.annotate("", (-0.02, 0), (-0.02, len(floors)), annotation_clip=False,
                   arrowprops={"arrowstyle": "-|>", "color": "#d55e00", "lw": 2.5})

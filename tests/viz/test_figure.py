@@ -6,10 +6,11 @@ import pickle
 from pathlib import Path
 
 import pytest
+from matplotlib.patches import Patch
 
 from minipar import viz
 from minipar.viz import draw_loss
-from minipar.viz.figure import Picture
+from minipar.viz.figure import Picture, legend_below, new_figure
 
 
 def test_a_drawn_picture_shows_itself(tmp_path):
@@ -36,3 +37,14 @@ def test_it_is_a_path_like_any_other(tmp_path):
     assert os.fspath(drawn) == str(plain)
     copied = pickle.loads(pickle.dumps(drawn))
     assert copied == drawn and isinstance(copied, Picture)
+
+
+@pytest.mark.parametrize("words", [5, 25, 60])
+def test_a_legend_is_not_cut(words):
+    figure, _ = new_figure(11, 3)
+    legend_below(figure, [Patch(label=f"{i}" * words) for i in range(8)], 7)
+    legend, = figure.legends
+    assert len(legend.get_texts()) == 8
+    figure.canvas.draw()
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1

@@ -8,8 +8,11 @@ import pytest
 from minipar.comm import Cluster, Trace
 from minipar.comm.collectives import all_reduce, broadcast
 from minipar.comm.mesh import DeviceMesh
+from minipar.train.loop import compute_gradients, start_run
+from minipar.train.tasks import make_task
 from minipar.viz import Bar, draw_timeline, draw_timelines, side_by_side, timeline, timeline_bars
 from minipar.viz.timeline import _colors
+from tests.train.test_train import parse
 
 SIGNATURE = {".png": b"\x89PNG", ".svg": b"<?xml"}
 
@@ -214,3 +217,23 @@ def test_a_mesh_names_axes_and_places(tmp_path):
         assert {"all_reduce over tp", "all_reduce over dp, tp"} <= kinds
     drawn = draw_timeline(tmp_path / "mesh.svg", cluster.trace, mesh=mesh).read_text("utf-8")
     assert "rank 3" in drawn and "dp 1" in drawn and "over tp" in drawn
+
+
+@pytest.mark.parametrize("words, labels", [
+    ("--mesh tp=2,cp=2 --strategy fsdp", {"all_gather over cp", "reduce_scatter over cp",
+                                          "broadcast over cp", "all_reduce over tp"}),
+    ("--mesh dp=2,cp=2 --context-method ulysses", {"all_reduce over dp, cp", "all_to_all over cp",
+                                                   "broadcast over dp, cp"}),
+    ("--mesh dp=2,pp=2 --strategy fsdp", {"all_gather over dp", "reduce_scatter over dp",
+                                          "broadcast over dp", "all_reduce over pp"})])
+def test_every_collective_of_a_step_names_its_axes(words, labels):
+    """Those over a copy of a communicator, and over a part of it, too."""
+    config = parse("--data", "synthetic", "--ranks", "4", *words.split())
+
+    def main(comm):
+        compute_gradients(start_run(comm, config, make_task(config)), 0)
+    cluster = Cluster(4, trace=True)
+    cluster.run(main)
+    found = {message.label for message in cluster.trace.select()}
+    assert {label for label in found if "_" in label or "broad" in label} - {
+        "ring_attention"} == labels

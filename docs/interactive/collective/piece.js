@@ -66,7 +66,7 @@ minipar.piece("collective", (root, data) => {
       + `So far ${counted.rounds} rounds, ${minipar.bytes(counted.bytes)} on the critical path, `
       + `${counted.messages} messages; predicted in all ${predicted[0]}, `
       + `${minipar.bytes(predicted[1])}, ${predicted[2]}.`;
-    holder.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${top + set.p * rowHeight + 6}`,
+    holder.replaceChildren(svg("svg", { width, viewBox: `0 0 ${width} ${top + set.p * rowHeight + 6}`,
       style: `max-width: ${1.4 * width}px`, role: "img", "aria-label": words.textContent }, ...parts));
     [back.disabled, next.disabled] = [set.round === 0, set.round === moves.length];
   };

@@ -64,7 +64,7 @@ minipar.piece("crossovers", (root, data) => {
       }
     });
     words.textContent = `On ${set.p} ranks the fastest is ${changes.join(", ")}.`;
-    holder.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
+    holder.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, width, role: "img",
       "aria-label": words.textContent }, ...parts));
   };
 

@@ -58,7 +58,7 @@ minipar.piece("memory", (root, data) => {
       + `parameters, ${chosen.context} tokens. On ${set.dp * set.tp * set.pp} ranks each holds `
       + `${minipar.bytes(total)}: ${fits ? `it fits into ${fits} GB` : "it fits into none of these "
         + "devices"}. Largest: ${Object.keys(kinds).reduce((a, b) => bytes[b] > bytes[a] ? b : a)}.`;
-    holder.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
+    holder.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, width, role: "img",
       "aria-label": words.textContent }, ...parts));
   };
 

@@ -25,7 +25,7 @@ minipar.pieces.number_line = {
 minipar.piece("number_line", (root, data) => {
   const { svg, element, control } = minipar;
   const set = { name: data.formats[2].name, value: data.value, scale: 1 };
-  const [width, height, left] = [640, 110, 20];
+  const [width, height, left] = [minipar.width(), 110, 20];
   const holder = element("div");
   const words = element("p", { class: "words", "aria-live": "polite" });
 

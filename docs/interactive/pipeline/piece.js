@@ -62,7 +62,7 @@ minipar.piece("pipeline", (root, data) => {
   const draw = () => {
     const { times } = data;
     const found = minipar.pieces.pipeline.compute(data, { rows, times });
-    const [width, left, rowHeight] = [640, 52, 40];
+    const [width, left, rowHeight] = [minipar.width(), 52, 40];
     const length = Math.max(found.time, ...rows.map((row, rank) => found.time * (row.length > 0)
       + row.slice(found.at[rank]).reduce((sum, [kind]) => sum + times[kind], 0)));
     const x = (t) => left + t / length * (width - left - 6);
@@ -96,7 +96,8 @@ minipar.piece("pipeline", (root, data) => {
         svg("rect", { x: x(start) + 0.5, y: 10 + rank * rowHeight, width: x(end) - x(start) - 1,
           height: rowHeight - 8, fill: runs ? colours[kind] : "#767676", rx: 2 }),
         svg("text", { x: (x(start) + x(end)) / 2, y: 10 + rank * rowHeight + 20, style: "fill:#fff",
-          "text-anchor": "middle", "font-size": 11 }, `${kind}${i}`));
+          "text-anchor": "middle", "font-size": 11 },
+        [`${kind}${i}`, `${i}`, ""].find((label) => 8 * label.length < x(end) - x(start))));
         parts.push(cell);
       });
     });

@@ -50,7 +50,7 @@ minipar.piece("remat", (root, data) => {
       + `${minipar.bytes(found.peak)}, ${(100 * found.peak / most).toFixed(0)} % of keeping all, and `
       + `computes ${found.extra.toFixed(2)} forwards again. Segments in brackets keep only their `
       + `input: ${found.plan}.`;
-    holder.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
+    holder.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, width, role: "img",
       "aria-label": words.textContent }, ...parts));
   };
 

@@ -84,7 +84,7 @@ minipar.piece("waiting", (root, data) => {
       return;
     }
     const found = minipar.pieces.waiting.compute(data, { ranks, eager: set.eager });
-    const [width, left, rowHeight] = [640, 60, 44];
+    const [width, left, rowHeight] = [minipar.width(), 60, 44];
     const length = found.time + (found.stuck.length ? 1.5 : 0.5);
     const x = (t) => left + t / length * (width - left - 10), y = (r) => 24 + r * rowHeight;
     const parts = [];

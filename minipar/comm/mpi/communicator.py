@@ -84,7 +84,11 @@ class MPICommunicator(Communicator):
                 time.sleep(0)               # another process may need this core
 
     def free(self) -> None:
-        """Collective.  Free the communicator in the MPI library; it cannot be used afterwards."""
+        """Collective.  Free the communicator in the MPI library; it cannot be used afterwards.
+
+        All its requests must be done: in MPICH with UCX before 4.2, a receive that still waits
+        takes a message of a later communicator.
+        """
         if self in self.rank_state.splits:
             self.rank_state.splits.remove(self)
         if self.memory is not None:

@@ -8,9 +8,9 @@ small process, in a session of its own that `mpirun` does not end:
     rank 1 ─┼─ guardian         rank has died.  Report it, and its cause; end the ranks that are
     rank 2 ─┘                   still there after 2 s.  When no line is left, end.
 
-Lines are sockets, which the kernel closes for dead processes, in the order in which they die.  On a
-busy machine `mpirun` may kill another rank before the one that crashed has closed its line: so a
-rank that was killed is not blamed while another is dying of something else.
+Lines are sockets, which the kernel closes for dead processes, in the order in which they die.  If a
+child of a rank holds its line open, `mpirun` kills the others before this line closes: so a rank
+that was killed is not blamed while another is dead, or dying of something else.
 
     "left"  This rank has left the program.  Passed on, since a wait for this rank would not end.
     "told"  This rank has reported what is wrong, and ends the run: report no other death.
@@ -34,6 +34,7 @@ from typing import Any, ClassVar
 
 PATIENCE = 2.0      # seconds that mpirun has to end the others
 BY_MPIRUN = {-signal.SIGKILL, -signal.SIGTERM}      # exit codes of ranks that mpirun ends
+HIGH = 200          # a number of a file that is higher than those of the launcher's sockets
 MOST_NAMED = 60     # bytes of a folder's name; that of a socket in it may have about 100
 
 
@@ -43,14 +44,18 @@ class Guardian:
     made: ClassVar[list["Guardian"]] = []       # of this process: one for each world
 
     def __init__(self, node: Any, rank: int, size: int):
+        from fcntl import F_DUPFD_CLOEXEC, fcntl  # Windows has none
         folder, listener = "", None
         if node.rank == 0:
             folder = tempfile.mkdtemp(prefix="minipar-", dir=short_folder())
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(f"{folder}/guardian")
             listener.listen(node.size)
-        self.line = socket.socket(socket.AF_UNIX)
-        self.line.connect(f"{node.bcast(folder)}/guardian")
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(f"{node.bcast(folder)}/guardian")
+            # Linux closes the files of a dead process from the highest number down: so this line
+            # tells the guardian of its death before mpirun learns of it, and kills the others.
+            self.line = socket.socket(fileno=fcntl(line, F_DUPFD_CLOEXEC, HIGH))
         self.say(f"{rank} {os.getpid()}")
         node.Barrier()                  # all are in the queue of the listener
         if listener is not None:
@@ -86,13 +91,13 @@ def short_folder() -> str:
 
 
 class Ward:
-    """A rank as the guardian knows it, from its first message on."""
+    """A rank as the guardian knows it."""
 
-    rank = pid = 0
-    may_go = True
+    may_go = False
 
     def __init__(self, line: socket.socket):
         self.line = line
+        self.rank, self.pid = map(int, line.recv(1 << 12).split())
 
     def hear(self) -> list[str]:
         """The words it has written since; none if its line has closed."""
@@ -103,30 +108,30 @@ class Ward:
 
 def guard(listener: socket.socket, size: int) -> None:
     """Watch the lines of all ranks of the node until the last one closes."""
-    lines = selectors.DefaultSelector()     # on Linux it reports events in their order
+    # On Linux it reports lines in the order of their news.  A line whose word is still to be read
+    # keeps its place when it closes: so all first words are read before a rank may go on …
+    lines = selectors.DefaultSelector()
     listener.setblocking(False)
+    segments: set[Path] = set()         # shared memory
     with suppress(BlockingIOError):
         while True:
-            line, _ = listener.accept()
-            lines.register(line, selectors.EVENT_READ, Ward(line))
+            ward = Ward(listener.accept()[0])
+            segments |= shared_memory(ward.pid)
+            lines.register(ward.line, selectors.EVENT_READ, ward)
     listener.close()
     tell_all(lines, "\n")
     is_told = False
-    segments: set[Path] = set()
     while lines.get_map():
         events = lines.select(PATIENCE if is_told else None)
-        for ward in [key.data for key, _ in events]:
+        # … and a rank that has left comes after those that have not.
+        for ward in sorted([key.data for key, _ in events], key=lambda ward: ward.may_go):
             words = ward.hear()
             for word in words:
                 if word == "told":
                     is_told = True
-                elif word == "left":
+                else:
                     ward.may_go = True
                     tell_all(lines, f"{ward.rank}\n")
-                else:
-                    ward.rank, ward.pid = map(int, word.split())
-                    ward.may_go = False
-                    segments |= shared_memory(ward.pid)
             if not words:
                 lines.unregister(ward.line)
                 others = [key.data for key in lines.get_map().values()]
@@ -136,9 +141,9 @@ def guard(listener: socket.socket, size: int) -> None:
                         print(f"minipar: rank {cause[0]} of {size} {cause[1]}", file=sys.stderr)
                     is_told = True
         if not events:                      # mpirun has not ended the others
-            for pid in filter(None, [key.data.pid for key in lines.get_map().values()]):
+            for key in lines.get_map().values():
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(key.data.pid, signal.SIGKILL)
     for path in segments:               # no process uses them any more
         path.unlink(missing_ok=True)
 
@@ -162,7 +167,7 @@ def tell_all(lines: selectors.BaseSelector, words: str) -> None:
 def first_cause(ward: Ward, others: list[Ward]) -> tuple[int, str] | None:
     """(rank, death) of `ward`, whose line has closed, or of the one for which mpirun killed it."""
     if exit_code(ward.pid) in BY_MPIRUN:
-        dying = [other for other in others if exit_code(other.pid) not in {None, 0, *BY_MPIRUN}]
+        dying = [other for other in others if exit_code(other.pid) not in {0, *BY_MPIRUN}]
         ward = next(filter(death, dying), ward)
     cause = death(ward)
     return (ward.rank, cause) if cause else None

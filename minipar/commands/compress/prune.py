@@ -146,10 +146,9 @@ def run_on(comm: Communicator, config: PruneConfig, output: Output) -> None:
 def summary(task: Task, model: Module) -> str:
     """One line on the model's score, or on why there is none: its text may be gone."""
     try:
-        score, line = task.summary(model)
+        return task.summary(model)[1]
     except NoText as error:
         return f"not scored: {error}"
-    return line if score.accuracy is not None else f"{line}, on {task.unseen}"
 
 
 def layers(state: TrainState) -> Table:

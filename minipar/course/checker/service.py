@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .broker import MAX_OPEN, Broken, Broker, Message, Mismatch
+from .broker import MAX_LINE, MAX_OPEN, Broken, Broker, Message, Mismatch
 from .ranks.frames import Assembler, BadFrame, Frame, clean
 from .ranks.values import decode
 
@@ -147,8 +147,9 @@ class Service:
                     rank.has_ended = True
                     return None
                 if kind == "error":
-                    return Failure(number, *(clean(frame.fields.get(name, ""))
-                                             for name in ("error", "message", "line")))
+                    error, message, line = (frame.fields.get(name, "")
+                                            for name in ("error", "message", "line"))
+                    return Failure(number, clean(error), clean(message), clean(line, MAX_LINE))
                 for dest, answer in self.broker.take(number, frame):
                     self.ranks[dest].outgoing += answer
                 if len(rank.outgoing) > MAX_OPEN:

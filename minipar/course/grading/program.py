@@ -26,7 +26,7 @@ from .assignment import Assignment, load_assignment
 from .grade import check_sandbox, grade
 from .readers import is_litter
 from .results import autolab, gradescope, write_whole
-from .submission import Submission, find_tasks, read_submission
+from .submission import Submission, find_tasks, name_of, read_submission
 from .tasks import CourseError
 
 COURSE = "course.json"
@@ -136,7 +136,7 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
     rows: list[Row] = []
 
     def one(place: Path) -> Row:
-        name, worker = clean(place.name), workers.get()
+        name, worker = name_of(place), workers.get()
         file = out / f"{place.name}.{'xml' if settings.form == 'junit' else 'json'}"
         try:
             file.unlink(missing_ok=True)        # results of an earlier run do not stay

@@ -5,6 +5,7 @@
 """
 
 import hashlib
+import json
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
@@ -12,11 +13,13 @@ from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from ..checker.outcome import printable
 from ..checker.ranks.frames import clean
 from .readers import MAX_FILE, Readers, is_archive, is_litter, is_python, readers
 from .tasks import CourseError, Task
 
 MAX_FILES = 64              # that are read
+MAX_SOURCES = 512 << 10     # bytes of all files together, as JSON: a rank gets them in one frame
 MOST_PROBLEMS = 10          # that are told
 MOST_NAMES = 6              # of files in a problem
 
@@ -67,7 +70,12 @@ def read_place(place: Path, wanted: Collection[str]) -> Submission:
                               ) from None
     if len(problems) > MOST_PROBLEMS:
         problems[MOST_PROBLEMS:] = [f"and {len(problems) - MOST_PROBLEMS} more"]
-    return Submission(clean(place.name), files, digest(files), tuple(map(clean, problems)), others)
+    return Submission(name_of(place), files, digest(files), tuple(map(clean, problems)), others)
+
+
+def name_of(place: Path) -> str:
+    """The name of a submission, in one line."""
+    return " ".join(printable(clean(place.name)).split())
 
 
 def parts(path: str) -> tuple[str, ...]:
@@ -96,7 +104,7 @@ def read_files(found: Readers, wanted: Collection[str]
     """
     files: dict[str, str] = {}
     others = dict.fromkeys(found, "")
-    problems = []
+    problems, room = [], MAX_SOURCES
     python = sorted(filter(is_python, found), key=lambda path: (
         module_name(path) not in wanted, module_name(path) == ""))
     for number, path in enumerate(python):
@@ -106,7 +114,7 @@ def read_files(found: Readers, wanted: Collection[str]
             continue
         del others[path]
         if read is None:
-            problems.append(f"{path} is a link, or has more than {MAX_FILE:,} bytes")
+            problems.append(f"{path} is no plain file, or has more than {MAX_FILE:,} bytes")
             continue
         try:
             text = read().decode("utf-8-sig")
@@ -114,7 +122,13 @@ def read_files(found: Readers, wanted: Collection[str]
             text = "\0"
         if "\0" in text:                # as in UTF-16
             problems.append(f"{path} is not text in UTF-8: save it as UTF-8")
-        elif name and name not in files:
+            continue
+        size = len(json.dumps(text))
+        if size > room:
+            problems.append(f"{path} is left out: all files may have {MAX_SOURCES:,} bytes")
+            continue
+        room -= size
+        if name and name not in files:
             files[name] = text
         else:
             others[path] = text

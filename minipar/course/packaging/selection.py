@@ -1,6 +1,6 @@
-"""What of an assignment's texts is on the tasks that were chosen.
+"""The parts of an assignment's texts that belong to the chosen tasks.
 
-In handout.md a line says which tasks the lines below are on, up to the next such line or heading:
+In handout.md a line names the tasks of the lines below it, up to the next such line or heading:
 
     <!-- for: matmul_backward cross_entropy_backward -->        kept if one of them was chosen
     <!-- with: all_reduce reduce_scatter -->                    kept if all of them were
@@ -83,7 +83,9 @@ def merged_rubric(assignment: Assignment) -> str:
         for head, body in sections(part.rubric).items():
             number, _, title = head.partition(". ")
             if not head:
-                rubrics.append(re.sub(r"\d+ points for", f"{points} points for", body))
+                name, _, rule = body.partition("\n\n")
+                rubrics += [name, re.sub(r"\d+ points for", f"{points} points for", rule)] \
+                    if asked else [name]
             elif number in asked:
                 rubrics.append(f"## {next(numbers)}. {title}\n\n{body}")
             elif not number.isdigit():

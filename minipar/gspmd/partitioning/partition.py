@@ -82,16 +82,23 @@ class Partitioner:
         axes, inner_bytes = self.inner_collectives(operation, cut, result, inputs)
         self.append(Instruction("compute", inputs, result, axes, operation, cut,
                                 inner_bytes=inner_bytes))
-        home = self.settled(operation, result)
-        if isinstance(bias, Value):
-            home = self.converted(home, home.layout.dims, set())        # summed, if it is not yet
-            axes = home.layout.dims[-1]
-            varies = {axis for each in home.layout.dims for axis in each}
-            added = Local(operation.result, home.layout, self.mesh)
-            self.append(Instruction("add bias", [home, self.converted(
-                self.home[bias], (axes,), varies)], added, operation=operation))
-            home = added
-        self.home[operation.result] = home
+        self.home[operation.result] = self.settled(operation, result) if bias is None \
+            else self.with_bias(operation, result, self.home[bias])
+
+    def with_bias(self, operation: Operation, parts: Local, bias: Local) -> Local:
+        """The sum of the parts of a linear layer's result, and its bias.
+
+        A row of [q | k | v] that is cut meets no bias in its natural order: they are whole then.
+        """
+        goal = self.goal(operation, parts.layout) or parts.layout.dims
+        if bias.value.sections != operation.result.sections:
+            goal = (*goal[:-1], ())
+        home = self.converted(parts, goal, set())
+        varies = {axis for each in goal for axis in each}
+        added = Local(operation.result, home.layout, self.mesh)
+        self.append(Instruction("add bias", [home, self.converted(bias, goal[-1:], varies)], added,
+                                operation=operation))
+        return self.settled(operation, added)
 
     def inner_collectives(self, operation: Operation, cut: Cut, result: Local,
                           inputs: list) -> tuple[Axes, float]:

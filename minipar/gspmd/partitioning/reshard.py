@@ -92,18 +92,24 @@ def shortest_path(start: Layout, target: Layout,
 
 
 def moves(array: Array, layout: Layout, target: Layout, mesh: Mapping[str, int]) -> Iterator[Move]:
-    """All collectives that could come next."""
-    here = Place(array, layout, target, mesh)
-    for kind in (all_gathers, permutes, all_to_alls, slices, all_reduces, reduce_scatters):
-        yield from kind(here)
+    """All moves that could come next."""
+    yield from collectives(array, layout, tuple(mesh.items()))
+    yield from slices(Place(array, layout, mesh), target.dims)
+
+
+@lru_cache(maxsize=100_000)
+def collectives(array: Array, layout: Layout, mesh_items: tuple) -> tuple[Move, ...]:
+    """The moves that send messages, wherever the way leads."""
+    here = Place(array, layout, dict(mesh_items))
+    return tuple([move for kind in (all_gathers, permutes, all_to_alls, all_reduces,
+                                    reduce_scatters) for move in kind(here)])
 
 
 class Place:
     """A layout on the way, with what the moves from it have in common."""
 
-    def __init__(self, array: Array, layout: Layout, target: Layout, mesh: Mapping[str, int]):
-        self.array, self.dims, self.partial = array, layout.dims, layout.partial
-        self.target, self.mesh = target.dims, mesh
+    def __init__(self, array: Array, layout: Layout, mesh: Mapping[str, int]):
+        self.array, self.dims, self.partial, self.mesh = array, layout.dims, layout.partial, mesh
         self.pieces = local_shape(array.shape, layout.dims, mesh)
         self.num_bytes = float(math.prod(self.pieces) * array.itemsize)
 
@@ -165,16 +171,16 @@ def all_to_alls(here: Place) -> Iterator[Move]:
                            Layout(tuple(dims), here.partial))
 
 
-def slices(here: Place) -> Iterator[Move]:
+def slices(here: Place, target: Dims) -> Iterator[Move]:
     """An axis of the target, used nowhere yet, cuts a dimension; or all of the target's at once."""
     used = {axis for axes in here.dims for axis in axes} | here.partial
     for dim, axes in enumerate(here.dims):
-        wanted = here.target[dim]
+        wanted = target[dim]
         if not axes and wanted and not used & set(wanted) and (
                 here.at_once(dim) or len(wanted) > 1):
             yield Move("slice", wanted, dim, -1, 0.0,
                        Layout(here.with_axes(dim, wanted), here.partial))
-    for axis in sorted({axis for axes in here.target for axis in axes} - used):
+    for axis in sorted({axis for axes in target for axis in axes} - used):
         for dim, axes in enumerate(here.dims):
             if here.can_cut(dim, axis):
                 yield Move("slice", (axis,), dim, -1, 0.0,

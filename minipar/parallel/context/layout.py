@@ -102,6 +102,7 @@ class ContextSplit:
 def _split(cp: Communicator, color: int) -> Communicator:
     found = cp.split(color)
     assert found is not None            # every rank gives a color
+    found.axes = cp.axes                # as timelines name them
     return found
 
 

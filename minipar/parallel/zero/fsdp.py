@@ -55,6 +55,14 @@ BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` an
                   "strategy.backward(loss) (or compute without gradients, no_grad())")
 
 
+def duplicate(comm: Communicator) -> Communicator:
+    """Collective.  A communicator of the same ranks, whose messages meet no others."""
+    own = comm.split(0)
+    assert own is not None
+    own.axes = comm.axes        # as timelines name them
+    return own
+
+
 class Unit:
     """Flats that are gathered and freed together: those of a part's slabs, over the same ranks.
 
@@ -172,7 +180,7 @@ class FullyShardedDataParallel(ZeRO2):
         self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], self.like)
                       for flats in by_unit.values()]
         # gathers and reductions interleave differently on different ranks: two communicators
-        own = {over: over.split(0) for over in dict.fromkeys(flat.over for flat in self.flats)}
+        own = {over: duplicate(over) for over in dict.fromkeys(flat.over for flat in self.flats)}
         self.comm_of = {unit: own[unit.flats[0].over] for unit in self.units}
         self.unit_of = {p.slot: unit for unit in self.units for p, _, _ in unit.places}
         self.is_inside, self.num_calls = False, 0       # a step; calls of modules, nested
