@@ -5,8 +5,11 @@ parameter from a generator seeded by its own name, so every layout of a model ov
 ranks starts from the same values.  On shape-only arrays (`shape_array.py`) a model of any size
 runs, to count its costs.
 
-A strategy changes a model from outside: `transform_parameters` puts a function, such as a
-collective, between a parameter and its uses.
+A strategy changes a model from outside, by two doors:
+
+    parameter.on_use(f)     a use of the weight sees f(weight): a gathered, masked, rounded one
+    module.around(f)        a call is f(forward, *inputs): f may open contexts, change inputs and
+                            outputs, run `forward` again
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +22,7 @@ from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import generator
 from .module_state import ModuleState, dtype_error, nameless_error, unknown_attribute_error
-from .parameter import Parameter
+from .parameter import Door, Parameter
 from .slab import Buffers, Slab
 
 
@@ -32,8 +35,8 @@ class Module(ModuleState):
     ignore_index = IGNORE_INDEX     # a target that does not count in this model's loss
 
     def __init__(self):
-        self.__dict__.update(_parameters={}, _modules={}, _transforms=[], _around=[],
-                             full_name="", slabs=Buffers())
+        self.__dict__.update(_parameters={}, _modules={}, _around=[], full_name="",
+                             slabs=Buffers())
 
     def __setattr__(self, name: str, value: Any) -> None:
         parts = value if isinstance(value, list | tuple) else ()
@@ -55,7 +58,7 @@ class Module(ModuleState):
         own = self.__dict__
         if name in own.get("_parameters", ()):
             value = own["_parameters"][name]
-            for transform in own["_transforms"]:
+            for transform in value.transforms:
                 value = transform(value)
             return value
         if name in own.get("_modules", ()):
@@ -73,12 +76,13 @@ class Module(ModuleState):
             forward = partial(wrapper, forward)
         return forward(*inputs, **options)
 
-    def around(self, wrapper: Callable) -> None:
+    def around(self, wrapper: Callable, inside: bool = False) -> Door:
         """Run wrapper(forward, *inputs) at each call of this module from now on.
 
-        It may open contexts, change inputs and outputs, and run `forward` several times.
+        It runs around the wrappers that are there; with `inside`, within all of them.
         """
-        self._around.append(wrapper)
+        self._around.insert(0 if inside else len(self._around), wrapper)
+        return Door(self._around, wrapper)
 
     def run_parts(self, parts: Iterable[Callable], x: Any) -> Any:
         """Apply parts of this model one after the other.
@@ -106,15 +110,6 @@ class Module(ModuleState):
     def parameters(self) -> list[Parameter]:
         """Every parameter once."""
         return [parameter for _, parameter in self.named_parameters()]
-
-    def transform_parameters(self, transform: Callable[[Tensor], Tensor],
-                             first: bool = False) -> None:
-        """Make each use of a parameter of this module see `transform(parameter)` from now on.
-
-        It is applied after the transforms that are there; with `first`, before them.
-        """
-        for _, module in self.named_modules():
-            module._transforms.insert(0 if first else len(module._transforms), transform)
 
     def initialize(self, seed: int = 0, dtype: Any = np.float32, array: Array = None):
         """Give every parameter its initial values, in one slab per way of replication; return self.

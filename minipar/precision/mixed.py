@@ -67,7 +67,8 @@ def set_precision(model: Module, precisions: Precision | Mapping[str, Precision]
         if precision is not None:
             own = module.__dict__.get(method)       # a method that rematerialization put there
             setattr(module, method, partial(_run, precision, module, method, own))
-    model.transform_parameters(_use)
+    for parameter in model.parameters():
+        parameter.on_use(_use)
     return model
 
 

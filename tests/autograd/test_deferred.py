@@ -69,7 +69,8 @@ def test_no_operation_on_a_weight_runs_before_it_is_called(x, monkeypatch):
         reductions.append(array.shape)
         return array
     monkeypatch.setattr(conjugate.collectives, "all_reduce", all_reduce)
-    model.transform_parameters(lambda w: conjugate.copy_to(w, comm=None))
+    for parameter in model.parameters():
+        parameter.on_use(lambda w: conjugate.copy_to(w, comm=None))
     with Meter().running() as meter:
         y = weights_used_in_every_way(model)(x)
         rest = y.backward(np.ones((2, 4)), defer_weights=True)

@@ -163,7 +163,8 @@ def test_a_layer_norm_on_split_tokens_needs_copies():
     def body(comm, copies):
         norm = LayerNorm(4).initialize(0, np.float64)
         if copies:
-            norm.transform_parameters(lambda w: pairs.copy_to(w, comm))
+            for parameter in norm.parameters():
+                parameter.on_use(lambda w: pairs.copy_to(w, comm))
         x = leaf(1, 4, 4)
         y = pairs.gather_from(norm(pairs.scatter_to(x, comm, 1)), comm, 1)
         return check_types(y.sum(), comm, {"x": x, **dict(norm.named_parameters())})
@@ -198,7 +199,8 @@ def test_messages_of_another_axis_are_computation():
     def body(comm):
         other = comm.split(0)
         model = pair(comm)
-        model.transform_parameters(lambda w: pairs.copy_to(w, other))      # dp around tp
+        for parameter in model.parameters():
+            parameter.on_use(lambda w: pairs.copy_to(w, other))     # dp around tp
         loss = model.loss(np.ones((2, 3)), np.zeros(2, np.int64))
         return check_types(loss, comm, *leaves(model))
     assert Cluster(P).run(body)[0] == ["I"] * P

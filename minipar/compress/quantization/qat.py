@@ -140,7 +140,9 @@ def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
         raise ValueError("a model with float weights was expected: load the model that was "
                          "quantized")
     for layer in layers:
-        layer._transforms.append(FakeQuantizedWeight(layer, *layer_grid(layer, grid, per)))
+        weight = layer._parameters["weight"]
+        if not _fakes(layer):           # a weight of two layers is rounded once
+            weight.on_use(FakeQuantizedWeight(layer, *layer_grid(layer, grid, per)))
         if activations and isinstance(layer, Linear):
             kind = type(layer)
             retype(layer, type(f"FakeQuantized{kind.__name__}", (FakeQuantizedInput, kind), {}),
@@ -170,7 +172,6 @@ def convert(model: Module) -> Module:
                                  "into a whole model, prepare and convert that")
             rows = weight.data.T if fake.is_linear else weight.data
             fitted = fake.fitted or fake.calculate_qparams(weight.data)
-            layer._transforms.remove(fake)
             set_quantized_weight(layer, QuantizedTensor.fitted(rows, *fitted, fake.grid, fake.per))
             if "input_observer" in layer.__dict__:
                 use_integer_inputs(layer, *layer.__dict__.pop("input_observer").calculate_qparams())
@@ -180,4 +181,6 @@ def convert(model: Module) -> Module:
 
 
 def _fakes(module: Module) -> list[FakeQuantizedWeight]:
-    return [t for t in module._transforms if isinstance(t, FakeQuantizedWeight)]
+    weight = module._parameters.get("weight")
+    transforms = [] if weight is None else weight.transforms
+    return [t for t in transforms if isinstance(t, FakeQuantizedWeight)]

@@ -25,9 +25,19 @@ from ...nn.gpt import GPT, FeedForward, GatedFeedForward
 def evaluate(layer: Module, x: Array) -> Array:
     """The output of `layer` for the array x, inside no_grad()."""
     own, function = layer.__dict__, PLAIN.get(type(layer))
-    if function is None or own["_transforms"] or "forward" in own or is_observed():
+    if function is None or is_altered(own) or "forward" in own or is_observed():
         return layer(Tensor(x) if x.dtype.kind == "f" else x).data
     return function(own, x)
+
+
+def is_altered(own: dict) -> bool:
+    """True if a call of a layer, or a use of its parameters, is altered from outside."""
+    if own["_around"]:
+        return True
+    for parameter in own["_parameters"].values():       # no any(): it takes longer than the loop
+        if parameter.transforms:
+            return True
+    return False
 
 
 def evaluate_head(model: GPT, x: Array) -> Array:

@@ -225,7 +225,8 @@ def _split_gpt(model: GPT, split: TensorSplit, gather_again: bool) -> None:
         split_columns(model.lm_head, split)
     if isinstance(split, SequenceSplit):
         for norm in [norm for block in model.h for norm in (block.ln_1, block.ln_2)] + [model.ln_f]:
-            norm.transform_parameters(split.shared)
+            for parameter in norm.parameters():
+                parameter.on_use(split.shared)
         for dropout in [model.drop, *[block.attn.resid_dropout for block in model.h],
                         *[block.mlp.dropout for block in model.h
                           if not isinstance(block.mlp, MoE)]]:

@@ -189,11 +189,10 @@ class FullyShardedDataParallel(ZeRO2):
         self.last_uses: list[Unit] = []                 # in the one before
         for unit in self.units:
             unit.hide()
+            for parameter, _, _ in unit.places:
+                parameter.on_use(self.use, first=True)
         for slab in self.stages.slabs:
             slab.drop()
-        for _, module in self.model.named_modules():
-            if any(p.slot in self.unit_of for p in module._parameters.values()):
-                module._transforms.insert(0, self.use)
         for module in {self.model, *(m for parts in self.stages.parts for part in parts
                                      for m in part.modules)}:
             module.around(self.during_call)
