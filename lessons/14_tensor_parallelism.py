@@ -22,7 +22,7 @@ from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.check_types import check_types
 from minipar.parallel.tensor.layers import TensorSplit
-from minipar.parallel.tensor.parallelize import parallelize
+from minipar.parallel.tensor.parallelize import split_model
 from minipar.viz import draw_sharded_pair
 
 B, T, V, SIZE = 2, 16, 50, 8        # samples, tokens, vocabulary, bytes of a float64
@@ -54,10 +54,7 @@ def gradients(comm: Communicator | None, p: int, split: type = TensorSplit) -> t
     """(loss, whole gradients by name, verdict of the types, model) of one process or of p ranks."""
     model = GPT(config(p))
     if comm is not None:
-        parallelize(model, comm)
-        for _, module in model.h.named_modules():
-            if "split" in vars(module):         # the two ends of every pair
-                module.split = split(comm)
+        split_model(model, split(comm))
     model.initialize(dtype=np.float64)
     loss, verdict = model.loss(IDS[:, :-1], IDS[:, 1:]), ""
     if comm is not None:
@@ -81,7 +78,8 @@ def errors(comm: Communicator, alone: tuple, found: tuple) -> tuple[float, float
 
 def count(comm: Communicator, num_layers: int) -> tuple[int, int]:
     """(all-reduces, bytes of all ranks) of one forward and backward."""
-    model = parallelize(GPT(config(comm.size, num_layers)), comm).initialize(dtype=np.float64)
+    model = split_model(GPT(config(comm.size, num_layers)), TensorSplit(comm))
+    model.initialize(dtype=np.float64)
     trace, _ = counted(comm, lambda: model.loss(IDS[:, :-1], IDS[:, 1:]).backward())
     sent = trace.num_sent(label="all_reduce") // (2 * (comm.size - 1) * comm.size)
     return total(comm, sent), total(comm, trace.bytes_sent())

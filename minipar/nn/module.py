@@ -10,11 +10,13 @@ A strategy changes a model from outside, by two doors:
     parameter.on_use(f)     a use of the weight sees f(weight): a gathered, masked, rounded one
     module.around(f)        a call is f(forward, *inputs): f may open contexts, change inputs and
                             outputs, run `forward` again
+
+Where a layer has to compute in another way, another layer takes its place (`replacing`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Self
 
 import numpy as np
 
@@ -44,7 +46,8 @@ class Module(ModuleState):
             if not all(isinstance(part, Module) for part in parts):
                 raise nameless_error(name)
             value = ModuleList(list(parts))
-        stores = {Parameter: self._parameters, Module: self._modules, object: self.__dict__}
+        stores = {Parameter: self._parameters, Part: self.__dict__, Module: self._modules,
+                  object: self.__dict__}
         kind = next(kind for kind in stores if isinstance(value, kind))
         for other in stores.keys() - {kind}:
             stores[other].pop(name, None)       # a name means one thing
@@ -84,14 +87,20 @@ class Module(ModuleState):
         self._around.insert(0 if inside else len(self._around), wrapper)
         return Door(self._around, wrapper)
 
-    def run_parts(self, parts: Iterable[Callable], x: Any) -> Any:
-        """Apply parts of this model one after the other.
+    @classmethod
+    def replacing(cls, module: "Module", **attributes: Any) -> Self:
+        """A `cls` for the place of `module`: with its parameters, modules and other attributes."""
+        made = object.__new__(cls)
+        made.__dict__.update(vars(module), **attributes)
+        return made
 
-        Replace this function to recompute or offload what the parts save for backward.
+    @cached_property
+    def run_parts(self) -> "PartsRunner":
+        """What runs parts of this model: `model.run_parts(parts, x)`.
+
+        Its calls are altered to recompute or offload what the parts save for backward.
         """
-        for part in parts:
-            x = part(x)
-        return x
+        return PartsRunner()
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, "Module"]]:
         """This module and all below it, each with its full name, in the order of assignment."""
@@ -172,11 +181,46 @@ class Sequential(ModuleList):
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last module."""
-        return self.run_all_parts(x)
+        return self.run_parts(self, x)
 
-    def run_all_parts(self, x: Tensor) -> Tensor:
-        """Apply all modules, one after the other.  Replace it to recompute or offload each part."""
-        for module in self:
-            x = module(x)
+
+class PartsRunner(Module):
+    """Applies parts, one after the other."""
+
+    def forward(self, parts: Iterable[Callable], x: Any) -> Any:
+        """The output of the last part."""
+        for part in parts:
+            x = part(x)
         return x
+
+
+class Part(Module):
+    """A step of a model's forward that has no parameters of its own.
+
+    It computes with those modules of the model that have the given names, or with what has taken
+    their place since.  It is no module of the model, so parameters keep their names.
+    """
+
+    def __init__(self, model: Module, *names: str):
+        super().__init__()
+        self.__dict__.update(_modules=model._modules, names=names)
+
+    @property
+    def modules(self) -> list[Module]:
+        """Those that the model has."""
+        return [self._modules[name] for name in self.names if name in self._modules]
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This part and its modules, by their names in the model."""
+        yield prefix, self
+        for name in self.names:
+            if name in self._modules:
+                yield from self._modules[name].named_modules(name)
+
+
+def replace_module(model: Module, old: Module, new: Module) -> None:
+    """Put `new` in every place of `old` in `model`."""
+    for _, module in [*model.named_modules()]:
+        module._modules.update({name: new for name, each in module._modules.items()
+                                if each is old})
 

@@ -18,7 +18,7 @@ from ..autograd import Tensor
 from ..backend import Array, to_device_of
 from ..comm import Communicator
 from ..comm.collectives import all_gather, chunk_bounds
-from ..nn import Slab
+from ..nn import Parameter, Slab
 from ..nn.slab import Buffers, Segment
 
 
@@ -157,7 +157,7 @@ class Pieces(Buffers):
             whole[there.start:there.stop] = gathered[here.start:here.stop]
 
 
-def gather_parameter(tp: Communicator | None, segment: Segment, piece: Array,
+def gather_parameter(tp: Communicator | None, segment: Segment | Parameter, piece: Array,
                      ep: Communicator | None = None) -> np.ndarray:
     """The global array of which `piece`, flat, is this rank's box; all ranks call it.
 

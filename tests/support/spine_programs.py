@@ -96,7 +96,7 @@ def strategies() -> None:
         for block in model.h:
             split_attention(block.attn, split)
             split_columns(block.mlp.c_fc, split)
-            split_rows(block.mlp.c_proj, split)
+            block.mlp.c_proj = split_rows(block.mlp.c_proj, split)
         model.initialize(0)
         with training_step(0, 0, samples):
             model.loss(ids, ids, 16).backward()

@@ -19,30 +19,25 @@ from ...autograd import Tensor
 from ...autograd.function import is_observed
 from ...backend import Array, check_ids, is_host
 from ...nn import Embedding, LayerNorm, Linear, Module, RMSNorm
-from ...nn.gpt import GPT, FeedForward, GatedFeedForward
+from ...nn.gpt import GPT, FeedForward, GatedFeedForward, Head
 
 
 def evaluate(layer: Module, x: Array) -> Array:
     """The output of `layer` for the array x, inside no_grad()."""
     own, function = layer.__dict__, PLAIN.get(type(layer))
-    if function is None or is_altered(own) or "forward" in own or is_observed():
+    if function is None or is_altered(own) or is_observed():
         return layer(Tensor(x) if x.dtype.kind == "f" else x).data
     return function(own, x)
 
 
 def is_altered(own: dict) -> bool:
     """True if a call of a layer, or a use of its parameters, is altered from outside."""
-    if own["_around"]:
-        return True
-    for parameter in own["_parameters"].values():       # no any(): it takes longer than the loop
-        if parameter.transforms:
-            return True
-    return False
+    return bool(own["_around"] or [p for p in own["_parameters"].values() if p.transforms])
 
 
 def evaluate_head(model: GPT, x: Array) -> Array:
-    """x (T, d) → logits (T, V), as GPT.head."""
-    if type(model) is not GPT or "head" in model.__dict__ or is_observed():
+    """x (T, d) → logits (T, V), as Head."""
+    if type(model.head) is not Head or is_altered(vars(model.head)) or is_observed():
         return model.head(Tensor(x)).data
     parts = model._modules
     x = evaluate(parts["ln_f"], x)

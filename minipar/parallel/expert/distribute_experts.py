@@ -19,7 +19,6 @@ from ...comm.collectives import chunk_bounds
 from ...nn import Module, MoE, Parameter
 from ...nn.moe import Experts
 from ...nn.parameter import Unmaterialized
-from ..tensor.layers import retype
 from .exchange import agree_on_exchange, return_rows, send_rows
 
 AXIS = "ep"             # of the mesh
@@ -65,7 +64,7 @@ def distribute_experts(model: Module, ep: Communicator) -> Module:
         bounds = chunk_bounds(layer.config.num_experts, ep.size)
         for parameter in layer.experts.parameters():
             cut_experts(parameter, bounds[ep.rank])
-        retype(layer.experts, DistributedExperts, ep=ep, bounds=bounds)
+        layer.experts = DistributedExperts.replacing(layer.experts, ep=ep, bounds=bounds)
     if model.slabs:
         model.make_slabs(model.slabs[0].data)
     for slab in model.slabs:

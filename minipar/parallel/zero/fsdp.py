@@ -197,7 +197,7 @@ class FullyShardedDataParallel(ZeRO2):
                                      for m in part.modules)}:
             module.around(self.during_call)
 
-    def use(self, parameter: Parameter) -> Parameter:
+    def use(self, parameter: Tensor) -> Tensor:
         """Gather a parameter's unit before forward uses it."""
         unit = self.unit_of[parameter.slot]
         # a recomputation repeats a forward whose backward follows at once: what was kept stays so
