@@ -51,13 +51,8 @@ def chain(model: Module) -> list[ChainPart]:
 
     For a model of your own register a function that lists them: @chain.register(MyModel).
     """
-    raise unknown_parts_error(model)
-
-
-def unknown_parts_error(model: Module) -> TypeError:
-    """The error for a model of a class that no function is registered for."""
-    return TypeError(f"a {type(model).__name__} does not say what its parts are: write a function "
-                     "that lists them and register it, @chain.register(...)")
+    raise TypeError(f"a {type(model).__name__} does not say what its parts are: write a function "
+                    "that lists them and register it, @chain.register(...)")
 
 
 @chain.register

@@ -101,7 +101,7 @@ class CoreAttention(Part):
 
     def forward(self, qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
         """Queries, keys and values (b, t, (h + 2 kv) n) → weighted means of values (b, t, h n)."""
-        if "rotary" in self._modules:
+        if "rotary" in self.names:
             qkv = self.rotary(qkv, heads + kv_heads)
         return self.attend(qkv, heads, kv_heads)
 
@@ -196,7 +196,7 @@ class Embed(Part):
         if time > self.context:
             raise too_long_error(time, self.context)
         tokens = self.wte(ids)
-        return self.drop(tokens + self.positions(slice(time)) if "wpe" in self._modules else tokens)
+        return self.drop(tokens + self.positions(slice(time)) if "wpe" in self.names else tokens)
 
 
 class Head(Part):
@@ -205,7 +205,7 @@ class Head(Part):
     def forward(self, x: Tensor) -> Tensor:
         """x (b, t, d) → logits (b, t, V)."""
         x = self.ln_f(x)
-        return self.lm_head(x) if "lm_head" in self._modules else ag.linear(x, self.wte.weight.T)
+        return self.lm_head(x) if "lm_head" in self.names else ag.linear(x, self.wte.weight.T)
 
 
 class GPT(Module):

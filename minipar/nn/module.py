@@ -197,25 +197,22 @@ class PartsRunner(Module):
 class Part(Module):
     """A step of a model's forward that has no parameters of its own.
 
-    It computes with those modules of the model that have the given names, or with what has taken
+    It computes with those modules of `model` that have one of the `names`, or with what has taken
     their place since.  It is no module of the model, so parameters keep their names.
     """
 
     def __init__(self, model: Module, *names: str):
         super().__init__()
-        self.__dict__.update(_modules=model._modules, names=names)
+        self.__dict__.update(_modules=model._modules, names=[*filter(model._modules.get, names)])
 
     @property
     def modules(self) -> list[Module]:
-        """Those that the model has."""
-        return [self._modules[name] for name in self.names if name in self._modules]
+        """The modules that it computes with."""
+        return [self._modules[name] for name in self.names]
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This part and its modules, by their names in the model."""
+        """This part alone: the modules are the model's."""
         yield prefix, self
-        for name in self.names:
-            if name in self._modules:
-                yield from self._modules[name].named_modules(name)
 
 
 def replace_module(model: Module, old: Module, new: Module) -> None:

@@ -25,25 +25,18 @@ from ...nn.gpt import GPT, FeedForward, GatedFeedForward, Head
 def evaluate(layer: Module, x: Array) -> Array:
     """The output of `layer` for the array x, inside no_grad()."""
     own, function = layer.__dict__, PLAIN.get(type(layer))
-    if function is None or is_altered(own) or is_observed():
+    altered = own["_around"] or [p for p in own["_parameters"].values() if p.transforms]
+    if function is None or altered or is_observed():
         return layer(Tensor(x) if x.dtype.kind == "f" else x).data
     return function(own, x)
 
 
-def is_altered(own: dict) -> bool:
-    """True if a call of a layer, or a use of its parameters, is altered from outside."""
-    return bool(own["_around"] or [p for p in own["_parameters"].values() if p.transforms])
-
-
 def evaluate_head(model: GPT, x: Array) -> Array:
     """x (T, d) → logits (T, V), as Head."""
-    if type(model.head) is not Head or is_altered(vars(model.head)) or is_observed():
+    if type(model.head) is not Head or model.head._around or is_observed():
         return model.head(Tensor(x)).data
-    parts = model._modules
-    x = evaluate(parts["ln_f"], x)
-    if not model.config.tied:
-        return evaluate(parts["lm_head"], x)
-    return x @ parts["wte"].weight.data.T
+    x = evaluate(model.ln_f, x)
+    return x @ model.wte.weight.data.T if model.config.tied else evaluate(model.lm_head, x)
 
 
 # ---- the plain layers: `own` are the attributes of the layer

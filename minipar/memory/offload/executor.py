@@ -145,13 +145,6 @@ class DecisionExecutor:
         self.stays = {id(owner): owner for owner in (storage(p.data) for p in stays)}
         self.transfers: list[Transfer] = []             # of the parts that have run
 
-    def run_parts(self, parts: Sequence[Callable], x: Any) -> Tensor:
-        """Apply the parts to x, one after the other; the last is the loss.
-
-        Raises ValueError if their number is not that of the decisions.
-        """
-        return self.run_last(parts[-1], self.run_first(parts[:-1], x))
-
     def run_first(self, parts: Sequence[Callable], x: Any) -> Tensor:
         """Apply all parts but the loss.  Raises ValueError for another number of decisions."""
         if len(parts) + 1 != len(self.decisions):
