@@ -74,6 +74,8 @@ class Module(ModuleState):
 
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         """Run `forward`, inside what `around` has added."""
+        if not self._around:
+            return self.forward(*inputs, **options)
         forward = self.forward
         for wrapper in self._around:
             forward = partial(wrapper, forward)
@@ -152,8 +154,9 @@ class Module(ModuleState):
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
-        for parameter in self.parameters():
-            parameter.grad = None
+        for _, module in self.named_modules():
+            for parameter in module._parameters.values():
+                parameter.grad = None
 
 
 class ModuleList(Module):

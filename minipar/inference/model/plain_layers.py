@@ -25,7 +25,9 @@ from ...nn.gpt import GPT, FeedForward, GatedFeedForward, Head
 def evaluate(layer: Module, x: Array) -> Array:
     """The output of `layer` for the array x, inside no_grad()."""
     own, function = layer.__dict__, PLAIN.get(type(layer))
-    altered = own["_around"] or [p for p in own["_parameters"].values() if p.transforms]
+    altered = own["_around"]
+    for parameter in own["_parameters"].values():
+        altered = altered or parameter.transforms
     if function is None or altered or is_observed():
         return layer(Tensor(x) if x.dtype.kind == "f" else x).data
     return function(own, x)
