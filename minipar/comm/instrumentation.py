@@ -14,9 +14,9 @@ from .errors import unknown_name_error
 
 if TYPE_CHECKING:
     from .communicator import Communicator, Request
-    from .progress import ProgressEngine
     from .rank_state import RankState
     from .trace import Trace
+    from .work import ProgressEngine
 
 
 class Instrumentation(ABC):

@@ -50,7 +50,7 @@ from ..backend import Array
 from ..comm import Communicator
 from ..comm.collectives import all_reduce, broadcast, chunk_bounds, sum_over_ranks
 from ..comm.mesh import DeviceMesh
-from ..comm.progress import progress
+from ..comm.work import progress
 from ..nn import Module, Slab
 from ..nn.slab import Buffers, FlatBuffer
 from ..random import training_step
