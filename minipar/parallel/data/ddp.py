@@ -92,10 +92,11 @@ class DistributedDataParallel(Strategy):
     def reduce(self, flat: Flat) -> None:
         """Begin to sum a flat's gradient, which is complete on this rank, over its replicas."""
         flat.fill_missing()
+        grad = flat.grad
         if self.comm_hook is not None:
-            work = start_work(self.comm_hook, flat.over, flat.grad)
-        else:       # the key is the same in every step, for wires with error feedback
-            work = start_work(self.wire.all_reduce, flat.over, flat.grad, key=flat)
+            work = start_work(self.comm_hook, flat.over, grad)
+        else:
+            work = start_work(self.wire.of(flat).all_reduce, flat.over, grad, out=grad)
         self.works.append((flat, work))
 
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:

@@ -84,13 +84,12 @@ class Unit:
         if self.arrays is None:
             self.arrays = [record_allocation("communication", np.empty(
                 flat.size, self.like.dtype, like=self.like)) for flat in self.flats]
-            self.works = [start_work(wire.all_gather, comm, to_device_of(piece, whole), flat.counts,
-                                     whole)
-                          for flat, piece, whole in zip(self.flats, self.pieces, self.arrays)]
+            for flat, piece, whole in zip(self.flats, self.pieces, self.arrays):
+                self.works.append(start_work(wire.all_gather, comm, to_device_of(piece, whole),
+                                             counts=flat.counts, out=whole))
 
-    def gather(self, comm: Communicator, wire: Wire) -> None:
-        """Make the parameters views of the gathered flats."""
-        self.start_gather(comm, wire)
+    def finish_gather(self) -> None:
+        """Wait for the gathered flats, and make the parameters views of them."""
         if self.works:
             for work in self.works:
                 work.wait()
@@ -224,7 +223,8 @@ class FullyShardedDataParallel(ZeRO2):
         elif not self.uses_two_at_once:
             before = None
         self._free_others(unit, after or before)
-        unit.gather(self.comm_of[unit], self.gather_wire)
+        unit.start_gather(self.comm_of[unit], self.gather_wire)
+        unit.finish_gather()
         if after is not None:
             after.start_gather(self.comm_of[after], self.gather_wire)
 

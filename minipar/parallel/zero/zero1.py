@@ -57,7 +57,8 @@ class ZeRO1(DistributedDataParallel):
         """Begin the reduce-scatter of a flat's gradient: the sum arrives in its piece."""
         flat.fill_missing()
         self.piece_of[flat].has_grad = True
-        work = start_work(self.wire.reduce_scatter, flat.over, flat.grad, flat.counts, key=flat)
+        work = start_work(self.wire.of(flat).reduce_scatter, flat.over, flat.grad,
+                          counts=flat.counts, in_place=True)
         self.works.append((flat, work))
 
     def finish(self) -> None:
@@ -65,7 +66,8 @@ class ZeRO1(DistributedDataParallel):
         super().finish()
         for flat in self.flats:
             if flat.copies.size > 1:
-                self.wire.all_reduce(flat.copies, self.piece_of[flat].grad, key=(flat, "copies"))
+                grad = self.piece_of[flat].grad
+                self.wire.of((flat, "copies")).all_reduce(flat.copies, grad, out=grad)
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
         """The pieces of the gradients that several stages have."""

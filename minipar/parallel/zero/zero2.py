@@ -61,7 +61,8 @@ class ZeRO2(ZeRO1):
         """Begin the reduce-scatter of a flat's gradient, and forget the whole."""
         whole = self.take(flat)
         self._wait()
-        work = start_work(self.wire.reduce_scatter, flat.over, whole, flat.counts, key=flat)
+        work = start_work(self.wire.of(flat).reduce_scatter, flat.over, whole, counts=flat.counts,
+                          in_place=True)
         self.works.append((flat, work))
 
     def take(self, flat: Flat) -> Array:
@@ -92,5 +93,6 @@ class ZeRO2(ZeRO1):
         self._wait()
         for flat in [*self.not_summed]:
             piece = self.not_summed.pop(flat)
-            self.piece_of[flat].add(self.wire.all_reduce(flat.copies, piece, key=(flat, "copies")))
+            self.wire.of((flat, "copies")).all_reduce(flat.copies, piece, out=piece)
+            self.piece_of[flat].add(piece)
             page_out(self.piece_of[flat].grad)
