@@ -10,13 +10,17 @@ gradients are computed before dx, so that their reduction can start early.
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ..backend import Array, record_allocation
-from .errors import no_initial_gradient_error, wrong_gradients_error
-from .graph_traversal import count_consumers
+from .errors import (
+    changed_leaf_error,
+    freed_graph_error,
+    no_initial_gradient_error,
+    wrong_gradients_error,
+)
 from .meter import current_meter
 from .tensor import GradientSlot, GradTarget, Node, Tensor
 
@@ -121,3 +125,45 @@ def initial_gradient(root: Tensor, grad: Array | None) -> tuple[GradTarget, Arra
             (grad.shape, grad.dtype) != (root.shape, root.dtype):
         raise no_initial_gradient_error(root, grad)
     return root.grad_target, grad
+
+
+def count_consumers(start: GradTarget) -> dict[GradTarget, int]:
+    """The number of gradients that each node and slot from `start` on will receive.
+
+    Raises RuntimeError if backward freed the graph, or if a parameter changed after its use.
+    """
+    num_consumers, stack = {start: 1}, [start]
+    while stack:
+        target = stack.pop()
+        if target.inputs is None:
+            raise freed_graph_error()
+        for below in target.inputs:
+            if below is not None and below.changed_at > target.made_at:
+                raise changed_leaf_error(target)
+            if below in num_consumers:
+                num_consumers[below] += 1
+            elif below is not None:
+                num_consumers[below] = 1
+                stack.append(below)
+    return num_consumers
+
+
+def reachable_slots(root: Tensor) -> set[GradientSlot]:
+    """The slots of all leaves that backward from `root` brings a gradient to."""
+    targets = () if root.grad_target is None else count_consumers(root.grad_target)
+    return {target for target in targets if isinstance(target, GradientSlot)}
+
+
+def topological_order(start: GradTarget) -> Iterator[GradTarget]:
+    """Every node and leaf from `start` on once, each after its inputs."""
+    done, stack = set(), [(start, False)]
+    while stack:
+        target, inputs_done = stack.pop()
+        if target in done:
+            continue
+        if inputs_done or isinstance(target, GradientSlot):
+            done.add(target)
+            yield target
+        else:
+            stack.append((target, True))
+            stack.extend((below, False) for below in reversed(target.inputs) if below is not None)

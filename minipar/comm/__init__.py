@@ -2,9 +2,9 @@
 
 For users:
 
-    communicator.py     the interface: send, recv, split (instrumentation: clock, trace)
+    communicator.py     the interface: send, recv, split, clock, trace
     collectives/        all-reduce and the others, one file per operation, the ring first
-    work.py             non-blocking collectives: start, progress, wait
+    work.py             non-blocking collectives: start, progress, wait, and their engine
     mesh.py             the ranks as a grid with named axes
     simulated/          any number of ranks in one process, in virtual time
     mpi/                real ranks, through mpi4py
@@ -13,9 +13,8 @@ For users:
 
 For the others:
 
-    progress.py         how a rank advances its non-blocking collectives
-    chunks.py           cutting arrays; arguments.py, subgroup.py: what else collectives share
-    rank_state.py       what all communicators of a rank share
+    arguments.py        what collectives share: cutting arrays, op=, algorithm=, out=
+    subgroup.py         some ranks, renumbered without a message
     errors.py           what a communicator refuses
 """
 

@@ -19,15 +19,14 @@ from itertools import repeat
 import numpy as np
 
 from ..autograd.meter import current_meter
-from ..backend import Array, allocate_zeros, l2_blocks, to_device_of
+from ..backend import Array, allocate_zeros, asarray_like, l2_blocks, to_device_of
 from ..backend.mapped_file import resident_blocks
 from ..nn.parameter import mark_changed
 from ..nn.slab import Buffers, FlatBuffer
 from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
-from .state import OptimizerState, no_parameters_error
 
 
-class Optimizer(OptimizerState):
+class Optimizer:
     """Base of the optimizers: a subclass names its states and defines `compute_step`.
 
     `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A parameter without
@@ -105,3 +104,37 @@ class Optimizer(OptimizerState):
         """Forget the gradients."""
         for slab in self.slabs:
             slab.zero_grad()
+
+    # States by the names of parameters, for checkpoints.
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every state of every parameter, as "state/parameter name".
+
+        Collective over the ranks that share the slabs, if these are shards.
+        """
+        return {f"{name}/{parameter}": array for name in self.state_names
+                for parameter, array in
+                self.slabs.named([state[name] for state in self.states]).items()}
+
+    def load_state_dict(self, state: dict[str, np.ndarray], num_steps: int) -> None:
+        """Load the states of whole parameters after `num_steps` steps; keep this rank's part.
+
+        Raises ValueError, naming it, for a state that is missing or of a different shape.
+        """
+        for slab, own in zip(self.slabs, self.states):
+            for name, values in own.items():
+                for segment in slab.segments:
+                    key = f"{name}/{segment.name}"
+                    if key not in state or state[key].shape != segment.global_shape:
+                        raise ValueError(f"the optimizer needs {key} of shape "
+                                         f"{segment.global_shape}, which the checkpoint does not "
+                                         "have: resume with the optimizer that wrote it")
+                    local = segment.local_part(state[key]).astype(values.dtype)
+                    values[segment.start:segment.stop] = asarray_like(local, values)
+        self.num_steps = num_steps
+
+
+def no_parameters_error() -> ValueError:
+    """The error for an optimizer without slabs."""
+    return ValueError("no parameters: call model.initialize(seed) before the optimizer, and where "
+                      "a strategy has taken the model give strategy.slabs")

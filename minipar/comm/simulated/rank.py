@@ -8,7 +8,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from ...backend import Array
-from ..rank_state import RankState
+from ..communicator import RankState
 from ..trace import POLL
 from ..work import unwind
 
