@@ -10,7 +10,8 @@ gradients are computed before dx, so that their reduction can start early.
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from .errors import (
     no_initial_gradient_error,
     wrong_gradients_error,
 )
-from .meter import current_meter
+from .meter import Meter, current_meter
 from .tensor import GradientSlot, GradTarget, Node, Tensor
 
 Gradient = Array | Callable[[], Array]          # a gradient, or the function that computes it
@@ -94,19 +95,25 @@ class Walk:
             for hook in target.ready_hooks:
                 hook(target)
             return
-        grad, function = self.accumulated.pop(target), target.function
-        grads = self.meter.backward(target, grad) if self.meter and function.metered \
-            else function.backward(target.ctx, grad)
-        if len(grads) != len(target.inputs):
-            raise wrong_gradients_error(target, grads)
+        grads = run_backward(target, self.accumulated.pop(target), self.meter)
         of_weights: Gradients = []
-        for below, grad_below in zip(target.inputs, grads):
+        for below, grad in zip(target.inputs, grads):
             if below is not None:
-                if grad_below is None:
+                if grad is None:
                     raise wrong_gradients_error(target, grads)
-                (of_weights if below.weight_only else stack).append((below, grad_below))
+                (of_weights if below.weight_only else stack).append((below, grad))
         target.ctx = target.inputs = None
-        weight_grads.extend(of_weights)
+        weight_grads += of_weights
+
+
+def run_backward(node: Node, grad: Array, meter: Meter | None) -> Sequence[Any]:
+    """The gradient of each of a node's inputs, or the function that computes it."""
+    function = node.function
+    grads = meter.backward(node, grad) if meter and function.metered \
+        else function.backward(node.ctx, grad)
+    if len(grads) != len(node.inputs):
+        raise wrong_gradients_error(node, grads)
+    return grads
 
 
 def run_without_weights(walk: Walk, stack: Gradients) -> Callable[[], None]:

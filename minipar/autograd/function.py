@@ -52,10 +52,10 @@ class Function:
     @classmethod
     def apply(cls, *inputs: Any, **options: Any) -> Tensor:
         """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
-        arrays, targets, lent, weight_only = unpack_inputs(inputs)
+        arrays, dtypes, targets, lent, weight_only = unpack_inputs(inputs)
         recording = _grad_enabled.get()
         ctx = Context([recording and target is not None for target in targets], lent)
-        out = run_forward(cls, ctx, arrays, options)
+        out = run_forward(cls, ctx, arrays, dtypes, options)
         if True in ctx.needs_grad:
             out.grad_target = Node(cls, ctx, targets, weight_only)
         hook = _operation_hook.get() if cls.metered else None
@@ -98,14 +98,15 @@ class Context:
             raise StopForward
 
 
-def unpack_inputs(inputs: Sequence[Any]) -> tuple[list, list[GradTarget | None], list[int], bool]:
-    """Return (arrays, targets, lent, weight_only) of an operation's inputs.
+def unpack_inputs(inputs: Sequence[Any]) -> tuple[list, list[np.dtype], list[GradTarget | None],
+                                                  list[int], bool]:
+    """Return (arrays, dtypes, targets, lent, weight_only) of an operation's inputs.
 
-    `targets` says where each gradient goes, None where none is needed.  `lent` are the ids of
-    arrays that need no gradient and that the caller may change.  `weight_only` is True if all
-    Tensors among the inputs depend on weights alone.
+    `dtypes` are the different dtypes of floats.  `targets` says where each gradient goes, None
+    where none is needed.  `lent` are the ids of arrays that need no gradient and that the caller
+    may change.  `weight_only` is True if all Tensors among the inputs depend on weights alone.
     """
-    arrays, targets, lent, weight_only = [], [], [], True
+    arrays, dtypes, targets, lent, weight_only = [], [], [], [], True
     for x in inputs:
         array, target = x, None
         if isinstance(x, Tensor):
@@ -115,23 +116,27 @@ def unpack_inputs(inputs: Sequence[Any]) -> tuple[list, list[GradTarget | None],
             lent.append(id(array))
         arrays.append(array)
         targets.append(target)
-    return arrays, targets, lent, weight_only
+        dtype = getattr(array, "dtype", None)
+        if dtype is not None and dtype not in dtypes and dtype.kind == "f":
+            dtypes.append(dtype)
+    return arrays, dtypes, targets, lent, weight_only
 
 
-def run_forward(function: type[Function], ctx: Context, arrays: list, options: dict) -> Tensor:
+def run_forward(function: type[Function], ctx: Context, arrays: list, dtypes: list[np.dtype],
+                options: dict) -> Tensor:
     """The result of forward.  An error of NumPy is raised anew, with the operation's name.
 
-    Raises TypeError where floats of different precision meet, or come out.
+    Raises TypeError where floats of different `dtypes` meet, or others come out.
     """
     meter = current_meter(function.metered)
     try:
-        dtypes = {a.dtype: None for a in arrays if hasattr(a, "dtype") and a.dtype.kind == "f"}
         if len(dtypes) > 1:
-            raise mixed_dtypes_error(*list(dtypes)[:2])
+            raise mixed_dtypes_error(*dtypes[:2])
         out = Tensor(function.forward(ctx, *arrays, **options) if meter is None
                      else meter.forward(function, ctx, arrays, options))
-        if dtypes and out.dtype not in dtypes and out.dtype.kind == "f" and "dtype" not in options:
-            raise changed_dtype_error(next(iter(dtypes)), out.dtype)
+        dtype = out.data.dtype
+        if dtypes and dtype not in dtypes and dtype.kind == "f" and "dtype" not in options:
+            raise changed_dtype_error(dtypes[0], dtype)
     except (ValueError, TypeError, IndexError, ZeroDivisionError, AttributeError) as error:
         raise explained_error(error, function, arrays) from error
     record_allocation("temporaries", out.data)
