@@ -18,11 +18,24 @@ For the others:
     errors.py           what a communicator refuses
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .communicator import Communicator, Request
-from .simulated import Cluster
-from .simulated.deadlock import Deadlock
-from .simulated.mismatch import CollectiveMismatch
 from .trace import Message, Span, Trace
+
+if TYPE_CHECKING:       # what a type checker and an editor see; `_SIMULATED` says the same
+    from .simulated import Cluster
+    from .simulated.deadlock import Deadlock
+    from .simulated.mismatch import CollectiveMismatch
 
 __all__ = ["Cluster", "CollectiveMismatch", "Communicator", "Deadlock", "Message", "Request",
            "Span", "Trace"]
+_SIMULATED = {"Cluster": "cluster", "CollectiveMismatch": "mismatch", "Deadlock": "deadlock"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of the simulated cluster on its first use: real ranks need none of it."""
+    if name in _SIMULATED:
+        return getattr(import_module(f".simulated.{_SIMULATED[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

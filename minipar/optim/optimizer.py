@@ -20,7 +20,7 @@ import numpy as np
 
 from ..autograd.meter import current_meter
 from ..backend import Array, allocate_zeros, asarray_like, l2_blocks, to_device_of
-from ..backend.mapped_file import resident_blocks
+from ..backend.mapped_file import is_mapped, resident_blocks
 from ..nn.parameter import mark_changed
 from ..nn.slab import Buffers, FlatBuffer
 from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
@@ -49,6 +49,9 @@ class Optimizer:
         self.states = [
             {name: allocate_zeros("optimizer states", slab.data) for name in self.state_names}
             for slab in slabs]
+        everything = [a for slab, state in zip(slabs, self.states)
+                      for a in (slab.data, slab.grad, *state.values())]
+        self._blocks = resident_blocks if any(map(is_mapped, everything)) else l2_blocks
         largest = max((block.shape[0] for slab in slabs for (block,) in l2_blocks(slab.data)),
                       default=0)
         like = next(iter(self.states[0].values()), slabs[0].data)
@@ -76,7 +79,7 @@ class Optimizer:
             start = meter.start() if meter else None
             grad = slab.complete_grad()
             arrays = slab.data, grad, *state.values()
-            for block, spans_here in zip(resident_blocks(*arrays), spans):
+            for block, spans_here in zip(self._blocks(*arrays), spans):
                 self._update_block(spans_here, *block)
             mark_changed(slab.parameters)
             if meter:

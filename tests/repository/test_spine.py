@@ -1,4 +1,7 @@
-"""The spine (docs/spine.txt): short enough to be read, and what is read there is what runs."""
+"""The spine (docs/spine.txt): short enough to be read, and what is read there is what runs.
+
+And how many files a strategy loads, and a step runs.
+"""
 
 import ast
 import json
@@ -13,8 +16,9 @@ from minipar.environment import find_mpirun, mpirun_environment
 from tests.repository.test_layering import ROOT, lines_of_code
 
 SPINE = ROOT / "docs" / "spine.txt"
-STRATEGIES, FIRST_STRATEGY = 2760, 1160                 # lines of code at most
-GPT, WORLD, INFERENCE = 560, 795, 1150
+STRATEGIES, FIRST_STRATEGY = 2750, 965                  # lines of code at most
+GPT, WORLD, INFERENCE = 540, 795, 1150
+LOADED, ZERO1_STEP, MESH_STEP = 82, 32, 45              # files at most
 I, II, III, IV = range(4)                               # the parts
 FIRST = "minipar/parallel/data/ddp_by_autograd.py"
 PROGRAM = [sys.executable, "-m", "tests.support.spine_programs"]
@@ -138,3 +142,22 @@ def test_what_part_iv_runs_is_what_is_read():
 @pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
 def test_what_real_ranks_run_is_what_is_read():
     check([find_mpirun(), "-n", "2", *PROGRAM, "mpi"], I, III, env=mpirun_environment())
+
+
+def test_what_a_strategy_loads():
+    """Files of minipar, `__init__.py` too: a reader who follows imports opens each."""
+    code = ("import sys, minipar.parallel.strategy;"
+            "print(sum(name.split('.')[0] == 'minipar' for name in sys.modules))")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= LOADED
+
+
+@pytest.mark.parametrize("program, most", [("zero1_step", ZERO1_STEP), ("mesh_step", MESH_STEP)])
+def test_what_a_step_runs(program, most):
+    """Files of minipar without the simulated world: a reader who follows a step opens each."""
+    done = subprocess.run([*PROGRAM, program], cwd=ROOT, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    files = {place.split(":")[0] for place in json.loads(done.stdout)["ran"]}
+    files = {file for file in files if not file.startswith("minipar/comm/simulated/")}
+    assert 20 < len(files) <= most, (len(files), sorted(files))

@@ -5,6 +5,8 @@
     simulated       Part III: messages, collectives, split() and Works on the simulated cluster
     mpi             Part III: the same under mpirun
     inference       Part IV: an engine answers requests that share blocks and are preempted
+    zero1_step      the second step of ZeRO-1 with an MLP
+    mesh_step       the second step of dp × tp × pp with a GPT
 
 Each prints as JSON, on rank 0, the files of minipar that Python has loaded, and the functions that
 it has run after importing, as "file: qualified name".
@@ -133,6 +135,43 @@ def gpt() -> None:
     Cluster(2, chooser=None, compare_calls=False).run(noting(main))
 
 
+def note_second_step(strategy: Any, microbatches: list) -> None:
+    """Train for two steps, and remember what the second one runs: the first one makes things."""
+    from minipar.optim import SGD
+    optimizer = SGD(strategy.slabs)
+    for watch in None, note:
+        sys.setprofile(watch)
+        strategy.forward_backward(microbatches)
+        strategy.step(optimizer)
+        optimizer.zero_grad()
+    sys.setprofile(None)
+
+
+def zero1_step() -> None:
+    """A step of ZeRO-1 with an MLP."""
+    from minipar.comm import Cluster
+    from minipar.nn import MLP
+    from minipar.parallel.strategy import Microbatch
+    from minipar.parallel.zero.zero1 import ZeRO1
+    x, labels = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0])
+    Cluster(2, compare_calls=False).run(lambda comm: note_second_step(
+        ZeRO1(MLP([6, 8, 3]).initialize(0), comm), [Microbatch(x, labels, np.arange(4))]))
+
+
+def mesh_step() -> None:
+    """A step of dp × tp × pp with a GPT."""
+    from minipar.comm import Cluster
+    from minipar.comm.mesh import DeviceMesh
+    from minipar.nn import GPT, GPTConfig
+    from minipar.parallel.data.ddp import DistributedDataParallel
+    from minipar.parallel.strategy import Microbatch
+    config = GPTConfig(vocab_size=8, context=4, num_layers=2, num_heads=2, width=8)
+    ids = np.arange(8).reshape(2, 4) % 8
+    Cluster(8, compare_calls=False).run(lambda comm: note_second_step(
+        DistributedDataParallel(GPT(config).initialize(0), DeviceMesh(comm, dp=2, tp=2, pp=2)),
+        [Microbatch(ids, ids, np.arange(2))] * 2))
+
+
 def talk(comm) -> None:
     """Messages, rings, split() and a Work."""
     from minipar.comm.collectives import all_reduce
@@ -189,7 +228,7 @@ def inference() -> None:
 
 if __name__ == "__main__":
     programs = {"strategies": strategies, "gpt": gpt, "simulated": simulated, "mpi": mpi,
-                "inference": inference}
+                "inference": inference, "zero1_step": zero1_step, "mesh_step": mesh_step}
     rank = programs[sys.argv[1]]()
     sys.setprofile(None)
     loaded = {str(Path(module.__file__).relative_to(ROOT)) for name, module in sys.modules.items()
