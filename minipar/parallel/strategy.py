@@ -40,7 +40,7 @@ Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -62,9 +62,9 @@ from .errors import (
     accumulation_error,
     reduced_already_error,
 )
-from .microbatch import Microbatch, sum_targets
 from .pipeline.schedule.actions import Placement, Schedule
 from .pipeline.stages import Stages
+from .replicas import sum_targets
 from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
@@ -75,6 +75,19 @@ if TYPE_CHECKING:
     from .pipeline.schedule.timeline import Timeline
 
 ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
+
+
+class Microbatch(NamedTuple):
+    """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
+
+    Its arrays are on the rank's device.  A `data.Batch` has the same fields, on the host; its
+    `split` cuts it into microbatches, for strategies that compute on the host.  The numbers of the
+    samples determine the dropout masks.
+    """
+
+    inputs: Array
+    targets: Array
+    samples: Array
 
 
 class Strategy:

@@ -17,8 +17,8 @@ may choose an algorithm of fewer rounds and more bytes.  Li et al. 2020, PyTorch
 Experiences on Accelerating Data Parallel Training.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -102,15 +102,7 @@ class DistributedDataParallel(Strategy):
         """Context of a backward from `y`, in which the flats are reduced that it completes."""
         if not self.is_synchronizing or self.can_accumulate and not is_last:
             return nullcontext()
-        queue = self.queues[stage]
-        queue.before_backward(y)
-        return self._in_order(queue, queue.postpone())
-
-    @contextmanager
-    def _in_order(self, queue: ReductionQueue, begin: Callable[[], None]) -> Iterator[None]:
-        begin()
-        yield
-        queue.after_backward()
+        return self.queues[stage].during(y)
 
     def finish(self) -> None:
         """Reduce what several stages of this rank use; wait for all reductions."""

@@ -11,7 +11,8 @@ walk over the graph finds the parameters that this rank uses in it: a bucket wai
 gradients that will come.  Li et al. 2020 (PyTorch Distributed), section 3.2.3.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from ...autograd import GradientSlot, Tensor, reachable_slots
@@ -50,16 +51,22 @@ class ReductionQueue:
 
     def after_backward(self) -> None:
         """Start the reductions that are left: no gradient came for them, so no hook was called."""
+        self.awaited = [set()] * len(self.groups)
         self._start_ready()
         self.awaited = []
 
-    def postpone(self) -> Callable[[], None]:
-        """Let other backwards come first; the function that is returned begins this one.
+    def during(self, loss: Tensor) -> AbstractContextManager:
+        """Context of a backward from `loss`, whose graph must be there now.
 
-        For a pipeline with FSDP: after a stage's forward, backwards of other microbatches come.
+        Other backwards may come before it is entered: in a pipeline with FSDP, those of other
+        microbatches.  Entered after its backward, it starts all reductions at once.
         """
+        self.before_backward(loss)
         awaited, self.awaited = self.awaited, []
+        return self._during(awaited)
 
-        def begin() -> None:
-            self.awaited, self.num_started = awaited, 0
-        return begin
+    @contextmanager
+    def _during(self, awaited: list[set[GradientSlot]]) -> Iterator[None]:
+        self.awaited, self.num_started = awaited, 0
+        yield
+        self.after_backward()
