@@ -196,6 +196,10 @@ class Strategy:
     def place(self) -> None:
         """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`."""
 
+    def during(self) -> AbstractContextManager:
+        """Context of the forwards and backwards of a batch."""
+        return nullcontext()
+
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a stage's backward from `y`; `is_last`: no other of the batch follows.
 
@@ -244,7 +248,8 @@ class Strategy:
         """
         if self.pipeline is not None:
             self.check_fresh()
-            loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
+            with self.during():
+                loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
             self.finish_reductions()
             return loss if self.tp.rank == 0 else 0.0
         loss, last = 0.0, len(microbatches) - 1
@@ -286,7 +291,7 @@ class Strategy:
         """
         if self.pp.size > 1:
             raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
-        return nullcontext()
+        return self.during()
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`.
@@ -297,7 +302,7 @@ class Strategy:
         if self.pp.size > 1:
             raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
         self.check_fresh()
-        with self.reducing(0, loss):
+        with self.during(), self.reducing(0, loss):
             autograd.backward(loss, poll=self.poll)
         self.finish_reductions()
 
