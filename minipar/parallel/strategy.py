@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from .pipeline.executor import Pipeline
     from .pipeline.schedule.timeline import Timeline
 
+NO_CONTEXT = nullcontext()          # one object, since a step of a small model enters many
 ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
 
 
@@ -198,14 +199,14 @@ class Strategy:
 
     def during(self) -> AbstractContextManager:
         """Context of the forwards and backwards of a batch."""
-        return nullcontext()
+        return NO_CONTEXT
 
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a stage's backward from `y`; `is_last`: no other of the batch follows.
 
         It is made before backward walks that graph, and entered for B, or later for W.
         """
-        return nullcontext()
+        return NO_CONTEXT
 
     def finish(self) -> None:
         """Wait until all gradients of a batch are reduced."""
@@ -255,7 +256,7 @@ class Strategy:
         loss, last = 0.0, len(microbatches) - 1
         for i, microbatch in enumerate(microbatches):
             accumulates = self.can_accumulate and i < last
-            with self.no_sync() if accumulates else nullcontext():
+            with self.no_sync() if accumulates else NO_CONTEXT:
                 loss += self.run_microbatch(microbatch, loss_divisor, seed, step)
         return loss
 

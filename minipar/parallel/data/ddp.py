@@ -26,7 +26,7 @@ Experiences on Accelerating Data Parallel Training, section 3.2.3.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ from ...comm.mesh import DeviceMesh
 from ...comm.work import Work, start_work
 from ...nn import Module, Slab
 from ..flats import Flat
-from ..strategy import Strategy
+from ..strategy import NO_CONTEXT, Strategy
 from .buckets import BUCKET_MB, bucket_limits, cut_into_buckets
 
 Reduction = Callable[[Communicator, Array], Any]
@@ -108,7 +108,7 @@ class DistributedDataParallel(Strategy):
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a backward from `y`, in which the flats are reduced that it completes."""
         if not self.is_synchronizing or self.can_accumulate and not is_last:
-            return nullcontext()
+            return NO_CONTEXT
         return self.queues[stage].during(y)
 
     def finish(self) -> None:
