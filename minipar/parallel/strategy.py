@@ -40,7 +40,7 @@ Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -62,9 +62,9 @@ from .errors import (
     accumulation_error,
     reduced_already_error,
 )
-from .microbatch import Microbatch, sum_targets
 from .pipeline.schedule.actions import Placement, Schedule
 from .pipeline.stages import Stages
+from .replicas import sum_targets
 from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
@@ -74,7 +74,21 @@ if TYPE_CHECKING:
     from .pipeline.executor import Pipeline
     from .pipeline.schedule.timeline import Timeline
 
+NO_CONTEXT = nullcontext()          # one object, since a step of a small model enters many
 ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
+
+
+class Microbatch(NamedTuple):
+    """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
+
+    Its arrays are on the rank's device.  A `data.Batch` has the same fields, on the host; its
+    `split` cuts it into microbatches, for strategies that compute on the host.  The numbers of the
+    samples determine the dropout masks.
+    """
+
+    inputs: Array
+    targets: Array
+    samples: Array
 
 
 class Strategy:
@@ -183,12 +197,16 @@ class Strategy:
     def place(self) -> None:
         """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`."""
 
+    def during(self) -> AbstractContextManager:
+        """Context of the forwards and backwards of a batch."""
+        return NO_CONTEXT
+
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a stage's backward from `y`; `is_last`: no other of the batch follows.
 
         It is made before backward walks that graph, and entered for B, or later for W.
         """
-        return nullcontext()
+        return NO_CONTEXT
 
     def finish(self) -> None:
         """Wait until all gradients of a batch are reduced."""
@@ -231,13 +249,14 @@ class Strategy:
         """
         if self.pipeline is not None:
             self.check_fresh()
-            loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
+            with self.during():
+                loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
             self.finish_reductions()
             return loss if self.tp.rank == 0 else 0.0
         loss, last = 0.0, len(microbatches) - 1
         for i, microbatch in enumerate(microbatches):
             accumulates = self.can_accumulate and i < last
-            with self.no_sync() if accumulates else nullcontext():
+            with self.no_sync() if accumulates else NO_CONTEXT:
                 loss += self.run_microbatch(microbatch, loss_divisor, seed, step)
         return loss
 
@@ -273,7 +292,7 @@ class Strategy:
         """
         if self.pp.size > 1:
             raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
-        return nullcontext()
+        return self.during()
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`.
@@ -284,7 +303,7 @@ class Strategy:
         if self.pp.size > 1:
             raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
         self.check_fresh()
-        with self.reducing(0, loss):
+        with self.during(), self.reducing(0, loss):
             autograd.backward(loss, poll=self.poll)
         self.finish_reductions()
 

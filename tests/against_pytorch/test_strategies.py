@@ -71,6 +71,11 @@ def ddp(model, comm):
     return DistributedDataParallel(model, comm, BUCKET_MB, BUCKET_MB, comm_hook=ring)
 
 
+def by_block(model, comm):
+    """As PyTorch's fully_shard of each block, then of the model: the rest is one root unit."""
+    return FullyShardedDataParallel(model, comm, units=[*model.h])
+
+
 def compare(theirs, losses, state):
     """SGD, in float64: a wrong scale of the gradients would show."""
     assert losses == pytest.approx(theirs["losses"], rel=1e-10)
@@ -107,7 +112,7 @@ def test_fsdp(tied, tmp_path):
     is gathered again for the head, and the last block is still there when backward begins.
     """
     theirs = pytorch("fsdp", tied, tmp_path)
-    losses, state, traces = minipar(FullyShardedDataParallel, tied)
+    losses, state, traces = minipar(by_block, tied)
     compare(theirs, losses, state)
     seen, root = Counter(map(tuple, theirs["collectives"][-1])), ROOT_UNIT[tied]
     assert seen == {("all_gather", root): 1, ("all_gather", BLOCK): 6,

@@ -28,7 +28,7 @@ the pieces may change.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +47,6 @@ from ...nn.parameter import Unmaterialized
 from ..errors import NEEDS_ALL_STAGES_MESSAGE
 from ..flats import Flat
 from ..replicas import check_uses
-from ..strategy import Microbatch
 from ..wire import UNCOMPRESSED, Wire
 from .zero2 import ZeRO2
 
@@ -64,58 +63,51 @@ def duplicate(comm: Communicator) -> Communicator:
 
 
 class Unit:
-    """Flats that are gathered and freed together: those of a part's slabs, over the same ranks.
+    """Flats that are gathered and freed together, over `comm`: those of a part's slabs.
 
     `pieces` are this rank's parts of them; the whole flats are made where `like` is.
     """
 
-    def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array], like: Array):
-        self.flats, self.pieces, self.like = flats, pieces, like
+    def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array], comm: Communicator,
+                 wire: Wire, like: Array):
+        self.flats, self.pieces, self.comm, self.wire, self.like = flats, pieces, comm, wire, like
         self.places = [(p, segment, i) for i, flat in enumerate(flats)
                        for p, segment in zip(flat.parameters, flat.layout)]
         self.name = self.places[0][1].name
         self.shapes = [Unmaterialized(p.shape, p.dtype) for p, _, _ in self.places]
-        self.arrays: list[Array] | None = None          # the whole flats, while gathered
+        self.arrays: list[Array] = []           # the whole flats, while gathered
         self.works: list[Work] = []
-        self.is_kept = False                            # from forward to backward
+        self.is_kept = False                    # from forward to backward
 
-    def start_gather(self, comm: Communicator, wire: Wire) -> None:
+    def start_gather(self) -> None:
         """Begin to gather the pieces of all ranks, unless that has begun."""
-        if self.arrays is None:
+        if not self.arrays:
             self.arrays = [record_allocation("communication", np.empty(
                 flat.size, self.like.dtype, like=self.like)) for flat in self.flats]
             for flat, piece, whole in zip(self.flats, self.pieces, self.arrays):
-                self.works.append(start_work(wire.all_gather, comm, to_device_of(piece, whole),
-                                             counts=flat.counts, out=whole))
+                self.works.append(start_work(self.wire.all_gather, self.comm,
+                                             to_device_of(piece, whole), counts=flat.counts,
+                                             out=whole))
 
     def finish_gather(self) -> None:
         """Wait for the gathered flats, and make the parameters views of them."""
         if self.works:
-            for work in self.works:
-                work.wait()
-            self.works = []
+            self._wait()
             page_out(*self.pieces)
             for parameter, segment, i in self.places:
-                whole = self.whole(i)[segment.start:segment.stop]
+                whole = self.arrays[i][segment.start:segment.stop]
                 parameter.data = whole.reshape(segment.shape)
-
-    def whole(self, i: int) -> Array:
-        """The whole flat i, gathered."""
-        assert self.arrays is not None
-        return self.arrays[i]
 
     def free(self) -> None:
         """Let the parameters keep only their shapes."""
-        if self.arrays is not None:
-            for work in self.works:
-                work.wait()
-            self.arrays, self.works = None, []
-            self.hide()
-
-    def hide(self) -> None:
-        """Make the parameters shapes without values."""
+        self._wait()
+        self.arrays, self.is_kept = [], False
         for (parameter, _, _), shape in zip(self.places, self.shapes):
             parameter.data = shape
+
+    def _wait(self) -> None:
+        while self.works:
+            self.works.pop(0).wait()
 
 
 class SavedWeight(NamedTuple):
@@ -176,18 +168,16 @@ class FullyShardedDataParallel(ZeRO2):
         by_unit: dict[tuple[Any, Communicator], list[Flat]] = {}
         for flat in self.flats[::-1]:
             by_unit.setdefault((keys[flat.parameters[0]], flat.over), []).append(flat)
-        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], self.like)
-                      for flats in by_unit.values()]
         # gathers and reductions interleave differently on different ranks: two communicators
-        own = {over: duplicate(over) for over in dict.fromkeys(flat.over for flat in self.flats)}
-        self.comm_of = {unit: own[unit.flats[0].over] for unit in self.units}
+        own = {over: duplicate(over) for over in dict.fromkeys(over for _, over in by_unit)}
+        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], own[over],
+                           self.gather_wire, self.like) for (_, over), flats in by_unit.items()]
         self.unit_of = {p.slot: unit for unit in self.units for p, _, _ in unit.places}
         self.is_inside, self.num_calls = False, 0       # a step; calls of modules, nested
         self.current: Unit | None = None
         self.uses: list[Unit] = []                      # in this microbatch, or batch
         self.last_uses: list[Unit] = []                 # in the one before
-        for unit in self.units:
-            unit.hide()
+        self.free_all()
         for slab in self.stages.slabs:
             slab.drop()
         for _, module in self.model.named_modules():
@@ -209,12 +199,11 @@ class FullyShardedDataParallel(ZeRO2):
         self.poll()
         if not self.is_inside and not self.num_calls:
             unit.free()                     # a weight that is used by itself
-        if unit is self.current and unit.arrays is not None:
+        if unit is self.current and unit.arrays:
             return
         before, self.current, after = self.current, unit, None
         if self.is_inside:
             self.uses.append(unit)
-            unit.is_kept = is_kept
             after = self._predict_next() if self.prefetch else None
         elif is_recording():
             raise RuntimeError("weights of a sharded model are used where their gradients would "
@@ -222,33 +211,31 @@ class FullyShardedDataParallel(ZeRO2):
                                               NEEDS_ALL_STAGES_MESSAGE))
         elif not self.uses_two_at_once:
             before = None
-        self._free_others(unit, after or before)
-        unit.start_gather(self.comm_of[unit], self.gather_wire)
+        for other in self.units:
+            if other.arrays and not other.is_kept and other not in (unit, after or before):
+                other.free()
+        unit.start_gather()
         unit.finish_gather()
+        unit.is_kept = is_kept and self.is_inside
         if after is not None:
-            after.start_gather(self.comm_of[after], self.gather_wire)
+            after.start_gather()
 
     def _predict_next(self) -> Unit | None:
         """The unit that followed these uses last time, if all uses so far were the same."""
         done, last = len(self.uses), self.last_uses
         return last[done] if done < len(last) and last[:done] == self.uses else None
 
-    def _free_others(self, *wanted: Unit | None) -> None:
-        """Free the units that are neither wanted nor kept until their backward."""
-        for unit in self.units:
-            if unit not in wanted and not unit.is_kept:
-                unit.free()
-
     def free_all(self) -> None:
         """Free all that is gathered."""
         self.current = None
         for unit in self.units:
-            unit.is_kept = False
             unit.free()
 
     @contextmanager
     def during(self) -> Iterator[None]:
         """Context of a step's forwards and backwards: operations save notes, not weights."""
+        if not self.uses:
+            self.free_all()                 # pieces may have changed since an evaluation
         self.is_inside = True
         try:
             with saved_tensors_hooks(self._pack, self._unpack):
@@ -268,7 +255,7 @@ class FullyShardedDataParallel(ZeRO2):
 
     def _pack(self, array: Array) -> Any:
         for unit in self.units:
-            for i, whole in enumerate(unit.arrays or ()):
+            for i, whole in enumerate(unit.arrays):
                 place = view_spec(array, whole)
                 if place is not None:
                     return SavedWeight(unit, i, place)
@@ -278,46 +265,33 @@ class FullyShardedDataParallel(ZeRO2):
         if not isinstance(saved, SavedWeight):
             return saved
         self.unshard(saved.unit)
-        return view_from_spec(saved.unit.whole(saved.array), saved.place)
+        return view_from_spec(saved.unit.arrays[saved.array], saved.place)
 
-    @contextmanager
-    def forward_context(self) -> Iterator[None]:
-        """Context for computing a loss.
-
-        Raises RuntimeError at its end unless all ranks used the same units.
-        """
-        with super().forward_context():
-            self.free_all()
-            self.uses = []
-            with self.during():
-                yield
-            self.check_same_units()
+    def forward_context(self) -> AbstractContextManager:
+        """Context for computing a loss: its uses of weights are noted."""
+        self.uses = []
+        return super().forward_context()
 
     def backward(self, loss: Tensor) -> None:
-        """Compute and reduce the gradients; the units are gathered again for it."""
-        with self.during():
-            super().backward(loss)
+        """Compute and reduce the gradients; the units are gathered again for it.
 
-    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
-                  step: int = 0) -> float:
-        """All microbatches; raises RuntimeError unless all ranks of dp used the same units."""
+        Raises RuntimeError, on every rank, unless all ranks used the same units in forward.
+        """
         if self.pipeline is None:
-            return super().run_batch(microbatches, loss_divisor, seed, step)
-        self.free_all()
-        self.uses = []
-        with self.during():
-            return super().run_batch(microbatches, loss_divisor, seed, step)
+            self.check_same_units()
+        super().backward(loss)
 
     def finish(self) -> None:
         """Wait for the reductions, and expect the next microbatch to use the same units."""
         super().finish()
         if self.pipeline is not None:
             self.check_same_units()
-        self.last_uses = self.uses
+        self.last_uses, self.uses = self.uses, []
         self.free_all()
 
     def gather(self) -> None:
-        """Do nothing: a use of a weight gathers it."""
+        """Forget what is gathered: the next use of a weight gathers it anew."""
+        self.free_all()
 
     def check_same_units(self) -> None:
         """Raise RuntimeError, on every rank, unless the ranks that gather used the same units."""
