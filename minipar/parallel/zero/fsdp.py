@@ -211,9 +211,7 @@ class FullyShardedDataParallel(ZeRO2):
                                               NEEDS_ALL_STAGES_MESSAGE))
         elif not self.uses_two_at_once:
             before = None
-        for other in self.units:
-            if other.arrays and not other.is_kept and other not in (unit, after or before):
-                other.free()
+        self._free_others(unit, after or before)
         unit.start_gather()
         unit.finish_gather()
         unit.is_kept = is_kept and self.is_inside
@@ -224,6 +222,12 @@ class FullyShardedDataParallel(ZeRO2):
         """The unit that followed these uses last time, if all uses so far were the same."""
         done, last = len(self.uses), self.last_uses
         return last[done] if done < len(last) and last[:done] == self.uses else None
+
+    def _free_others(self, *wanted: Unit | None) -> None:
+        """Free the units that are neither wanted nor kept until their backward."""
+        for unit in self.units:
+            if unit.arrays and unit not in wanted and not unit.is_kept:
+                unit.free()
 
     def free_all(self) -> None:
         """Free all that is gathered."""
