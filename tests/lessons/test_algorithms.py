@@ -1,0 +1,94 @@
+"""Each function of a lesson equals the library's: one table of functions and counterparts.
+
+`own` calls the lesson's function on this rank's data, `library` its counterpart; both return arrays
+or lists of arrays.  (Those of lessons/micro.py: test_micro.py.)
+"""
+
+import runpy
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from minipar.testing import worlds
+from tests.lessons.test_form import LESSONS, ROOT, SCRIPTS, parts_of
+
+SIZES = (0, 1, 7, 24)
+
+
+class Case(NamedTuple):
+    """A function of a lesson, and how the library does the same."""
+
+    lesson: int
+    function: str
+    own: Callable[..., Any]         # (the function, comm, size, all names of the lesson)
+    library: Callable[..., Any]     # (comm, size)
+    sizes: tuple[int, ...] = SIZES
+    tolerance: float = 0.0
+
+
+# ---- lesson 12: `size` is the number of microbatches
+
+def pipeline_data(comm, m):
+    """Weights of all ranks, samples and labels (m, rows, …)."""
+    rng = np.random.default_rng(m)
+    return (rng.standard_normal((comm.size, 16, 16)) / 4, rng.standard_normal((m, 4, 16)),
+            rng.integers(0, 16, (m, 4)))
+
+
+def run_stage(schedule, comm, m, names):
+    weights, x, labels = pipeline_data(comm, m)
+    stage = names["Stage"](comm, weights[comm.rank], x, labels)
+    schedule(stage, m)
+    for request in stage.sends:
+        request.wait()
+    return stage.weight.grad
+
+
+def by_executor(name):
+    def run(comm, m):
+        from support.lesson_12 import library_gradients
+        return library_gradients(comm, name, *pipeline_data(comm, m))[comm.rank]
+    return run
+
+
+CASES = [
+    Case(12, "gpipe", run_stage, by_executor("gpipe"), (1, 3, 8), 1e-14),
+    Case(12, "one_f_one_b", run_stage, by_executor("1f1b"), (1, 3, 8), 1e-14),
+]
+PARTS = {12: {"Stage"}}             # used by the functions of the table; no counterparts of theirs
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_every_function_is_in_the_table(script):
+    lesson = int(script.name[:2])
+    defined = {node.name for node in parts_of(script)[1] if hasattr(node, "name")}
+    assert defined == {case.function for case in CASES if case.lesson == lesson} | PARTS.get(
+        lesson, set())
+
+
+@worlds(1, 2, 3, 4, 5)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.lesson:02}-{case.function}")
+def test_a_function_equals_its_counterpart(world, case, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "lessons")
+    monkeypatch.setattr(sys, "argv", ["lesson"])
+    script = next(path for path in LESSONS if int(path.name[:2]) == case.lesson)
+    names = runpy.run_path(str(script))
+
+    def body(comm):
+        for size in case.sizes:
+            found = case.own(names[case.function], comm, size, names)
+            right = case.library(comm, size)
+            for one, other in zip(as_list(found), as_list(right), strict=True):
+                assert np.shape(one) == np.shape(other), size
+                np.testing.assert_allclose(one, other, rtol=0, atol=case.tolerance)
+    world.run(body)
+
+
+def as_list(result: Any) -> list:
+    """The arrays of a result; a number or None counts as one."""
+    if result is None:
+        return [np.zeros(0)]
+    return list(result) if isinstance(result, list | tuple) else [np.asarray(result)]

@@ -1,0 +1,61 @@
+"""Questions that say "write `NEW` in place of `OLD`": the change is made, and the answer is true.
+
+Each lesson in the form of test_form.py has one.  A check here is given what the changed script
+defines.
+"""
+
+import re
+import sys
+
+import pytest
+
+from minipar.comm import Cluster, Deadlock
+from tests.lessons.test_answers import questions_of, says
+from tests.lessons.test_form import ROOT, SCRIPTS
+
+CHANGE = re.compile(r"write `(?P<new>[^`]+)` in place of `(?P<old>[^`]+)`")
+
+
+def check_12(names):
+    """1F1B hangs, with the circle that the page names; GPipe does not."""
+    import numpy as np
+
+    def run(schedule):
+        width, rows, m = names["WIDTH"], names["ROWS"], names["M"]
+
+        def body(comm):
+            stage = names["Stage"](comm, np.eye(width), np.ones((m, rows, width)),
+                                   np.zeros((m, rows), int))
+            schedule(stage, m)
+        Cluster(4).run(body)
+    run(names["gpipe"])
+    with pytest.raises(Deadlock) as report:
+        run(names["one_f_one_b"])
+    assert waits(report) == {0: ("send", 1), 1: ("send", 2), 2: ("send", 3), 3: ("send", 2)}
+    says("12", "1F1B hangs. Rank 3 has done F0 and is in B0", "But rank 2 is in F1")
+
+
+CHECKS = {12: check_12}
+
+
+def waits(report) -> dict[int, tuple[str, int]]:
+    """What each rank waits for, by the report of a deadlock: (send or receive, the peer)."""
+    found = re.findall(r"rank (\d+) waits to (send|receive) (?:to|from) rank (\d+)",
+                       str(report.value))
+    return {int(rank): (what, int(peer)) for rank, what, peer in found}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_changed_line(script, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "lessons")
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    text = script.read_text("utf-8")
+    changes = [match for question in questions_of(script) if (match := CHANGE.search(question))]
+    assert changes, "a question changes a line"
+    algorithm, main, rest = text.partition("\ndef main(")
+    for change in changes:
+        assert algorithm.count(change["old"]) == 1, change["old"]
+        algorithm = algorithm.replace(change["old"], change["new"])
+    names = {"__name__": script.stem, "__file__": str(script)}
+    exec(compile(algorithm + main + rest, str(script), "exec"), names)
+    CHECKS[int(script.name[:2])](names)
