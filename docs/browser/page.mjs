@@ -1,5 +1,5 @@
-// The page browser.md: choose a lesson, change its algorithm and run it, or choose an exercise, write
-// it and test it.
+// The page browser.md: choose a lesson, change its algorithm and run it, or choose an exercise,
+// write it and test it.
 // All of Python is in worker.mjs, so the page stays awake and can end what hangs.
 const { element, control } = minipar;
 const HERE = new URL("./", import.meta.url);

@@ -137,12 +137,12 @@ class Lesson:
         """
         self._print_grid(*self._checked(rows, title, found))
 
-    def counts(self, rows: Sequence[Row], title: str) -> None:
+    def counts(self, rows: Sequence[Row], title: str, found: str = "measured") -> None:
         """Check rows as `table` does, and print that they hold in one line.
 
         The rows themselves are folded in the report, and printed with `--all-rows`.
         """
-        headers, lines = self._checked(rows, title, "measured")
+        headers, lines = self._checked(rows, title, found)
         if not lines:                           # as on ranks that count nothing
             return
         text = f"{title}: {len(lines)} values, each as predicted"

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from minipar.comm import collectives
+from minipar.comm.collectives.all_reduce import torus
 from minipar.testing import worlds
 from tests.lessons.test_form import LESSONS, ROOT, SCRIPTS, parts_of
 
@@ -27,6 +29,41 @@ class Case(NamedTuple):
     library: Callable[..., Any]     # (comm, size)
     sizes: tuple[int, ...] = SIZES
     tolerance: float = 0.0
+
+
+def numbers(comm, size):
+    """This rank's numbers, whole, so that every order of adding gives the same sum."""
+    return np.random.default_rng(comm.rank).integers(-99, 99, size).astype(float)
+
+
+# ---- lesson 04
+
+def on_numbers(function, comm, size, names):
+    return function(comm, numbers(comm, size))
+
+
+def on_any_number(function, comm, size, names):
+    """An algorithm for 2^k ranks, on all ranks."""
+    return names["on_any_number"](function, comm, numbers(comm, size))
+
+
+def on_nodes(function, comm, size, names):
+    """On one node; and, if p is even, on nodes of 2 ranks."""
+    x = numbers(comm, size)
+    return [function(comm, x, per_node) for per_node in ([2] if comm.size % 2 == 0 else []) + [
+        comm.size]]
+
+
+def by_all_reduce(name):
+    return lambda comm, size: collectives.all_reduce(comm, numbers(comm, size), algorithm=name)
+
+
+def by_torus(comm, size):
+    x, found = numbers(comm, size), []
+    for per_node in ([2] if comm.size % 2 == 0 else []) + [comm.size]:
+        found.append(x.copy())
+        torus(comm, found[-1], "sum", per_node)
+    return found
 
 
 # ---- lesson 12: `size` is the number of microbatches
@@ -55,10 +92,14 @@ def by_executor(name):
 
 
 CASES = [
+    Case(4, "ring", on_numbers, by_all_reduce("ring")),
+    Case(4, "double", on_any_number, by_all_reduce("recursive_doubling")),
+    Case(4, "halve_and_double", on_any_number, by_all_reduce("rabenseifner")),
+    Case(4, "two_levels", on_nodes, by_torus),
     Case(12, "gpipe", run_stage, by_executor("gpipe"), (1, 3, 8), 1e-14),
     Case(12, "one_f_one_b", run_stage, by_executor("1f1b"), (1, 3, 8), 1e-14),
 ]
-PARTS = {12: {"Stage"}}             # used by the functions of the table; no counterparts of theirs
+PARTS = {4: {"on_any_number"}, 12: {"Stage"}}       # of these functions; without counterparts
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

@@ -7,6 +7,7 @@ defines.
 import re
 import sys
 
+import numpy as np
 import pytest
 
 from minipar.comm import Cluster, Deadlock
@@ -18,8 +19,6 @@ CHANGE = re.compile(r"write `(?P<new>[^`]+)` in place of `(?P<old>[^`]+)`")
 
 def check_12(names):
     """1F1B hangs, with the circle that the page names; GPipe does not."""
-    import numpy as np
-
     def run(schedule):
         width, rows, m = names["WIDTH"], names["ROWS"], names["M"]
 
@@ -35,7 +34,19 @@ def check_12(names):
     says("12", "1F1B hangs. Rank 3 has done F0 and is in B0", "But rank 2 is in F1")
 
 
-CHECKS = {12: check_12}
+def check_04(names):
+    """Two ranks get the sum, 4 get 2 times, 8 get 16 times the sum."""
+    for p, times in ((2, 1), (4, 2), (8, 16)):
+        def body(comm):
+            x = np.arange(3.0) + comm.rank
+            names["double"](comm, [*range(comm.size)], x)
+            return x
+        for total in Cluster(p).run(body)[0]:
+            assert np.array_equal(total, times * (p * np.arange(3) + p * (p - 1) / 2))
+    says("04", "every rank gets twice the sum", "16 times the sum")
+
+
+CHECKS = {4: check_04, 12: check_12}
 
 
 def waits(report) -> dict[int, tuple[str, int]]:
