@@ -14,6 +14,10 @@ import pytest
 
 from minipar.comm import collectives
 from minipar.comm.collectives.all_reduce import torus
+from minipar.nn import GPT, MLP, GPTConfig
+from minipar.optim import AdamW
+from minipar.parallel.registry import make_strategy
+from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.lessons.test_form import LESSONS, ROOT, SCRIPTS, parts_of
 
@@ -34,6 +38,63 @@ class Case(NamedTuple):
 def numbers(comm, size):
     """This rank's numbers, whole, so that every order of adding gives the same sum."""
     return np.random.default_rng(comm.rank).integers(-99, 99, size).astype(float)
+
+
+# ---- lesson 00: `size` is the number of layers
+
+def small_gpt(layers):
+    config = GPTConfig(50, 16, layers, 2, 8)
+    return config, GPT(config).initialize()
+
+
+def count_parameters(function, comm, layers, names):
+    return function(50, 16, layers, 8)
+
+
+def count_bytes(function, comm, layers, names):
+    return function(small_gpt(layers)[1].num_parameters())
+
+
+def count_flops(function, comm, layers, names):
+    """Of the weights in products, of 3 sequences."""
+    return function(12 * layers * 8**2 + 50 * 8, 3 * 16)
+
+
+def library_bytes(comm, layers):
+    from support.lesson_00 import count_bytes
+    model = small_gpt(layers)[1]
+    return count_bytes(model, AdamW(model.slabs))
+
+
+def library_flops(comm, layers):
+    """Without those of the biases, 2 · 9 d a layer and token."""
+    from support.lesson_00 import count_flops, run
+    ids = np.zeros((3, 16), int)
+    meter, _ = run(small_gpt(layers)[1], ids, ids, 3 * 16)
+    return count_flops(meter)["linear layers"] - 3 * 16 * 2 * 9 * layers * 8
+
+
+def train_a_step(function, comm, layers, names):
+    weights, x, labels = mlp_data(layers)
+    function(comm, weights, x, labels, 0.01)
+    return weights
+
+
+def mlp_data(layers):
+    rng = np.random.default_rng(layers)
+    return list(rng.normal(0, 0.5, (layers, 8, 8))), rng.random((13, 8)), rng.integers(0, 8, 13)
+
+
+def library_step(comm, layers):
+    weights, x, labels = mlp_data(layers)
+    model = MLP([8] * (layers + 1)).initialize(0, np.float64)
+    for i, weight in enumerate(weights):
+        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    strategy = make_strategy("ddp", model, comm)
+    mine = np.array(strategy.rows(13), int)
+    strategy.forward_backward([Microbatch(x[mine], labels[mine], mine)])
+    strategy.step(AdamW(strategy.slabs, lr=0.01, weight_decay=0.0))
+    return [strategy.state_dict()[f"{2 * i}.weight"] for i in range(layers)]
 
 
 # ---- lesson 04
@@ -92,6 +153,11 @@ def by_executor(name):
 
 
 CASES = [
+    Case(0, "parameters", count_parameters,
+         lambda comm, layers: small_gpt(layers)[1].num_parameters(), (1, 3)),
+    Case(0, "training_bytes", count_bytes, library_bytes, (1, 3)),
+    Case(0, "training_flops", count_flops, library_flops, (1, 3)),
+    Case(0, "train", train_a_step, library_step, (1, 3), 1e-9),
     Case(4, "ring", on_numbers, by_all_reduce("ring")),
     Case(4, "double", on_any_number, by_all_reduce("recursive_doubling")),
     Case(4, "halve_and_double", on_any_number, by_all_reduce("rabenseifner")),
@@ -99,7 +165,8 @@ CASES = [
     Case(12, "gpipe", run_stage, by_executor("gpipe"), (1, 3, 8), 1e-14),
     Case(12, "one_f_one_b", run_stage, by_executor("1f1b"), (1, 3, 8), 1e-14),
 ]
-PARTS = {4: {"on_any_number"}, 12: {"Stage"}}       # of these functions; without counterparts
+PARTS = {           # of these functions, or made of them: without counterparts
+    0: {"devices", "counted_linear"}, 4: {"on_any_number"}, 12: {"Stage"}}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

@@ -46,7 +46,23 @@ def check_04(names):
     says("04", "every rank gets twice the sum", "16 times the sum")
 
 
-CHECKS = {4: check_04, 12: check_12}
+def check_00(names):
+    """Weights differ from one process and from rank to rank, on 4 ranks only; counts do not."""
+    rng = np.random.default_rng(0)
+    start, x, labels = rng.normal(0, 0.5, (3, 16, 16)), rng.random((60, 16)), np.arange(60) % 16
+
+    def body(comm):
+        weights = list(start.copy())
+        return names["train"](comm, weights, x, labels), np.array(weights)
+    (alone,), found = Cluster(1).run(body)[0], Cluster(4).run(body)[0]
+    assert [kept for (_, kept), _ in found] == [alone[0][1]] * 4
+    assert sum(flops for (flops, _), _ in found) == alone[0][0]
+    assert all(np.abs(weights - alone[1]).max() > 1e-3 for _, weights in found)
+    assert all(np.abs(weights - found[0][1]).max() > 1e-3 for _, weights in found[1:])
+    says("00", "the last row fails, on every rank", "its own 15 rows", "On one rank nothing fails")
+
+
+CHECKS = {0: check_00, 4: check_04, 12: check_12}
 
 
 def waits(report) -> dict[int, tuple[str, int]]:
