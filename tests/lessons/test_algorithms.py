@@ -14,6 +14,7 @@ import pytest
 
 from minipar.comm import collectives
 from minipar.comm.collectives.all_reduce import torus
+from minipar.comm.cost import fit
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.registry import make_strategy
@@ -97,6 +98,29 @@ def library_step(comm, layers):
     return [strategy.state_dict()[f"{2 * i}.weight"] for i in range(layers)]
 
 
+# ---- lesson 01
+
+def times_of(size):
+    """Seconds of messages, a line with noise, and their bytes."""
+    n = np.array([8 * 4**k for k in range(8 + size)])      # so that no part is negative
+    return n, (5e-6 + n * 1e-10) * (1 + 0.1 * np.random.default_rng(size).random(len(n)))
+
+
+def library_fit(comm, size):
+    link, _ = fit(*times_of(size))
+    return [link.latency, 1 / link.bandwidth]
+
+
+def from_the_left(function, comm, size, names):
+    """Of a rank alone only what does not wait for itself."""
+    x = numbers(comm, size)
+    return x if comm.size == 1 else function(comm, x)
+
+
+def gathered_from_the_left(comm, size):
+    return collectives.all_gather(comm, numbers(comm, size)[None])[comm.rank - 1]
+
+
 # ---- lesson 04
 
 def on_numbers(function, comm, size, names):
@@ -153,6 +177,11 @@ def by_executor(name):
 
 
 CASES = [
+    Case(1, "fit", lambda function, comm, size, names: function(*times_of(size)), library_fit,
+         (0, 1, 6), 1e-15),
+    Case(1, "at_once", from_the_left, gathered_from_the_left),
+    Case(1, "without_waiting", from_the_left, gathered_from_the_left),
+    Case(1, "in_turn", from_the_left, gathered_from_the_left),
     Case(0, "parameters", count_parameters,
          lambda comm, layers: small_gpt(layers)[1].num_parameters(), (1, 3)),
     Case(0, "training_bytes", count_bytes, library_bytes, (1, 3)),
@@ -166,7 +195,8 @@ CASES = [
     Case(12, "one_f_one_b", run_stage, by_executor("1f1b"), (1, 3, 8), 1e-14),
 ]
 PARTS = {           # of these functions, or made of them: without counterparts
-    0: {"devices", "counted_linear"}, 4: {"on_any_number"}, 12: {"Stage"}}
+    0: {"devices", "counted_linear"}, 1: {"neighbours", "ping_pong", "send_first"},
+    4: {"on_any_number"}, 12: {"Stage"}}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

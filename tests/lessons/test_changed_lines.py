@@ -62,7 +62,16 @@ def check_00(names):
     says("00", "the last row fails, on every rank", "its own 15 rows", "On one rank nothing fails")
 
 
-CHECKS = {0: check_00, 4: check_04, 12: check_12}
+def check_01(names):
+    """It ends, after p rounds, with what the left rank has."""
+    for p in (2, 3, 4, 7):
+        found, rounds = Cluster(p, latency=1, bandwidth=np.inf).run(
+            lambda comm: names["in_turn"](comm, np.full(3, comm.rank))[0])
+        assert found == [(rank - 1) % p for rank in range(p)] and rounds == p
+    says("01", "It still ends", "but after p rounds")
+
+
+CHECKS = {0: check_00, 1: check_01, 4: check_04, 12: check_12}
 
 
 def waits(report) -> dict[int, tuple[str, int]]:
