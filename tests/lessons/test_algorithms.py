@@ -121,6 +121,39 @@ def gathered_from_the_left(comm, size):
     return collectives.all_gather(comm, numbers(comm, size)[None])[comm.rank - 1]
 
 
+# ---- lesson 02: in place; what is no result of the operation counts as nothing
+
+def in_place(function, comm, size, names):
+    """Called on a copy of this rank's numbers."""
+    function(comm, x := numbers(comm, size))
+    return x
+
+
+def in_segments(function, comm, size, names):
+    function(comm, x := numbers(comm, size), 3)
+    return x
+
+
+def scattered(function, comm, size, names):
+    return names["pieces"](comm, in_place(function, comm, size, names), comm.rank, 1)
+
+
+def on_root(function, comm, size, names):
+    x = in_place(function, comm, size, names)
+    return None if comm.rank else x
+
+
+def by_broadcast(name):
+    return lambda comm, size: collectives.broadcast(comm, numbers(comm, size), algorithm=name)
+
+
+def by_gather(comm, size):
+    x = numbers(comm, size)
+    bounds = collectives.chunk_bounds(size, comm.size)
+    return collectives.gather(comm, x[slice(*bounds[comm.rank])], algorithm="binomial",
+                              counts=[stop - start for start, stop in bounds])
+
+
 # ---- lesson 04
 
 def on_numbers(function, comm, size, names):
@@ -187,6 +220,12 @@ CASES = [
     Case(0, "training_bytes", count_bytes, library_bytes, (1, 3)),
     Case(0, "training_flops", count_flops, library_flops, (1, 3)),
     Case(0, "train", train_a_step, library_step, (1, 3), 1e-9),
+    Case(2, "tree", in_place, by_broadcast("binomial")),
+    Case(2, "chain", in_segments, by_broadcast("pipelined_chain")),
+    Case(2, "scatter_all_gather", in_place, by_broadcast("scatter_all_gather")),
+    Case(2, "scatter", scattered, lambda comm, size: collectives.scatter(
+        comm, numbers(comm, size), algorithm="binomial")),
+    Case(2, "gather", on_root, by_gather),
     Case(4, "ring", on_numbers, by_all_reduce("ring")),
     Case(4, "double", on_any_number, by_all_reduce("recursive_doubling")),
     Case(4, "halve_and_double", on_any_number, by_all_reduce("rabenseifner")),
@@ -196,7 +235,7 @@ CASES = [
 ]
 PARTS = {           # of these functions, or made of them: without counterparts
     0: {"devices", "counted_linear"}, 1: {"neighbours", "ping_pong", "send_first"},
-    4: {"on_any_number"}, 12: {"Stage"}}
+    2: {"pieces"}, 4: {"on_any_number"}, 12: {"Stage"}}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

@@ -71,7 +71,17 @@ def check_01(names):
     says("01", "It still ends", "but after p rounds")
 
 
-CHECKS = {0: check_00, 1: check_01, 4: check_04, 12: check_12}
+def check_02(names):
+    """It ends, after 9 rounds, with rank 0's numbers."""
+    def body(comm):
+        names["chain"](comm, x := np.arange(8.0) * (comm.rank == 0), 4)
+        return x.sum()
+    found, rounds = Cluster(4, latency=1, bandwidth=np.inf).run(body)
+    assert found == [28] * 4 and rounds == 9
+    says("02", "It does not hang", "(p − 1) + 2 (k − 1) = 9 in all", "p + k − 2 = 6")
+
+
+CHECKS = {0: check_00, 1: check_01, 2: check_02, 4: check_04, 12: check_12}
 
 
 def waits(report) -> dict[int, tuple[str, int]]:
