@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from minipar.comm import collectives
+from minipar.comm import Communicator, collectives
 from minipar.comm.collectives.all_reduce import torus
 from minipar.comm.cost import fit
 from minipar.nn import GPT, MLP, GPTConfig
@@ -154,6 +154,37 @@ def by_gather(comm, size):
                               counts=[stop - start for start, stop in bounds])
 
 
+# ---- lesson 03: a row of `size` numbers for each rank
+
+def matrix(comm, size):
+    return numbers(comm, comm.size * size).reshape(comm.size, size)
+
+
+def gather_rows(function, comm, size, names):
+    function(comm, rows := matrix(comm, size))
+    return rows
+
+
+def by_all_gather(name):
+    return lambda comm, size: collectives.all_gather(
+        comm, matrix(comm, size)[comm.rank][None], algorithm=name)
+
+
+def by_reduce_scatter(name):
+    return lambda comm, size: collectives.reduce_scatter(
+        comm, matrix(comm, size), algorithm=name)[0]
+
+
+def on_power_of_two(call):
+    """The call on as many of the ranks as a power of two; on the others, nothing."""
+    def run(*args):
+        at = next(i for i, arg in enumerate(args) if isinstance(arg, Communicator))
+        comm = args[at]
+        core = comm.split(0 if comm.rank < 2**(comm.size.bit_length() - 1) else None)
+        return None if core is None else call(*args[:at], core, *args[at + 1:])
+    return run
+
+
 # ---- lesson 04
 
 def on_numbers(function, comm, size, names):
@@ -226,6 +257,14 @@ CASES = [
     Case(2, "scatter", scattered, lambda comm, size: collectives.scatter(
         comm, numbers(comm, size), algorithm="binomial")),
     Case(2, "gather", on_root, by_gather),
+    Case(3, "ring", gather_rows, by_all_gather("ring")),
+    Case(3, "doubling", on_power_of_two(gather_rows),
+         on_power_of_two(by_all_gather("recursive_doubling"))),
+    Case(3, "bruck", gather_rows, by_all_gather("bruck")),
+    Case(3, "ring_reduce_scatter", lambda function, comm, size, names: function(
+        comm, matrix(comm, size)), by_reduce_scatter("ring")),
+    Case(3, "halving", on_power_of_two(lambda function, comm, size, names: function(
+        comm, matrix(comm, size))), on_power_of_two(by_reduce_scatter("recursive_halving"))),
     Case(4, "ring", on_numbers, by_all_reduce("ring")),
     Case(4, "double", on_any_number, by_all_reduce("recursive_doubling")),
     Case(4, "halve_and_double", on_any_number, by_all_reduce("rabenseifner")),
@@ -235,7 +274,7 @@ CASES = [
 ]
 PARTS = {           # of these functions, or made of them: without counterparts
     0: {"devices", "counted_linear"}, 1: {"neighbours", "ping_pong", "send_first"},
-    2: {"pieces"}, 4: {"on_any_number"}, 12: {"Stage"}}
+    2: {"pieces"}, 3: set(), 4: {"on_any_number"}, 12: {"Stage"}}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

@@ -81,7 +81,20 @@ def check_02(names):
     says("02", "It does not hang", "(p − 1) + 2 (k − 1) = 9 in all", "p + k − 2 = 6")
 
 
-CHECKS = {0: check_00, 1: check_01, 2: check_02, 4: check_04, 12: check_12}
+def check_03(names):
+    """Two ranks have both rows; of four each waits to receive from the next."""
+    def body(comm):
+        rows = np.arange(comm.size)[:, None] * (np.arange(comm.size) == comm.rank)[:, None]
+        names["doubling"](comm, rows)
+        return rows.ravel().tolist()
+    assert Cluster(2).run(body)[0] == [[0, 1]] * 2
+    with pytest.raises(Deadlock) as report:
+        Cluster(4).run(body)
+    assert waits(report) == {r: ("receive", (r + 1) % 4) for r in range(4)}
+    says("03", "On 2 ranks nothing changes", "each rank waits to receive from the next, in a circle")
+
+
+CHECKS = {0: check_00, 1: check_01, 2: check_02, 3: check_03, 4: check_04, 12: check_12}
 
 
 def waits(report) -> dict[int, tuple[str, int]]:
