@@ -7,12 +7,13 @@ or lists of arrays.  (Those of lessons/micro.py: test_micro.py.)
 import runpy
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from minipar.comm import Communicator, collectives
+from minipar.comm import Cluster, Communicator, collectives
 from minipar.comm.collectives.all_reduce import torus
 from minipar.comm.cost import fit
 from minipar.nn import GPT, MLP, GPTConfig
@@ -215,6 +216,29 @@ def by_torus(comm, size):
     return found
 
 
+# ---- lesson 05: a row for each rank, as in lesson 03
+
+def on_matrix(function, comm, size, names):
+    return function(comm, matrix(comm, size))
+
+
+def by_all_to_all(name):
+    return lambda comm, size: collectives.all_to_all(comm, matrix(comm, size), algorithm=name)
+
+
+def leaving(wait):
+    """When simulated ranks leave a barrier that rank r reaches after r seconds."""
+    def late(comm):
+        comm.report_compute("compute", int(comm.rank * comm.cluster.flops_per_second), 0, 0.0)
+        wait(comm)
+        return comm.now()
+
+    def run(comm):
+        wait(comm)
+        return Cluster(comm.size).run(late)[0]
+    return run
+
+
 # ---- lesson 12: `size` is the number of microbatches
 
 def pipeline_data(comm, m):
@@ -269,12 +293,19 @@ CASES = [
     Case(4, "double", on_any_number, by_all_reduce("recursive_doubling")),
     Case(4, "halve_and_double", on_any_number, by_all_reduce("rabenseifner")),
     Case(4, "two_levels", on_nodes, by_torus),
+    Case(5, "pairwise", on_matrix, by_all_to_all("pairwise")),
+    Case(5, "bruck", on_matrix, by_all_to_all("bruck")),
+    Case(5, "scan", on_matrix, lambda comm, size: collectives.scan(
+        comm, matrix(comm, size), algorithm="recursive_doubling")),
+    Case(5, "barrier", lambda function, comm, size, names: leaving(function)(comm),
+         lambda comm, size: leaving(partial(collectives.barrier, algorithm="dissemination"))(comm),
+         (1,)),
     Case(12, "gpipe", run_stage, by_executor("gpipe"), (1, 3, 8), 1e-14),
     Case(12, "one_f_one_b", run_stage, by_executor("1f1b"), (1, 3, 8), 1e-14),
 ]
 PARTS = {           # of these functions, or made of them: without counterparts
     0: {"devices", "counted_linear"}, 1: {"neighbours", "ping_pong", "send_first"},
-    2: {"pieces"}, 3: set(), 4: {"on_any_number"}, 12: {"Stage"}}
+    2: {"pieces"}, 4: {"on_any_number"}, 12: {"Stage"}}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

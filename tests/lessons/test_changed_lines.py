@@ -91,10 +91,23 @@ def check_03(names):
     with pytest.raises(Deadlock) as report:
         Cluster(4).run(body)
     assert waits(report) == {r: ("receive", (r + 1) % 4) for r in range(4)}
-    says("03", "On 2 ranks nothing changes", "each rank waits to receive from the next, in a circle")
+    says("03", "On 2 ranks nothing changes", "each rank waits to receive from the next")
 
 
-CHECKS = {0: check_00, 1: check_01, 2: check_02, 3: check_03, 4: check_04, 12: check_12}
+def check_05(names):
+    """It ends; only ranks 4, 6 and 7 wait for rank 3, if messages are buffered."""
+    def body(comm):
+        if comm.rank == 3:
+            comm.report_compute("compute", int(comm.cluster.flops_per_second), 0, 0.0)  # 1 s late
+        names["barrier"](comm)
+        return comm.now() >= 1
+    buffered, taken = (Cluster(8, eager=limit).run(body)[0] for limit in (1, 0))
+    assert [rank for rank, waited in enumerate(buffered) if waited] == [3, 4, 6, 7] and all(taken)
+    says("05", "It does not hang", "only ranks 4, 6 and 7 hear of it", "all wait for rank 3")
+
+
+CHECKS = {0: check_00, 1: check_01, 2: check_02, 3: check_03, 4: check_04, 5: check_05,
+          12: check_12}
 
 
 def waits(report) -> dict[int, tuple[str, int]]:
