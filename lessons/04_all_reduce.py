@@ -50,7 +50,7 @@ def double(comm: Communicator, ranks: list[int], x: np.ndarray) -> None:
 
 
 def halve_and_double(comm: Communicator, ranks: list[int], x: np.ndarray) -> None:
-    """Give away a half of x, sum the other among half of the ranks, get the first half back."""
+    """Give away half of x; sum the half that you keep among half of the ranks; then swap sums."""
     if len(ranks) == 1:
         return
     half, me = len(ranks) // 2, ranks.index(comm.rank)
