@@ -43,7 +43,7 @@ def training_flops(psi: int, tokens: int) -> int:
 
 def devices(psi: int, tokens: int, memory: float, flops_per_second: float,
             days: float) -> tuple[int, int]:
-    """The two walls: how many devices hold that, and how many finish in so many days?"""
+    """The two walls: the devices that can hold it, and those that finish within `days`."""
     return (ceil(training_bytes(psi) / memory),
             ceil(training_flops(psi, tokens) / (flops_per_second * days * 86400)))
 

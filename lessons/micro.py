@@ -151,7 +151,7 @@ def sharded_linear(x, shard, comm, shape):
 
 
 def one_process(weights, x, labels):
-    """What all the others must equal."""
+    """The gradients that every other way must equal."""
     ws = [Tensor(w) for w in weights]
     backward(cross_entropy(mlp(Tensor(x), ws), labels, len(x)))
     return [w.grad for w in ws]

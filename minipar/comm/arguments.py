@@ -1,4 +1,4 @@
-"""What all collectives share: how they cut an array, and the arguments op=, algorithm= and out=."""
+"""How all collectives cut an array, and how they take the arguments op=, algorithm= and out=."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate

@@ -51,7 +51,7 @@ class PaperCost(NamedTuple):
 class StrategyEntry(NamedTuple):
     """One strategy: `kind(model, ranks, **options)` makes it.
 
-    `options` are its own; all take those of `Strategy` (PP_OPTIONS where the mesh has such axes).
+    `options` are its own; all take those of `Strategy` (MESH_OPTIONS where the mesh has such axes).
     `cost` is its cost by its paper, None without one.  `specification` is the strategy on one rank
     that it equals: plain training, or what its file says.
     """
@@ -72,7 +72,7 @@ STRATEGIES = {
     "dp": StrategyEntry("rank 0 drives the others (PyTorch's classic DataParallel)", DataParallel,
                         cost=None),
     "ddp": StrategyEntry("gradients summed in buckets (DistributedDataParallel)",
-                         DistributedDataParallel, (*BUCKETS, "comm_hook")),
+                         DistributedDataParallel, BUCKETS),
     "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, BUCKETS,
                            PaperCost((STATES,))),
     "zero2": StrategyEntry("optimizer states and gradients sharded (ZeRO-2)", ZeRO2, BUCKETS,

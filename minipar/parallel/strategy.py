@@ -81,9 +81,8 @@ ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of
 class Microbatch(NamedTuple):
     """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
 
-    Its arrays are on the rank's device.  A `data.Batch` has the same fields, on the host; its
-    `split` cuts it into microbatches, for strategies that compute on the host.  The numbers of the
-    samples determine the dropout masks.
+    Its arrays are on the rank's device.  The numbers of the samples determine the dropout masks.
+    `data.Batch(…).split` makes microbatches on the host.
     """
 
     inputs: Array
@@ -103,11 +102,12 @@ class Strategy:
     between a GPT's stages.  `wire` encodes gradients, `activation_format` activations.  (The
     gradient of a weight that stages share is summed over them in full.)
 
-    `slabs` are what this rank optimizes.  `flats` are the parameters that are reduced together, in
-    the order in which backward completes their gradients; here none are.
+    `dp` are the ranks with different rows: those of dp and replicate.  `slabs` are what this rank
+    optimizes.  `flats` are the parameters that are reduced together, in the order in which backward
+    completes their gradients; here none are.
     """
 
-    can_accumulate = True       # gradients of several backwards may add up before they are reduced
+    reduces_each_backward = False       # True: no whole gradients, which could add up first
     summed_over: tuple[str, ...] = ("dp", "cp")     # axes whose ranks have the same parameters
     flats: Sequence = ()
 
@@ -217,9 +217,10 @@ class Strategy:
             yield among, slab.complete_grad()
 
     def after_step(self) -> None:
-        """Give each rank the parameters that the optimizer has updated elsewhere."""
+        """Follow the optimizer, which has changed `slabs`."""
+        self.parameters_changed()
 
-    def gather(self) -> None:
+    def parameters_changed(self) -> None:
         """Give each rank the parameters that are in the `slabs` of others.  Collective.
 
         `step` does it.  Call it after you have changed `slabs` in another way: with ZeRO-1 and
@@ -255,7 +256,7 @@ class Strategy:
             return loss if self.tp.rank == 0 else 0.0
         loss, last = 0.0, len(microbatches) - 1
         for i, microbatch in enumerate(microbatches):
-            accumulates = self.can_accumulate and i < last
+            accumulates = not self.reduces_each_backward and i < last
             with self.no_sync() if accumulates else NO_CONTEXT:
                 loss += self.run_microbatch(microbatch, loss_divisor, seed, step)
         return loss
@@ -324,7 +325,7 @@ class Strategy:
 
     def check_fresh(self) -> None:
         """Raise ValueError if gradients are summed already, and would be again."""
-        sums = self.stages.shares or self.can_accumulate and self.replicas.size > 1
+        sums = self.stages.shares or self.replicas.size > 1 and not self.reduces_each_backward
         if self._is_reduced and sums and any(has_gradient(slab) for slab in self.slabs):
             raise reduced_already_error()
 
@@ -334,7 +335,7 @@ class Strategy:
 
         Raises ValueError for a strategy that cannot accumulate.
         """
-        if not self.can_accumulate:
+        if self.reduces_each_backward:
             raise accumulation_error(type(self).__name__)
         before, self.is_synchronizing = self.is_synchronizing, False
         try:
@@ -395,5 +396,5 @@ class Strategy:
 
 
 def has_gradient(buffer: FlatBuffer) -> bool:
-    """True after a backward, until `zero_grad`: of a slab, or of a piece."""
+    """True after a backward, until `zero_grad`."""
     return getattr(buffer, "has_grad", False) or any(p.grad is not None for p in buffer.parameters)

@@ -31,7 +31,6 @@ from functools import partial
 from typing import Any
 
 from ...autograd import GradientSlot, Tensor, reachable_slots
-from ...backend import Array
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...comm.work import Work, start_work
@@ -40,36 +39,34 @@ from ..flats import Flat
 from ..strategy import NO_CONTEXT, Strategy
 from .buckets import BUCKET_MB, bucket_limits, cut_into_buckets
 
-Reduction = Callable[[Communicator, Array], Any]
-
 
 class DistributedDataParallel(Strategy):
     """Every rank of dp holds all parameters of its stage, and all-reduces their gradients.
 
-    `comm_hook(comm, flat)`, if given, sums a bucket in place instead of the wire.  `flats` are the
-    buckets, in the order in which backward completes them.  Base of the strategies that shard.
+    `flats` are the buckets, in the order in which backward completes them.  Base of the strategies
+    that shard.
     """
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh,
-                 bucket_mb: float = BUCKET_MB, first_bucket_mb: float = 1.0, *,
-                 comm_hook: Reduction | None = None, **options: Any):
-        self.limits, self.comm_hook = bucket_limits(first_bucket_mb, bucket_mb), comm_hook
+                 bucket_mb: float = BUCKET_MB, first_bucket_mb: float = 1.0,
+                 **options: Any):
+        self.limits = bucket_limits(first_bucket_mb, bucket_mb)
         super().__init__(model, ranks, **options)
 
     def place(self) -> None:
         """Cut the slabs into flats, and watch their gradients."""
         self.works: list[tuple[Flat, Work]] = []            # reductions under way
         self.flats_of_slabs = [flat for slab in self.stages.slabs for flat in self.cut(slab)]
-        parts = {flat: {use for p in flat.parameters for use in self.users[p]}
-                 for flat in self.flats_of_slabs}
+        uses = {flat: {use for p in flat.parameters for use in self.users[p]}
+                for flat in self.flats_of_slabs}            # (stage, part)
         # a gradient that several stages of this rank add to is reduced when all are through
-        self.late = [flat for flat, uses in parts.items() if self.can_accumulate
-                     and len({stage for stage, _ in uses}) > 1]
+        self.late = [flat for flat, places in uses.items() if not self.reduces_each_backward
+                     and len({stage for stage, _ in places}) > 1]
         self.flats, self.queues = [], {}
         for stage in self.stages.here[::-1]:
             # backward completes a flat's gradient in the first part that uses the flat
-            first = {flat: min(part for where, part in uses if where == stage)
-                     for flat, uses in parts.items() if stage in {where for where, _ in uses}}
+            first = {flat: min(part for where, part in places if where == stage)
+                     for flat, places in uses.items() if stage in {where for where, _ in places}}
             order = [*first][::-1]
             order.sort(key=first.__getitem__, reverse=True)
             self.flats += [flat for flat in order if flat not in self.flats]
@@ -100,15 +97,12 @@ class DistributedDataParallel(Strategy):
         """Begin to sum a flat's gradient, which is complete on this rank, over its replicas."""
         flat.fill_missing()
         grad = flat.grad
-        if self.comm_hook is not None:
-            work = start_work(self.comm_hook, flat.over, grad)
-        else:
-            work = start_work(self.wire.of(flat).all_reduce, flat.over, grad, out=grad)
+        work = start_work(self.wire.of(flat).all_reduce, flat.over, grad, out=grad)
         self.works.append((flat, work))
 
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a backward from `y`, in which the flats are reduced that it completes."""
-        if not self.is_synchronizing or self.can_accumulate and not is_last:
+        if not (self.is_synchronizing and (is_last or self.reduces_each_backward)):
             return NO_CONTEXT
         return self.queues[stage].during(y)
 

@@ -166,7 +166,7 @@ class RankBatch:
         """dx from dy; adds the weights' gradients on the way."""
         x, y = self.in_flight.pop(action[1:])
         reducing = self.reducing(action, y)
-        if action.stage and self.strategy.can_accumulate:
+        if action.stage and not self.strategy.reduces_each_backward:
             self.after_send, reducing = reducing, nullcontext()     # another stage waits for dx
         with reducing:
             backward(y, grad, poll=self.poll)

@@ -10,17 +10,18 @@ head, are one unit.  A weight gathers its unit before it is used, in forward and
 Operations save a note in place of a gathered weight, so that saved arrays do not keep it alive; in
 backward the note gathers the unit again.
 
-The first microbatch (with pp: batch) records the order of uses; from then on the next unit is
-gathered while this one computes.  Where the next unit is not known, the second unit is the previous
-one: so h2 is still there when backward begins with it.
+Each microbatch (with pp: batch) records the order of uses, by which the next microbatch knows the
+next unit: this is gathered while that in use computes.  Where the next unit is not known, the
+second unit is the previous one: so h2 is still there when backward begins with it.
 
                     forward                       │ backward
     in use          embed  h.0   h.1   h.2   head │ head   h.2   h.1   h.0
-    being gathered  h.0    h.1   h.2   head   ·   │ h.2    h.1   h.0   ·
+    being gathered  h.0    h.1   h.2   head   ·   │ ·      h.1   h.0   ·
 
 A flat is reduced as soon as a backward has completed its gradient, as in ZeRO-2.  For each
 microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings: it gathers a unit for forward, and for
-backward unless it is still there, and reduce-scatters its gradient.  All ranks of dp gather and
+backward unless it is still there, and reduce-scatters its gradient.  (The unit of a tied embedding
+and head is gathered twice in forward, and not for backward.)  All ranks of dp gather and
 reduce in the same order, so no two can wait for each other.
 
 Outside of a step, weights stay gathered for one call of the model at most: between two evaluations
@@ -131,6 +132,9 @@ class FullyShardedDataParallel(ZeRO2):
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
                  units: Sequence[Module] | None = None, reshard_after_forward: bool = True,
                  prefetch: bool = True, gather_wire: Wire = UNCOMPRESSED, **options: Any):
+        if {"bucket_mb", "first_bucket_mb"} & options.keys():
+            raise ValueError("FSDP reduces units, which bucket_mb does not cut: leave it out, or "
+                             "choose units=")
         self.unit_modules, self.gather_wire = units, gather_wire
         self.keeps, self.prefetch = not reshard_after_forward, prefetch
         super().__init__(model, ranks, **options)
@@ -198,7 +202,7 @@ class FullyShardedDataParallel(ZeRO2):
         """Gather `unit`, free those that are not needed, begin to gather the next."""
         self.poll()
         if not self.is_inside and not self.num_calls:
-            unit.free()                     # a weight that is used by itself
+            unit.free()                     # a weight by itself: pieces may have changed
         if unit is self.current and unit.arrays:
             return
         before, self.current, after = self.current, unit, None
@@ -293,8 +297,8 @@ class FullyShardedDataParallel(ZeRO2):
         self.last_uses, self.uses = self.uses, []
         self.free_all()
 
-    def gather(self) -> None:
-        """Forget what is gathered: the next use of a weight gathers it anew."""
+    def parameters_changed(self) -> None:
+        """Free what is gathered: the next use of a weight gathers it anew."""
         self.free_all()
 
     def check_same_units(self) -> None:
