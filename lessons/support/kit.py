@@ -26,7 +26,7 @@ tests/lessons check:
     length      at most 120 lines, and 40 for a function
     imports     of minipar no more than Communicator and launch
     algorithm   each function equals its counterpart in the library: a row for it in the table of
-                tests/lessons/test_algorithms.py
+                tests/lessons/algorithms/lesson_NN.py
     ranks       runs on any number of simulated or real ranks from `min_ranks` on; all rows are
                 checked on every rank, but only rank 0 prints and draws
     tables      Row asserts counts, shows seconds; `counts` folds a long table of equal rows
@@ -35,7 +35,7 @@ tests/lessons check:
     exercises   all of the catalog with `lesson = NN`, listed automatically; name earlier ones
     questions   each is answered on the page, folded below the same question, word for word; one
                 says "write `NEW` in place of `OLD`" of a line of the script, and the test of its
-                answer (tests/lessons/test_changed_lines.py) makes that change
+                answer (`check_change` beside the table) makes that change
 
 (A lesson of the older form, at most 170 lines, calls the library and shows a piece of its source.)
 
