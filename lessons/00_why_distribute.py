@@ -1,148 +1,100 @@
 """Lesson 00. Why distribute?  When does one machine stop?
 
-A single device reaches two limits:
+A single device reaches two limits, its *walls*.  With Ψ parameters and D tokens (or rows) of data:
 
     memory    float32 parameter 4 + gradient 4 + Adam's two moments 8  =  16 Ψ bytes
               + activations, which forward keeps for backward: they grow with the tokens of a step
-    compute   about 6 FLOPs per parameter and token                    =  6 Ψ D FLOPs
+    compute   x w is a multiplication and an addition for each weight: 2 FLOPs a row
+              backward has two such products, for x and for w:         6 Ψ D FLOPs
 
-Both are counted here: first in a small GPT that runs on these ranks, then in GPTs of up to 175
-billion parameters.  The arrays of the large ones have shapes but no numbers
-(`minipar.backend.shape_array`), so they cost nothing.  Only FLOPs that really run are counted:
-causal attention skips nearly half of all pairs of tokens.
+Below, p ranks train an MLP for one step, each with its part of the rows (*data parallelism*).  That
+divides the compute and the activations; 16 Ψ bytes stay on every rank.
 
     python lessons/00_why_distribute.py          mpirun -n 4 python lessons/00_why_distribute.py
 """
 
+from math import ceil
+
 import numpy as np
-from support.gpt_flops import count_flops, predict_flops
-from support.kit import Lesson, Row, number
+from micro import Tensor, all_reduce, backward, cross_entropy, mlp, part
+from support.kit import Lesson, Row
+from support.lesson_00 import compare_with_library
+from support.measuring import total
 
-from minipar.autograd import Meter
-from minipar.backend.shape_array import ShapeArray
 from minipar.comm import Communicator
-from minipar.comm.collectives import sum_over_ranks
-from minipar.data import shard_range
-from minipar.formulas.activations import gpt_activations
 from minipar.launcher import launch
-from minipar.memory.ledger import Ledger
-from minipar.nn import GPT, GPTConfig
-from minipar.optim import AdamW
-from minipar.parallel.data.ddp_by_autograd import all_reduce_gradients
-from minipar.viz.device_limits import Requirement, draw_device_limits
-
-# The device of this lesson: 80 GB of memory and 312 TFLOP/s (16-bit), of which a good program
-# reaches 40 %.  Tokens: 20 for each parameter (Hoffmann et al. 2022).  Change them and run again.
-MEMORY, FLOPS, TOKENS_PER_PARAMETER, DAY = 80e9, 0.4 * 312e12, 20, 86400
-SMALL = GPTConfig(vocab_size=128, context=64, num_layers=2, num_heads=4, width=64)
-SIZES = {                    # vocabulary, context, layers, heads, width: Radford 2019, Brown 2020
-    "GPT-2 small": GPTConfig(50257, 1024, 12, 12, 768),
-    "GPT-2 XL": GPTConfig(50257, 1024, 48, 25, 1600),
-    "GPT-3 6.7B": GPTConfig(50257, 2048, 32, 32, 4096),
-    "GPT-3 13B": GPTConfig(50257, 2048, 40, 40, 5120),
-    "GPT-3 175B": GPTConfig(50257, 2048, 96, 96, 12288),
-}
 
 
-def count_bytes(model: GPT, optimizer: AdamW) -> int:
-    """Bytes that stay allocated from step to step: parameters, gradients, optimizer states."""
-    arrays = [array for slab in model.slabs for array in (slab.data, slab.grad)]
-    arrays += [array for state in optimizer.states for array in state.values()]
-    return sum(array.nbytes for array in arrays)
+def parameters(vocabulary: int, context: int, layers: int, d: int) -> int:
+    """Ψ of a GPT of width d, whose head shares the table of embeddings."""
+    layer = 12 * d * d + 13 * d         # attention 4 d² + 4 d, MLP 8 d² + 5 d, two layer norms 4 d
+    return (vocabulary + context) * d + layers * layer + 2 * d
 
 
-def run(model: GPT, inputs: np.ndarray, targets: np.ndarray,
-        num_targets: int) -> tuple[Meter, int]:
-    """The meter of forward and backward on (b, t), and the bytes of activations in between."""
-    ledger = Ledger(model.parameters())
-    with Meter().running() as meter:
-        with ledger.recording():
-            loss = model.loss(inputs, targets, num_targets)
-        kept = ledger.live
-        loss.backward()
-    return meter, kept
+def training_bytes(psi: int) -> int:
+    """Parameters, gradients, Adam's mean and mean square: kept from step to step, in float32."""
+    return (4 + 4 + 4 + 4) * psi
 
 
-def rows_of(name: str, config: GPTConfig, size: int, batch: int,
-            counted: dict[str, int]) -> list[Row]:
-    """FLOPs by kind, predicted and counted; and their sum against the rule of thumb."""
-    rows = [Row(f"{name}: FLOPs of {kind}", flops, counted[kind])
-            for kind, flops in predict_flops(config, batch).items()]
-    return [*rows, Row("    their sum, against 6 Ψ D", 6 * size * batch * config.context,
-                       sum(counted.values()), rule="≈")]
+def training_flops(psi: int, tokens: int) -> int:
+    """One product forward and two backward, of 2 FLOPs for each weight and token."""
+    return (2 + 4) * psi * tokens
 
 
-def count_large(lesson: Lesson) -> None:
-    """Count the same for models that no laptop can hold; draw the picture."""
-    lesson.say("The same counts for models that no laptop can hold, on arrays without numbers, for "
-               "one sequence:")
-    rows, grid, needs = [], [], {}
-    for name, config in SIZES.items():
-        model = GPT(config).initialize(array=ShapeArray((), np.float32))
-        size, num_bytes = model.num_parameters(), count_bytes(model, AdamW(model.slabs))
-        ids = ShapeArray((1, config.context), np.int64)
-        meter, kept = run(model, ids, ids, config.context)
-        rows += [Row(f"{name}: bytes = 16 Ψ", 16 * size, num_bytes, "B"),
-                 Row(f"{name}: activations", gpt_activations(config, 1), kept, "B")]
-        if name in ("GPT-2 small", "GPT-3 175B"):
-            rows += rows_of(name, config, size, 1, count_flops(meter))
-        all_bytes, all_flops = num_bytes + kept, 6 * size * TOKENS_PER_PARAMETER * size
-        days = all_flops / FLOPS / DAY
-        needs[name] = size, all_bytes, days
-        grid.append((name, f"{size / 1e9:.3f} G", f"{num_bytes / 1e9:,.0f} GB",
-                     f"{kept / 1e9:,.1f} GB", -(-all_bytes // int(MEMORY)), f"{all_flops:.2g}",
-                     number(days), number(days / 1024)))
-    lesson.table(rows)
-    lesson.say("Why not exactly 6 Ψ per token? Attention adds 12 d for each of about t²/2 pairs of "
-               "tokens, so its share grows with the sequence. Positions, layer norms and biases "
-               "have parameters but no matrix product. Looking up an embedding costs nothing, but "
-               "its table is tied to the head, which is a product. In a large model the 72 d² per "
-               "layer and token outweigh all of this.")
-    lesson.grid(["", "Ψ", "16 Ψ", "activations", "devices of 80 GB", "6 Ψ · 20 Ψ FLOPs",
-                 "days on one", "days on 1024"], grid)
-    sizes = {name: size for name, (size, _, _) in needs.items()}
-    lesson.picture(lambda path: draw_device_limits(path, sizes, [
-        Requirement("memory: 16 Ψ bytes + activations of one sequence", "GB on one device",
-                    [b / 1e9 for _, b, _ in needs.values()], {"one device: 80 GB": MEMORY / 1e9}),
-        Requirement("compute: 6 Ψ · 20 Ψ FLOPs", "days on one device",
-                    [d for _, _, d in needs.values()],
-                    {"a month": 30, "a month, on 1024 devices": 30 * 1024}),
-    ], "Where one device stops"))
+def devices(psi: int, tokens: int, memory: float, flops_per_second: float,
+            days: float) -> tuple[int, int]:
+    """The two walls: the devices that can hold it, and those that finish within `days`."""
+    return (ceil(training_bytes(psi) / memory),
+            ceil(training_flops(psi, tokens) / (flops_per_second * days * 86400)))
+
+
+def counted_linear(x: Tensor, w: Tensor, counts: list[int]) -> Tensor:
+    """x w, which adds the FLOPs of its three products to counts."""
+    def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        counts.append(2 * a.shape[0] * a.shape[1] * b.shape[1])
+        return a @ b
+    return Tensor(product(x.data, w.data), (x, w),
+                  lambda g: (product(g, w.data.T), product(x.data.T, g)))
+
+
+def train(comm: Communicator, weights: list[np.ndarray], x: np.ndarray, labels: np.ndarray,
+          rate: float = 0.01) -> tuple[int, int]:
+    """Adam's first step, in place.  Returns this rank's FLOPs, and how many numbers it keeps."""
+    ws, counts = [Tensor(w) for w in weights], []
+    out = mlp(Tensor(part(comm, x)), ws, lambda x, w: counted_linear(x, w, counts))
+    backward(cross_entropy(out, part(comm, labels), len(x)))
+    grads = [all_reduce(comm, w.grad) for w in ws]
+    means, squares = [0.1 * g for g in grads], [0.001 * g * g for g in grads]
+    for w, mean, square in zip(weights, means, squares):
+        w -= rate * (mean / 0.1) / (np.sqrt(square / 0.001) + 1e-8)
+    return sum(counts), sum(a.size for a in [*weights, *grads, *means, *squares])
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-
-    lesson.say("A small GPT trains one step on all ranks. Each rank has the whole model and its "
-               "share of a batch of 16 samples.")
-    model, mine = GPT(SMALL).initialize(), shard_range(16, comm.rank, comm.size)
-    optimizer = AdamW(model.slabs)
-    ids = np.random.default_rng(0).integers(0, SMALL.vocab_size, (16, SMALL.context + 1))
-    inputs, targets = (ids[mine.start:mine.stop, i:i + SMALL.context].copy() for i in (0, 1))
-    meter, kept = run(model, inputs, targets, 16 * SMALL.context)
-    all_reduce_gradients(model, comm)
-    optimizer.step()
-    counted, size = count_flops(meter), model.num_parameters()
+    rng, rows = np.random.default_rng(0), 60
+    weights = list(rng.normal(0, 0.5, (3, 16, 16)))
+    x, labels = rng.random((rows, 16)), rng.integers(0, 16, rows)
+    alone, psi = [w.copy() for w in weights], sum(w.size for w in weights)
+    train(comm.split(comm.rank), alone, x, labels)          # split: a world of one rank for each
+    flops, kept = train(comm, weights, x, labels)
     lesson.table([
-        Row("bytes on every rank: 16 Ψ", 16 * size, count_bytes(model, optimizer), "B"),
-        Row("activations on this rank", gpt_activations(SMALL, len(mine)), kept, "B"),
-        *rows_of("this rank", SMALL, size, len(mine), counted),
-        Row("FLOPs of all ranks, against 6 Ψ D", 6 * size * 16 * SMALL.context,
-            int(sum_over_ranks(comm, sum(counted.values()))), rule="≈"),
-    ], f"Ψ = {size:,} parameters, p = {comm.size}")
-    lesson.say("More ranks divide the *compute* and the activations. This is data parallelism, and "
-               "it leaves 16 Ψ bytes of *memory* on every rank; ZeRO shards those, too. (The rule "
-               "of thumb is far off here: in a tiny model layer norms, GELU and softmax weigh "
-               "more.)")
-
-    if comm.rank == 0:
-        count_large(lesson)
+        Row("numbers kept on every rank: 16 Ψ bytes / 4", training_bytes(psi) // 4, kept),
+        Row("FLOPs of this rank: 6 Ψ D of its rows", training_flops(psi, len(part(comm, x))),
+            flops),
+        Row("FLOPs of all ranks: 6 Ψ D", training_flops(psi, rows), total(comm, flops)),
+        Row("weights: largest difference from one process", 1e-10, float(max(
+            np.abs(a - b).max() for a, b in zip(weights, alone))), "", "≤"),
+    ], f"Ψ = {psi}, D = {rows} rows, p = {comm.size}")
+    compare_with_library(lesson, parameters, training_bytes, training_flops, devices)
     lesson.takeaway("One device has two limits: memory, 16 Ψ bytes plus activations, which "
                     "parallelism must divide or move; and compute, 6 Ψ D FLOPs, which it must "
                     "share out.")
     lesson.exercises(questions=[
         "Plan a run of 7 billion parameters: GPTConfig(50257, 2048, 32, 32, 4096) on 2 T tokens. "
         "How many 80 GB devices hold it? How many finish in 30 days? Which limit decides?",
+        "In train, write `[w.grad for w in ws]` in place of `[all_reduce(comm, w.grad) for w in "
+        "ws]`. Which row of the first table fails on 4 ranks? Which on one?",
         "Which width makes attention half of a layer's FLOPs at a context of 32,768?",
         "In 16 bits with a 32-bit master copy, why is it 16 Ψ bytes again?"])
 

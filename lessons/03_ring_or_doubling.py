@@ -6,8 +6,12 @@ Every rank has one chunk and needs all p chunks, n bytes together.  So each rank
     ring                           (p-1) α    + (p-1)/p n β        one chunk in each round
     doubling, halving, Bruck's     ⌈log₂ p⌉ α + (p-1)/p n β        1, 2, 4, … chunks
 
+    ring       0 ─0▶ 1 ─1▶ 2 ─2▶ 3 ─3▶ 0       then 0 ─3▶ 1 ─0▶ 2 …: pass on what came last
+    doubling   0 ◀─▶ 1   2 ◀─▶ 3               then 0 ◀─▶ 2, 1 ◀─▶ 3: swap all that you have
+    Bruck's    0 ◀── 1 ◀── 2 ◀── 3 ◀── 0       then the same to the rank 2 before: for any p
+
 A reduce-scatter is an all-gather run backwards: an all-gather copies chunks, a reduce-scatter adds
-them.
+them.  The library's: minipar/comm/collectives/all_gather.py and reduce_scatter.py.
 
     python lessons/03_ring_or_doubling.py          mpirun -n 4 python lessons/03_ring_or_doubling.py
 """
@@ -15,155 +19,98 @@ them.
 from functools import partial
 
 import numpy as np
-from support.auto_choice import about_auto
 from support.kit import Lesson, Row
-from support.measuring import counted, crossing, links_of, path_of, rounds_of, seconds, simulated
+from support.lesson_03 import compare_with_library
+from support.measuring import counted, path_of, rounds_of
 
-from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import all_gather, chunk_bounds, reduce_scatter
-from minipar.comm.cost import predict
+from minipar.comm import Communicator
 from minipar.launcher import launch
-from minipar.viz import draw_rounds, record_rounds, write_rounds_page
 
-WAYS = {"all_gather": ("ring", "recursive_doubling", "bruck"),
-        "reduce_scatter": ("ring", "pairwise", "recursive_halving")}
-P, NOT_A_POWER = 8, 6               # ranks of the second table: a power of two, and another number
-N_CROSSING = 64_000         # bytes
+# All of them work on a matrix with a row, the chunk, for each rank.  Index -1 is the last row.
 
 
-def run(comm: Communicator, operation: str, algorithm: str, full: np.ndarray) -> np.ndarray:
-    """All-gather this rank's chunk of `full`, or reduce-scatter all of it."""
-    if operation == "reduce_scatter":
-        return reduce_scatter(comm, full, algorithm=algorithm)
-    mine = slice(*chunk_bounds(full.size, comm.size)[comm.rank])
-    return all_gather(comm, full[mine], total=full.size, algorithm=algorithm)
+def ring(comm: Communicator, rows: np.ndarray) -> None:
+    """All-gather: row r is mine; afterwards all rows are there."""
+    p, r = comm.size, comm.rank
+    for i in range(p - 1):
+        comm.sendrecv(rows[r - i], (r + 1) % p, rows[r - i - 1], (r - 1) % p)
 
 
-def count(comm: Communicator) -> list[Row]:
-    """Rounds and bytes of every algorithm on these ranks, real or simulated; rows on rank 0."""
-    p, n, rows = comm.size, 120 * comm.size, []
-    full = np.arange(float(n))
-    right = {"all_gather": full, "reduce_scatter": np.split(full, p)[comm.rank] * p}
-    for operation, algorithms in WAYS.items():
-        for algorithm in algorithms:
-            trace, result = counted(comm, partial(run, comm, operation, algorithm, full))
-            assert np.array_equal(result, right[operation]), (operation, algorithm)
-            if comm.rank:
-                continue
-            cost = predict(operation, algorithm, p, n)
-            name = f"{operation}, {algorithm}".replace("_", " ")
-            rows += [Row(f"{name}: rounds", cost.rounds, rounds_of(trace, p)),
-                     Row("    on the critical path", int(cost.num_bytes), path_of(trace, p), "B")]
-            if algorithm in ("ring", "pairwise"):
-                sent = {trace.bytes_sent(rank) for rank in range(p)}
-                assert len(sent) == 1, "every rank must send as much as any other"
-                rows.append(Row("    sent by each rank: (p-1)/p n", (p - 1) * 8 * n // p, *sent,
-                                "B"))
-    return rows
+def doubling(comm: Communicator, rows: np.ndarray) -> None:
+    """All-gather on p = 2^k ranks: swap all rows so far with a rank twice as far away."""
+    r, have = comm.rank, 1
+    while have < comm.size:
+        peer = r ^ have                         # ^ flips a bit: 5 ^ 2 = 101₂ ^ 010₂ = 111₂ = 7
+        mine, theirs = r // have * have, peer // have * have
+        comm.sendrecv(rows[mine:mine + have], peer, rows[theirs:theirs + have], peer)
+        have *= 2
 
 
-def time_of(operation: str, algorithm: str, p: int, num_bytes: int) -> float:
-    """Virtual µs on p simulated ranks."""
-    full = np.zeros(num_bytes // 8)
-    return 1e6 * simulated(p, lambda comm: run(comm, operation, algorithm, full))
+def bruck(comm: Communicator, rows: np.ndarray) -> None:
+    """All-gather on any p: send all rows so far to the rank that lacks them."""
+    p, r, have = comm.size, comm.rank, 1
+    turned = np.roll(rows, -r, axis=0)          # my row first, then that of rank r + 1, …
+    while have < p:
+        more = min(have, p - have)              # the last round brings what is still missing
+        comm.sendrecv(turned[:more], (r - have) % p, turned[have:have + more], (r + have) % p)
+        have += more
+    rows[:] = np.roll(turned, r, axis=0)
 
 
-def bytes_across(algorithm: str, num_bytes: int) -> int:
-    """Bytes of an all-gather that go from the first half of P simulated ranks to the second."""
-    cluster = Cluster(P, trace=True)
-    cluster.run(lambda comm: run(comm, "all_gather", algorithm, np.zeros(num_bytes // 8)))
-    return sum(m.num_bytes for m in cluster.trace.select() if m.source < P // 2 <= m.dest)
+def ring_reduce_scatter(comm: Communicator, rows: np.ndarray) -> np.ndarray:
+    """Row r of the sum of all ranks' rows: each partial sum goes around, to its owner."""
+    p, r, arrived = comm.size, comm.rank, np.empty_like(rows[0])
+    for i in range(1, p):
+        comm.sendrecv(rows[r - i], (r + 1) % p, arrived, (r - 1) % p)
+        rows[r - i - 1] += arrived
+    return rows[r]
 
 
-def compare() -> list[Row]:
-    """Times on simulated ranks, and the size from which halving's extra bytes cost more."""
-    alpha, beta = Cluster(P).latency * 1e6, 1e6 / Cluster(P).bandwidth      # µs, µs per byte
-    rows = []
-    for n in (640, 4_000_000):
-        for algorithm, rounds in (("ring", P - 1), ("bruck", (P - 1).bit_length())):
-            rows.append(Row(f"{P} ranks, {n:,} B, all-gather, {algorithm}",
-                            rounds * alpha + (P - 1) / P * n * beta,
-                            time_of("all_gather", algorithm, P, n), "µs"))
-    ring, halving = (partial(time_of, "reduce_scatter", name, NOT_A_POWER)
-                     for name in ("ring", "recursive_halving"))
-    n = 1_200_000                       # bytes: 25,000 elements a rank
-    costs = [predict("reduce_scatter", name, NOT_A_POWER, n // 8)
-             for name in ("ring", "recursive_halving")]
-    for cost, measure, name in zip(costs, (ring, halving), ("ring", "halving")):
-        rows.append(Row(f"{NOT_A_POWER} ranks, {n:,} B, reduce-scatter, {name}",
-                        cost.rounds * alpha + cost.num_bytes * beta, measure(n), "µs"))
-    fewer, more = costs[0].rounds - costs[1].rounds, (costs[1].num_bytes - costs[0].num_bytes) / n
-    rows.append(Row(f"{NOT_A_POWER} ranks: the two take equally long at",
-                    fewer * alpha / (more * beta), crossing(ring, halving, 4800, 480_000), "B"))
-    return rows
+def halving(comm: Communicator, rows: np.ndarray) -> np.ndarray:
+    """The same on p = 2^k ranks: give away half of the rows, and add to those that you keep."""
+    half = comm.size // 2
+    while half:
+        is_upper, peer = comm.rank & half > 0, comm.rank ^ half
+        keep, give = (rows[half:], rows[:half]) if is_upper else (rows[:half], rows[half:])
+        arrived = np.empty_like(keep)
+        comm.sendrecv(give, peer, arrived, peer)
+        keep += arrived
+        rows, half = keep, half // 2
+    return rows[0]
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    lesson.say("Counted on these ranks. If p is a power of two, all algorithms send the same "
-               "bytes. If not, doubling and halving first fold the surplus ranks into the others, "
-               "which costs extra rounds and bytes. Bruck's algorithm takes any p, but must put "
-               "its chunks in order at the end.")
-    lesson.table(count(comm), f"p = {comm.size}, n = {960 * comm.size:,} B")
-    show_times(lesson)
-    if comm.rank == 0:
-        lesson.say("Times on simulated ranks, with a separate link between any two, and no time "
-                   "for copies in memory. On such links, and only there, doubling is never slower "
-                   f"if p is a power of two. With {NOT_A_POWER} ranks halving has one round less, "
-                   "but more than twice the bytes.")
-        lesson.table(compare(), links_of(Cluster(P)), "simulated")
-        share_a_cable(lesson)
-    draw(lesson)
+    p, r, up = comm.size, comm.rank, (comm.size - 1).bit_length()       # up = ⌈log₂ p⌉
+    full, paths, rows = np.arange(5.0 * p).reshape(p, 5), [], []
+    for name, way, rounds in (("ring", ring, p - 1), ("doubling", doubling, up),
+                              ("Bruck's", bruck, up), ("ring, adding", ring_reduce_scatter, p - 1),
+                              ("halving", halving, up)):
+        if way in (doubling, halving) and p != 2**up:
+            continue
+        adds = way in (ring_reduce_scatter, halving)
+        given = full.copy() if adds else full * (np.arange(p) == r)[:, None]
+        trace, result = counted(comm, partial(way, comm, given))
+        assert np.array_equal(*((result, p * full[r]) if adds else (given, full))), name
+        if r == 0:
+            rows.append(Row(f"{name}: rounds", rounds, rounds_of(trace, p)))
+            paths.append(path_of(trace, p))
+    if r == 0:
+        assert len({*paths}) == 1, "all of them carry as many bytes"
+        rows.append(Row("    on the critical path of each", (p - 1) * 40, paths[0], "B"))
+    lesson.table(rows, f"p = {p}, n = {40 * p} B")
+    compare_with_library(lesson, ring, bruck, ring_reduce_scatter)
     lesson.takeaway("Every algorithm brings each rank (p-1)/p n bytes, so rounds decide for short "
                     "arrays. For long ones the ring is as good as any, for every p, and crowds no "
                     "link.")
     lesson.exercises(questions=[
         "Step through the page on 6 ranks (--ranks 6): which ranks stand aside in recursive "
         "doubling, and what do they get at the end?",
+        "In doubling, write `peer = (r + have) % comm.size` in place of `peer = r ^ have`. What "
+        "happens on 2 ranks, and on 4?",
         "In a ring reduce-scatter, in which order are the p parts of chunk 0 added? Is it the same "
         "order for chunk 1? Does it matter in floating point?",
         "What would a ring cost if each rank had two links, one to each neighbour?"])
-
-
-def show_times(lesson: Lesson) -> None:
-    """Time every algorithm on these ranks, for three sizes."""
-    comm = lesson.comm
-    lesson.say(f"Times on these ranks ({lesson.clock}, not asserted):")
-    for operation, algorithms in WAYS.items():
-        rows = []
-        for n in (640, 40_000, 4_000_000):
-            full = np.zeros(n // 8)
-            times = [seconds(comm, partial(run, comm, operation, algorithm, full))
-                     for algorithm in algorithms]
-            rows.append((f"{n:,} B", *(f"{t * 1e6:,.0f} µs" for t in times),
-                         comm.choose(operation, n).replace("_", " ")))
-        lesson.grid([operation.replace("_", "-"), *(name.replace("_", " ") for name in algorithms),
-                     "auto chooses"], rows)
-    lesson.say(about_auto(comm))
-
-
-def share_a_cable(lesson: Lesson) -> None:
-    """Count the bytes on one cable that joins the two halves of the ranks."""
-    lesson.say("**Where messages share a cable, that changes.** In a ring all messages go to a "
-               f"neighbour. In the last round of doubling all partners are {P // 2} ranks "
-               "apart, and all of them send n/2 at once. If one cable joins the two halves of "
-               "the ranks, it carries:")
-    lesson.table([Row(f"{name.replace('_', ' ')}: {formula} n", int(factor * N_CROSSING),
-                      bytes_across(name, N_CROSSING), "B")
-                  for name, formula, factor in (
-                      ("ring", "(p-1)/p", (P - 1) / P), ("recursive_doubling", "p/4", P / 4))],
-                 f"from ranks 0 … {P // 2 - 1} to the others, n = {N_CROSSING:,} B")
-
-
-def draw(lesson: Lesson) -> None:
-    """Draw both rings on 4 ranks; make a page of all algorithms on up to P ranks."""
-    p = min(lesson.comm.size, P)
-    lesson.picture(lambda path: draw_rounds(path, record_rounds("all_gather", "ring", 4),
-                                            record_rounds("reduce_scatter", "ring", 4)))
-    lesson.page(lambda path: write_rounds_page(
-        path, *(record_rounds(operation, algorithm, p)
-                for operation, algorithms in WAYS.items() for algorithm in algorithms),
-        title=f"All-gather and reduce-scatter on {p} ranks"))
 
 
 if __name__ == "__main__":

@@ -1,165 +1,119 @@
 """Lesson 04. All-reduce: which wins when?
 
-    seconds = rounds · α + bytes · β          n bytes on p ranks, on N nodes; powers of two
+Every rank has n bytes and needs the sum over all ranks.  On p ranks, on N nodes, all powers of two:
 
-    ring                 2(p - 1)                  2n(p - 1)/p                   fewest bytes, any p
-    recursive doubling   log₂ p                    n log₂ p                      fewest rounds
-    Rabenseifner         2 log₂ p                  2n(p - 1)/p                   both, nearly
-    hierarchical         2 log₂ p/N + 2 log₂ N     2n log₂ p/N + 2n(N - 1)/N     one rank a node, or
-    torus                2(p/N - 1) + 2(N - 1)     2n(p - 1)/p                   all, between nodes
+    seconds = rounds · α + bytes · β
 
-For short arrays α decides and few rounds win; for long ones β decides and few bytes win.  In
-between the curves cross.  If p is a power of two, doubling respects the nodes by itself, since it
-begins with near ranks.  With six ranks on a node it does not.
+    ring                 2(p - 1)                  2n(p - 1)/p          fewest bytes, any p
+    recursive doubling   log₂ p                    n log₂ p             fewest rounds
+    Rabenseifner         2 log₂ p                  2n(p - 1)/p          both, nearly
+    two levels (torus)   2(p/N - 1) + 2(N - 1)     2n(p - 1)/p          of them 2n(N - 1)/N between
+                                                                        nodes, for each node
+
+    doubling, p = 4      0 ◀─▶ 1   2 ◀─▶ 3         all n bytes: each has the sum of 2 ranks,
+                         0 ◀─▶ 2   1 ◀─▶ 3         then of 4
+    Rabenseifner         0 ◀─▶ 2   1 ◀─▶ 3         a half: each sums the half that it keeps,
+                         0 ◀─▶ 1   2 ◀─▶ 3         a quarter of it; and the same way back
+
+For short arrays α decides: few rounds win.  For long ones β decides: few bytes win.  In between the
+curves cross.  The library's: minipar/comm/collectives/all_reduce.py.
 
     python lessons/04_all_reduce.py          mpirun -n 4 python lessons/04_all_reduce.py
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from micro import all_gather, reduce_scatter
 from support.kit import Lesson, Row
-from support.measuring import counted, path_of, rounds_of, seconds
+from support.lesson_04 import compare_with_library
+from support.measuring import counted, path_of, rounds_of
 
-from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import all_reduce
-from minipar.comm.cost import Network, choose, crossings, network_of_cluster, predict, seconds_on
-from minipar.comm.cost.auto import network_of
-from minipar.comm.cost.measure import (
-    measure_algorithms,
-    measure_combining,
-    measure_links,
-    rows_of,
-)
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm import Communicator
 from minipar.launcher import launch
-from minipar.viz import CostCurves, draw_crossovers
-
-NAMES = ["ring", "recursive_doubling", "rabenseifner", "hierarchical", "torus"]
-SIZES = [64 * 4**k for k in range(9)]                           # bytes: 64 … 4 Mi
-LINE = [64 * 2**k for k in range(19)]                           # … 16 Mi
-NODES = {"nodes": 4, "devices_per_node": 6, "links": Links(Link(1e-6, 1e11), Link(1e-5, 1e10))}
 
 
-def rows_for(comm: Communicator, n: int) -> list[Row]:
-    """Predicted and counted costs of every algorithm on these ranks; rows on rank 0."""
-    rows, p, per_node = [], comm.size, max(network_of(comm).runs)
-    mine, right = np.arange(n) + float(comm.rank), p * np.arange(n) + p * (p - 1) / 2
-    for name in NAMES:
-        trace, total = counted(comm, partial(all_reduce, comm, mine, algorithm=name))
-        assert np.array_equal(total, right), f"{name}: a wrong sum"
-        cost = predict("all_reduce", name, p, n, ranks_per_node=per_node)
-        if comm.rank == 0:
-            rows += [Row(f"{name}: rounds", cost.rounds, rounds_of(trace, p)),
-                     Row("    on the critical path", int(cost.num_bytes), path_of(trace, p), "B"),
-                     Row("    messages of all ranks", cost.messages, trace.num_sent())]
-    return rows
+def ring(comm: Communicator, x: np.ndarray) -> np.ndarray:
+    """First rank r has the sum of piece r; then every sum goes around the ring."""
+    return all_gather(comm, reduce_scatter(comm, x), x.size)
 
 
-def one_round(comm: Communicator, num_bytes: int, network: Network) -> Row:
-    """α + n β, and the time of a round in which all ranks send to the next at once."""
-    sent, came = np.zeros(num_bytes, np.uint8), np.empty(num_bytes, np.uint8)
-    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    took = seconds(comm, lambda: comm.sendrecv(sent, right, came, left), repeats=15)
-    link = network.between if len(network.runs) > 1 else network.within
-    return Row(f"one message from every rank, {num_bytes:,} bytes: α + n β",
-               (link.latency + num_bytes / link.bandwidth) * 1e6, took * 1e6, "µs", "≈")
+def double(comm: Communicator, ranks: list[int], x: np.ndarray) -> None:
+    """Swap sums with a rank at distance 1, 2, 4, …, and add.  In place, on 2^k ranks."""
+    me, arrived, distance = ranks.index(comm.rank), np.empty_like(x), 1
+    while distance < len(ranks):
+        peer = ranks[me ^ distance]             # ^ flips one bit: 5 = 101₂, 5 ^ 2 = 111₂ = 7
+        comm.sendrecv(x, peer, arrived, peer)
+        x += arrived
+        distance *= 2
 
 
-def lines_of(p: int, network: Network) -> dict[str, list]:
-    """The model's seconds for each size."""
-    return {name: [(n, seconds_on("all_reduce", name, p, n, network)) for n in LINE]
-            for name in NAMES}
+def halve_and_double(comm: Communicator, ranks: list[int], x: np.ndarray) -> None:
+    """Give away half of x; sum the half that you keep among half of the ranks; then swap sums."""
+    if len(ranks) == 1:
+        return
+    half, me = len(ranks) // 2, ranks.index(comm.rank)
+    low, high = x[:x.size // 2], x[x.size // 2:]
+    peer, mine, theirs, others = ((ranks[me + half], low, high, ranks[:half]) if me < half else
+                                  (ranks[me - half], high, low, ranks[half:]))
+    arrived = np.empty_like(mine)
+    comm.sendrecv(theirs, peer, arrived, peer)
+    mine += arrived
+    halve_and_double(comm, others, mine)
+    comm.sendrecv(mine, peer, theirs, peer)
 
 
-def dots_of(times: dict[str, list[float]]) -> dict[str, list]:
-    """Measured seconds for each size."""
-    return {name: list(zip(SIZES, times[name])) for name in NAMES}
+def on_any_number(algorithm: Callable, comm: Communicator, x: np.ndarray) -> np.ndarray:
+    """Run it on 2^k ranks; each of the surplus ranks first gives its x to the rank before it."""
+    p, r, x, arrived = comm.size, comm.rank, x.copy(), np.empty_like(x)
+    surplus = p - 2**(p.bit_length() - 1)
+    ranks = [i for i in range(p) if i >= 2 * surplus or i % 2 == 0]
+    if r not in ranks:
+        comm.send(x, r - 1)
+        comm.recv(x, r - 1)
+        return x
+    has_two = r < 2 * surplus                   # this rank adds for rank r + 1, too
+    if has_two:
+        comm.recv(arrived, r + 1)
+        x += arrived
+    algorithm(comm, ranks, x)
+    if has_two:
+        comm.send(x, r + 1)
+    return x
 
 
-def model_of(p: int, network: Network) -> list[tuple[int, str]]:
-    """(bytes, algorithm) wherever the model's choice changes."""
-    found = crossings(lambda num_bytes: choose("all_reduce", p, num_bytes, network), LINE)
-    return [(start, name) for start, _, name in found]
-
-
-def several_nodes() -> tuple[int, Network, dict]:
-    """A simulated cluster of several nodes: ranks, network, the time of each algorithm."""
-    cluster = Cluster(**NODES)
-    times = cluster.run(partial(measure_algorithms, operation="all_reduce", sizes=SIZES,
-                                num_rounds=1, names=NAMES))[0][0]
-    return cluster.num_ranks, network_of_cluster(cluster, range(cluster.num_ranks)), times
+def two_levels(comm: Communicator, x: np.ndarray, per_node: int) -> np.ndarray:
+    """Nodes of per_node ranks: sum pieces within the nodes, then each piece across all nodes."""
+    node = comm.split(comm.rank // per_node)    # split: a communicator of all with equal numbers
+    across = comm.split(comm.rank % per_node)   # the ranks that have the same piece
+    return all_gather(node, ring(across, reduce_scatter(node, x)), x.size)
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    lesson.table(rows_for(comm, 1000), f"1,000 float64 on {comm.size} ranks")
-    if comm.rank == 0:
-        for p in (3, 5):            # not powers of two, and 3 does not divide 1,000
-            Cluster(p).run(partial(check, lesson))
-    simulated, network = comm.is_simulated, network_of(comm)
-    if not simulated:
-        within, between = measure_links(comm)
-        network = network._replace(combining=measure_combining(comm), **{
-            name: fitted.link for name, fitted in (("within", within), ("between", between))
-            if fitted})
-    times = measure_algorithms(comm, "all_reduce", SIZES, 1 if simulated else 15, NAMES)
-    rows = [Row(f"{name}, {n:,} bytes", seconds_on("all_reduce", name, comm.size, n, network) * 1e6,
-                times[name][SIZES.index(n)] * 1e6, "µs", "≈")
-            for n in (SIZES[0], SIZES[-1]) for name in NAMES]
-    rows.append(one_round(comm, SIZES[-1] // comm.size, network))
-    lesson.table(rows, "seconds", "simulated" if simulated else "measured")
-    if not simulated:
-        lesson.say("The model is off, especially for long arrays: α and β were fitted to a "
-                   "ping-pong of **two** ranks while the others slept. In an all-reduce all ranks "
-                   "send, receive and add at once, and share the cores and the memory that the "
-                   "pair had to itself. The last row shows this in a single round, without any "
-                   "algorithm.")
-    if comm.rank == 0:
-        compare(lesson, comm.size, network, times, simulated)
+    p, k, two = comm.size, comm.size.bit_length() - 1, 2 * (comm.size.bit_count() > 1)
+    n, rows = 8 * p << k, []                    # two: the rounds of surplus ranks, if there are any
+    for name, algorithm, rounds, num_bytes in (
+            ("ring", ring, 2 * (p - 1), 2 * (n - n // p)),
+            ("doubling", partial(on_any_number, double), k + two, (k + two) * n),
+            ("Rabenseifner", partial(on_any_number, halve_and_double), 2 * k + two,
+             2 * (n - n // 2**k) + two * n)):
+        trace, total = counted(comm, partial(algorithm, comm, np.arange(n / 8) + comm.rank))
+        assert np.array_equal(total, p * np.arange(n / 8) + p * (p - 1) / 2), "as one process adds"
+        if comm.rank == 0:
+            rows += [Row(f"{name}: rounds", rounds, rounds_of(trace, p)),
+                     Row("    on the critical path", num_bytes, path_of(trace, p), "B")]
+    lesson.table(rows, f"n = {n} bytes on p = {p} ranks")
+    compare_with_library(lesson, ring, double, halve_and_double, on_any_number, two_levels)
     lesson.takeaway("Few rounds for short arrays, few bytes for long ones, and few bytes over slow "
                     "links: no all-reduce is always best, so choose by size, ranks and links.")
     lesson.exercises(questions=[
         "A ring has the fewest bytes for every p. Why does Rabenseifner's algorithm not have them "
         "for p = 5?",
+        "In double, write `distance += 1` in place of `distance *= 2`. What do 2 and 4 ranks get?",
         "`minipar calibrate`, under mpirun (see docs/pages/choosing.md), measures all collectives "
         "on these ranks. Does it agree?"])
-
-
-def check(lesson: Lesson, comm: Communicator) -> None:
-    """Assert the rows of `rows_for` on all ranks, without printing them."""
-    assert all(row.holds() for row in rows_for(comm, 1000)), f"p = {comm.size}"
-
-
-def compare(lesson: Lesson, p: int, network: Network, times: dict, simulated: bool) -> None:
-    """Show where the curves cross, here and on a cluster of four nodes; draw the picture."""
-    q, its_network, its_times = several_nodes()
-    models = {name: [seconds_on("all_reduce", name, q, n, its_network) for n in SIZES]
-              for name in NAMES}
-    for name in NAMES:              # on simulated links the model is exact
-        assert np.allclose(its_times[name], models[name], rtol=1e-9), name
-    lesson.table([Row(f"{name}, {SIZES[i]:,} bytes", models[name][i] * 1e6,
-                      its_times[name][i] * 1e6, "µs", "≈")
-                  for i in (0, 5, 8) for name in NAMES], "4 nodes of 6: seconds", "simulated")
-    lesson.say("Between nodes **hierarchical** and **torus** send equally many bytes, 2n(N − 1)/N "
-               "for each node. But in torus all six ranks of a node send, each over its own link; "
-               "in hierarchical one sends and five wait. Within a node torus also sends pieces "
-               "instead of all n bytes. If the ranks of a node share one network card, only this "
-               "second advantage remains.")
-    found = [(start, names[0]) for start, names in rows_of(SIZES, times) if start]
-    here, there = model_of(p, network), model_of(q, its_network)
-    for where, first, crossed in (
-            ("Model, these ranks", choose("all_reduce", p, LINE[0], network), here),
-            ("By the clock, these ranks", min(times, key=lambda name: times[name][0]), found),
-            ("Model, 4 nodes of 6", choose("all_reduce", q, LINE[0], its_network), there)):
-        lesson.say(f"{where}: **{first}**" + "".join(
-            f", **{name}** from {start:,} bytes" for start, name in crossed) + ".")
-    kind, found_by = ("simulated", "its clock") if simulated else ("real", "measured")
-    lesson.picture(lambda path: draw_crossovers(path, [
-        CostCurves(f"{p} {kind} ranks: the model", lines_of(p, network), {}, here),
-        CostCurves(f"{p} {kind} ranks: {found_by}", {}, dots_of(times), found),
-        CostCurves("4 nodes of 6 simulated ranks", lines_of(q, its_network), dots_of(its_times),
-               there)], "All-reduce: which wins when?"))
 
 
 if __name__ == "__main__":

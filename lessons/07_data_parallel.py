@@ -21,7 +21,7 @@ import numpy as np
 from support.kept_trace import stop_trace
 from support.kit import Lesson, Row
 from support.measuring import thread_slowdown, total
-from support.observed_step import ring_hook
+from support.observed_step import RingWire
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_gather, chunk_bounds
@@ -42,7 +42,7 @@ MANY = (2, 4, 8, 16)            # ranks of the simulated clusters
 DEVICE = {"flops_per_second": 2e10, "bandwidth": 2e9, "latency": 2e-6}
 # DDP reduces gradients on a ring, so that their bytes are easy to predict.
 STRATEGIES = {"DataParallel": DataParallel,
-              "DDP": lambda model, comm: DistributedDataParallel(model, comm, comm_hook=ring_hook)}
+              "DDP": lambda model, comm: DistributedDataParallel(model, comm, wire=RingWire())}
 
 
 def train(comm: Communicator, make, num_rows: int, num_steps: int = 3):

@@ -16,7 +16,7 @@ import numpy as np
 from support.kept_trace import stop_trace
 from support.kit import Lesson, Row
 from support.measuring import total
-from support.observed_step import ring_hook
+from support.observed_step import RingWire
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.cost import predict
@@ -35,7 +35,7 @@ SIZES_MB = 25.0, 0.06, 0.016                # of a bucket
 
 def ddp(model: GPT, comm: Communicator, bucket_mb: float) -> DistributedDataParallel:
     """DDP with buckets of one size, each reduced on a ring, whose bytes are easy to predict."""
-    return DistributedDataParallel(model, comm, bucket_mb, bucket_mb, comm_hook=ring_hook)
+    return DistributedDataParallel(model, comm, bucket_mb, bucket_mb, wire=RingWire())
 
 
 def in_words(strategy: DistributedDataParallel) -> str:

@@ -14,7 +14,7 @@ drops the gradients that belong to other ranks, and ZeRO-3 (lesson 10) their par
 
 from support.kit import Lesson, Row, number
 from support.measuring import total
-from support.observed_step import STATES, Step, observe, ring_hook
+from support.observed_step import STATES, RingWire, Step, observe
 
 from minipar.comm import Communicator
 from minipar.formulas.data_parallel import paper_bytes
@@ -32,7 +32,7 @@ BUCKET_MB, M = 0.1, 3           # megabytes of a bucket of gradients; microbatch
 
 STRATEGIES = {
     "DDP": lambda model, comm: DistributedDataParallel(
-        model, comm, BUCKET_MB, BUCKET_MB, comm_hook=ring_hook),
+        model, comm, BUCKET_MB, BUCKET_MB, wire=RingWire()),
     "ZeRO-1": lambda model, comm: ZeRO1(model, comm, BUCKET_MB, BUCKET_MB),
     "ZeRO-2": lambda model, comm: ZeRO2(model, comm, BUCKET_MB, BUCKET_MB),
     "ZeRO-3": ZeRO3,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from support.kit import Lesson, Row, number
-from support.observed_step import STATES, Step, observe, ring_hook
+from support.observed_step import STATES, RingWire, Step, observe
 
 from minipar.comm import Communicator
 from minipar.formulas.data_parallel import bytes_per_step, memory_per_rank, paper_bytes, units_of
@@ -78,7 +78,7 @@ WRAPPINGS = {
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
     ddp = observe(comm, CONFIG, lambda model, comm: DistributedDataParallel(
-        model, comm, 0.1, 0.1, comm_hook=ring_hook))
+        model, comm, 0.1, 0.1, wire=RingWire()))
     steps = {name: observe(comm, CONFIG, wrapping.make) for name, wrapping in WRAPPINGS.items()}
     lesson.say(f"A GPT of Ψ = {PSI:,} parameters, float32, AdamW, p = {comm.size} ranks. Each part "
                "of its chain is a unit: the embeddings, each of "

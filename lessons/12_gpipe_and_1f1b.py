@@ -1,8 +1,9 @@
 """Lesson 12. GPipe and 1F1B: how do p ranks work at once, and what does it cost?
 
-Cut the batch into m microbatches: while rank 1 works on the first, rank 0 starts the second.  The
-idle time that remains is the *bubble*: the last rank waits for p - 1 forwards before it starts, and
-the first rank waits for p - 1 backwards before it ends.
+Rank s holds layer s, so with a whole batch p - 1 ranks would wait at any time.  Cut the batch into
+m microbatches: while rank 1 works on the first, rank 0 starts the second.  The idle time that
+remains is the *bubble*: the last rank waits for p - 1 forwards before it starts, and the first rank
+waits for p - 1 backwards before it ends.
 
     of the total  (p-1)/(m+p-1)     of the ideal  (p-1)/m       smaller with more microbatches
 
@@ -10,151 +11,107 @@ p = 2 ranks, m = 4 microbatches:
 
     GPipe  rank 0   F0 F1 F2 F3 ·  ·  B0 B1 B2 B3   all forwards first: keeps m microbatches
            rank 1   ·  F0 F1 F2 F3 B0 B1 B2 B3 ·
-    1F1B   rank 0   F0 F1 ·  B0 F2 B1 F3 B2 ·  B3   each backward as soon as it can run: keeps p
-           rank 1   ·  F0 B0 F1 B1 F2 B2 F3 B3 ·    (rank 1 keeps one)
+    1F1B   rank 0   F0 F1 ·  B0 F2 B1 F3 B2 ·  B3   each backward as soon as it can run: rank s
+           rank 1   ·  F0 B0 F1 B1 F2 B2 F3 B3 ·    keeps at most p - s
 
-minipar/parallel/pipeline/one_f_one_b.py shows in one file how a rank runs its row and never hangs.
+The library's: minipar/parallel/pipeline/one_f_one_b.py; any schedule: executor.py beside it.
 
     python lessons/12_gpipe_and_1f1b.py        mpirun -n 4 python lessons/12_gpipe_and_1f1b.py
 """
 
 import numpy as np
-from support.kit import ABOUT, EQUAL, Lesson, Row
-from support.pipeline_runs import Run, distance, gradients, run, serial
-from support.pipeline_timelines import from_rank_0, milliseconds, replay
+from micro import Tensor, backward, cross_entropy, linear, one_process, relu
+from support.kit import Lesson, Row
+from support.lesson_12 import compare_with_library
 
 from minipar.comm import Communicator
-from minipar.comm.collectives import gather_object
-from minipar.formulas import pipelines
 from minipar.launcher import launch
-from minipar.nn import MLP
-from minipar.parallel.pipeline.schedule.actions import Action, Schedule
-from minipar.parallel.pipeline.schedule.metrics import bubble
-from minipar.parallel.pipeline.schedule.schedules import gpipe, one_f_one_b
-from minipar.parallel.pipeline.schedule.simulate import Times
-from minipar.parallel.pipeline.schedule.timeline import Timeline
-from minipar.parallel.pipeline.schedule.validate import find_fault
-from minipar.parallel.strategy import Microbatch
-from minipar.viz.pipeline import draw_pipelines
 
-WIDTH, LAYERS, ROWS, FLOAT = 128, 4, 64, 8      # layers of each rank; samples of a microbatch
-M = 8                                           # microbatches
-TITLES, LIVE = {"gpipe": "GPipe", "1f1b": "1F1B"}, {"gpipe": "m", "1f1b": "min(m, p − s)"}
+WIDTH, ROWS, M = 16, 4, 8           # width of a layer, samples of a microbatch, microbatches
+
+
+class Stage:
+    """One rank's layer, and the microbatches whose backward it still owes."""
+
+    def __init__(self, comm: Communicator, weight: np.ndarray, x: np.ndarray, labels: np.ndarray):
+        self.comm, self.rank, self.is_last = comm, comm.rank, comm.rank == comm.size - 1
+        self.weight, self.x, self.labels = Tensor(weight), x, labels    # x, labels: (m, rows, …)
+        self.in_flight, self.most_in_flight, self.sends = {}, 0, []
+
+    def send(self, array: np.ndarray, dest: int) -> None:
+        self.sends.append(self.comm.isend(array, dest))
+
+    def forward(self, i: int) -> None:
+        """Microbatch i goes from the rank before to the rank after."""
+        x = Tensor(self.x[i] if self.rank == 0 else np.empty((ROWS, WIDTH)))
+        if self.rank > 0:
+            self.comm.recv(x.data, self.rank - 1)
+        y = linear(relu(x) if self.rank > 0 else x, self.weight)
+        if self.is_last:
+            y = cross_entropy(y, self.labels[i], self.labels.size)
+        else:
+            self.send(y.data, self.rank + 1)
+        self.in_flight[i] = x, y
+        self.most_in_flight = max(self.most_in_flight, len(self.in_flight))
+
+    def backward_of(self, i: int) -> None:
+        """Its gradient goes the other way, and adds to that of the weight."""
+        x, y = self.in_flight.pop(i)
+        grad = 1.0 if self.is_last else np.empty_like(y.data)
+        if not self.is_last:
+            self.comm.recv(grad, self.rank + 1)
+        backward(y, grad)
+        if self.rank > 0:
+            self.send(x.grad, self.rank - 1)
+
+
+def gpipe(stage: Stage, m: int) -> None:
+    for i in range(m):
+        stage.forward(i)
+    for i in range(m):
+        stage.backward_of(i)
+
+
+def one_f_one_b(stage: Stage, m: int) -> None:
+    ahead = min(stage.comm.size - stage.rank - 1, m)    # one for each later rank
+    for i in range(ahead):                      # warm-up: until the first gradient can be back
+        stage.forward(i)
+    for i in range(ahead, m):                   # steady: one forward, one backward
+        stage.forward(i)
+        stage.backward_of(i - ahead)
+    for i in range(m - ahead, m):               # cool-down
+        stage.backward_of(i)
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    p = comm.size
-    draw = np.random.default_rng(0)
-    batches = [Microbatch(draw.standard_normal((ROWS, WIDTH)), draw.integers(0, WIDTH, ROWS),
-                          np.arange(ROWS)) for _ in range(M)]
-    runs = {name: run(comm, name, mlp(p), batches) for name in TITLES}
-    one = run(comm, "gpipe", mlp(p), batches[:1]).activations
-    lesson.say(f"An MLP of {p * LAYERS} layers on p = {p} ranks, m = {M} microbatches of {ROWS} "
-               "samples, float64. What both schedules share:")
-    compare_values(lesson, runs, batches)
-    compare_memory(lesson, runs, one)
-    timelines = compare_times(lesson, runs)
-    show_faults(lesson, p)
-    sizes = gather_object(comm, one)
-    lesson.picture(lambda path: draw_pipelines(path, timelines, sizes))
+    p, s, draw = comm.size, comm.rank, np.random.default_rng(0)
+    weights = draw.standard_normal((p, WIDTH, WIDTH)) / 4
+    x, labels = draw.standard_normal((M, ROWS, WIDTH)), draw.integers(0, WIDTH, (M, ROWS))
+    alone = one_process(weights, x.reshape(-1, WIDTH), labels.ravel())
+    rows, found = [], {}
+    for schedule, live in ((gpipe, M), (one_f_one_b, min(M, p - s))):
+        stage = Stage(comm, weights[s], x, labels)
+        schedule(stage, M)
+        for request in stage.sends:
+            request.wait()
+        name, found[schedule] = schedule.__name__, stage.weight.grad
+        error = np.abs(stage.weight.grad - alone[s]).max()
+        rows += [Row(f"{name}: difference from one process", 1e-14, error, "", "≤"),
+                 Row(f"{name}: microbatches in flight on rank {s}", live, stage.most_in_flight)]
+    lesson.say(f"The two schedules above, on p = {p} ranks with m = {M} microbatches:")
+    lesson.table(rows)
+    compare_with_library(lesson, weights, x, labels, found[gpipe], found[one_f_one_b])
     lesson.takeaway("Microbatches shrink the bubble to (p − 1)/m of the ideal time. 1F1B has the "
                     "same bubble as GPipe, but keeps p − s microbatches instead of all m.")
     lesson.exercises(questions=[
         "The bubble should be 5 % of the total on 8 ranks. How many microbatches does that take?",
+        "In Stage.send, write `self.comm.send(array, dest)` in place of "
+        "`self.sends.append(self.comm.isend(array, dest))`, and run on 4 simulated ranks. Which "
+        "schedule hangs, and who waits for whom?",
         "Why does 1F1B not shrink the bubble? Which ranks idle when?",
         "Double m and halve the microbatches. How do bubble, memory, bytes and the efficiency of "
         "each product change?"])
-
-
-def compare_values(lesson: Lesson, runs: dict[str, Run], batches: list[Microbatch]) -> None:
-    """Loss, gradients and bytes of both schedules."""
-    p = lesson.comm.size
-    loss, expected = serial(mlp(p), batches)
-    rows = []
-    for name, done in runs.items():
-        rows += [
-            Row(f"{TITLES[name]}: loss", loss, done.seen.loss),
-            Row(f"{TITLES[name]}: difference of a gradient from one process", 1e-12,
-                distance(gradients(done.strategy), expected), "", "≤"),
-            Row(f"{TITLES[name]}: sent, 2 m b d over each of p − 1 boundaries",
-                2 * M * ROWS * WIDTH * (p - 1) * FLOAT, done.seen.sent, "B")]
-    lesson.table(rows, "equal")
-
-
-def compare_memory(lesson: Lesson, runs: dict[str, Run], one: int) -> None:
-    """Microbatches in flight and activations; `one` is the bytes of a microbatch."""
-    p, s = lesson.comm.size, lesson.comm.rank
-    lesson.say("They differ in the activations that wait for their backward. Rank 0 keeps the "
-               "most.")
-    rows = []
-    for name, done in runs.items():
-        rows += [
-            Row(f"{TITLES[name]}: microbatches in flight, {LIVE[name]}", live(name, p, s),
-                done.strategy.pipeline.most_in_flight),
-            Row(f"{TITLES[name]}: activations, each {one:,} B", live(name, p, s) * one,
-                done.activations, "B")]
-    lesson.table(rows, f"on this rank, s = {s}")
-
-
-def compare_times(lesson: Lesson, runs: dict[str, Run]) -> dict[str, Timeline]:
-    """Bubble and time of both schedules; return their timelines by title, for the picture."""
-    comm, p = lesson.comm, lesson.comm.size
-    rows, timelines = [], {}
-    for name, done in runs.items():
-        measured = done.timeline            # None on all ranks but 0, as what follows from it
-        predicted = None if measured is None else replay(comm, name, M, measured,
-                                                         ROWS * WIDTH * FLOAT)
-        idle = None if measured is None else bubble(measured).of_total
-        rows += [
-            Row(f"{TITLES[name]}: bubble of the total, (p−1)/(m+p−1)",
-                pipelines.bubble(name, p, M, Times()).of_total, from_rank_0(comm, idle), "",
-                ABOUT),
-            Row(f"{TITLES[name]}: ms, from the times of its stages",
-                milliseconds(comm, predicted), milliseconds(comm, measured), "ms",
-                EQUAL if comm.is_simulated else ABOUT)]
-        title = f"{TITLES[name]} on {p} ranks, {M} microbatches"
-        if comm.is_simulated:
-            timelines[title] = measured
-        else:
-            timelines |= {f"{title}: predicted": predicted, f"{title}: measured": measured}
-    lesson.table(rows, "time", lesson.clock)
-    lesson.say("The formula assumes that all stages take equally long and messages no time. Here "
-               "the first stage computes no gradient of its input, and messages do take time; 1F1B "
-               "waits for them more often. " + (
-                   "Simulated with the measured times of the stages and the cluster's links, the "
-                   "schedule takes exactly as long as it did." if comm.is_simulated else
-                   "The prediction, drawn beside the measurement, simulates the schedule with the "
-                   "shortest measured F and B, and free links. The rest is time for messages, for "
-                   "bookkeeping and for waiting for a core."))
-    return timelines
-
-
-def mlp(num_ranks: int) -> MLP:
-    """LAYERS equal layers for each rank."""
-    return MLP([WIDTH] * (num_ranks * LAYERS + 1)).initialize(0, np.float64)
-
-
-def live(name: str, p: int, s: int) -> int:
-    """The most microbatches in flight on stage s of p."""
-    return M if name == "gpipe" else min(M, p - s)
-
-
-def show_faults(lesson: Lesson, p: int) -> None:
-    """Show three wrong versions of 1F1B, and the fault that `find_fault` reports for each."""
-    def spoilt(rank: int, row: list[Action]) -> Schedule:
-        return [row if r == rank else good for r, good in enumerate(one_f_one_b(p, M))]
-    first, *_, last = one_f_one_b(p, M)
-    mistakes = {"deadlock": ("the last rank does all its forwards first",
-                             spoilt(p - 1, gpipe(p, M)[-1])),
-                "out of order": ("a backward before its forward",
-                                 spoilt(p - 1, [last[1], last[0], *last[2:]])),
-                "missing": ("rank 0 forgets its last backward", spoilt(0, first[:-1]))}
-    faults = {kind: find_fault(schedule) for kind, (_, schedule) in mistakes.items()}
-    assert find_fault(one_f_one_b(p, M)) is None
-    assert all(fault.kind == kind for kind, fault in faults.items())
-    lesson.say("A schedule is a list, so it can be checked before it runs:\n\n" + "\n".join(
-        f"- *{mistakes[kind][0]}*: {fault.sentence}" for kind, fault in faults.items()))
 
 
 if __name__ == "__main__":

@@ -50,9 +50,9 @@ class greenlet:
     def __bool__(self) -> bool:
         return self.started and not self.dead
 
-    def switch(self, *args: Any) -> Any:
+    def switch(self, *args: Any, **options: Any) -> Any:
         """Continue there with the argument, or with a tuple of several, until a switch back."""
-        return _switch(self, args[0] if len(args) == 1 else args, None, args)
+        return _switch(self, args[0] if len(args) == 1 else args, None, args, options)
 
     def throw(self, error: Any = GreenletExit) -> Any:
         """Raise `error` there, where it is suspended."""
@@ -73,7 +73,7 @@ class greenlet:
         frame, self.asker = self.asker, None
         return frame                                    # type: ignore[return-value]
 
-    def _body(self, args: tuple) -> None:
+    def _body(self, args: tuple, options: dict) -> None:
         """What the new stack runs: the function, then the parent with its result."""
         global _current
         _current = self
@@ -81,13 +81,14 @@ class greenlet:
         del self.run                        # what it refers to is freed as soon as it ends
         value, error = None, None
         try:
-            value = context.run(run, *args) if context is not None else run(*args)
+            value = context.run(run, *args, **options) if context is not None \
+                else run(*args, **options)
         except GreenletExit as stop:
             value = stop
         except BaseException as stop:
             error = stop
         self.dead, self.gr_context = True, None
-        run = context = args = None         # type: ignore[assignment]
+        run = context = args = options = None         # type: ignore[assignment]
         _current = up = _alive(self.parent)
         up.value, up.error = value, error
         value = error = None
@@ -113,7 +114,8 @@ def _copy(frame: FrameType | None) -> Any:
     return Frame(frame.f_code, frame.f_lineno, _copy(frame.f_back))
 
 
-def _switch(target: greenlet, value: Any, error: BaseException | None, args: tuple = ()) -> Any:
+def _switch(target: greenlet, value: Any, error: BaseException | None, args: tuple = (),
+            options: Any = None) -> Any:
     """Continue in `target`; return what the switch back brings, or raise it."""
     global _current
     me, target = _current, _alive(target)
@@ -128,7 +130,7 @@ def _switch(target: greenlet, value: Any, error: BaseException | None, args: tup
         stacks.switch(me.number, target.number)
     else:
         target.started = True
-        stacks.start(me.number, lambda: target._body(args))
+        stacks.start(me.number, lambda: target._body(args, options or {}))
     while me.asker is not None:
         asker, me.asker = me.asker, _copy(sys._getframe(2))     # that of the caller of switch
         stacks.switch(me.number, asker.number)

@@ -1,4 +1,5 @@
-// The page browser.md: choose a lesson and run it, or choose an exercise, write it and test it.
+// The page browser.md: choose a lesson, change its algorithm and run it, or choose an exercise,
+// write it and test it.
 // All of Python is in worker.mjs, so the page stays awake and can end what hangs.
 const { element, control } = minipar;
 const HERE = new URL("./", import.meta.url);
@@ -66,9 +67,19 @@ function paragraph(text) {
 function showLessons(lessons, chosen) {
   let [lesson, ranks] = [lessons.find((each) => each.name.startsWith(chosen)) || lessons[1], 4];
   const recorded = element("p");
+  const editor = textarea("algorithm");
   const numberOf = () => lesson.name.slice(0, 2);
+  const key = () => `minipar lesson ${lesson.name}`;
+  editor.oninput = () => localStorage.setItem(key(), editor.value);
+  const original = element("button", { type: "button", onclick: () => {
+    localStorage.removeItem(key());
+    choose(lesson);
+  } }, "The original");
+  const its = element("div", {}, element("label", { for: "algorithm" }, "Its algorithm"), editor);
   const choose = (value) => {
     lesson = value;
+    its.hidden = original.hidden = !lesson.algorithm;
+    editor.value = localStorage.getItem(key()) || lesson.algorithm || "";
     const page = new URL(`../../lessons/${numberOf()}/`, HERE);
     recorded.replaceChildren(element("a", { href: page }, "Its page"),
       " has the derivation, the questions, and the picture of a recorded run.");
@@ -78,16 +89,23 @@ function showLessons(lessons, chosen) {
   root.append(element("h2", { id: "a-lesson" }, "A lesson"),
     control("Lesson", "select", { values: lessons, names, value: lesson }, choose),
     control("Ranks", "select", { values: RANKS, value: ranks }, (value) => { ranks = value; }),
+    its,
     buttons("Run the lesson", async (time) => {
-      const { passed, failed } = await call("run_lesson", lesson.name, ranks);
+      const { passed, failed } = await call("run_lesson", lesson.name, ranks,
+        ...lesson.algorithm ? [editor.value] : []);
       say(failed ? `Lesson ${numberOf()} ended after ${time()}: ${failed}.`
         : `Lesson ${numberOf()} ${passed ? "ran to its end" : "ended with an error"}, ${time()}.`);
-    }), recorded);
+    }, original), recorded);
+}
+
+// An editor of Python.
+function textarea(id) {
+  return element("textarea", { id, spellcheck: "false", rows: 18, wrap: "off",
+    autocapitalize: "off", autocomplete: "off", onkeydown: indent });
 }
 
 function showExercises(exercises, chosen) {
-  const editor = element("textarea", { id: "editor", spellcheck: "false", rows: 18, wrap: "off",
-    autocapitalize: "off", autocomplete: "off", onkeydown: indent });
+  const editor = textarea("editor");
   const [place, task, hints] = [element("p"), element("div"), element("div")];
   let exercise = exercises.find((each) => each.name === chosen) || exercises[0];
   const key = () => `minipar exercise ${exercise.name}`;

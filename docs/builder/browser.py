@@ -1,7 +1,7 @@
 """Lessons and exercises in the page: what the page browser.md needs beside it (`make docs WEB=1`).
 
     assets/browser/    page.mjs, worker.mjs     docs/browser, which says how it works
-                       catalog.json             lessons, and exercises with their stubs
+                       catalog.json             lessons with their algorithms, exercises with stubs
                        pyodide/                 Python for WebAssembly
                        numpy.zip                NumPy for it
                        packages.zip             rich, pytest …, pure Python: of this environment
@@ -92,11 +92,14 @@ def leave_out(stage: Stage, why: str) -> None:
 
 
 def offer(page: Path) -> None:
-    """Add to a lesson's page a link that runs it in the browser."""
+    """Add to a lesson's page links that run it in the browser."""
     text, number = page.read_text(encoding="utf-8"), page.stem
-    head = f"Run it: `minipar lesson {number}`"
-    link = f"{head}, or [in your browser](../{PAGE}?lesson={number})"
-    page.write_text(text.replace(head, link, 1), encoding="utf-8")
+    head, link = f"Run it: `minipar lesson {number}`", f"(../{PAGE}?lesson={number})"
+    text = text.replace(head, f"{head}, or [in your browser]{link}", 1)
+    text = text.replace(lesson_pages.CHANGE_IT,
+                        f"[Change a line and run it in this site's editor]{link}: does it still "
+                        "equal one process?", 1)
+    page.write_text(text, encoding="utf-8")
 
 
 def obtain(folder: Path | None, kept: Path) -> dict[str, Path]:
@@ -198,6 +201,8 @@ def catalog() -> dict[str, Any]:
     """What the page lets the reader choose from."""
     workspace = Workspace(ROOT)
     lessons = [{"name": script.stem, "title": lesson_pages.title_of(script)}
+               | ({"algorithm": lesson_pages.page.algorithm(script).text}
+                  if lesson_pages.page.has_algorithm(script.stem) else {})
                for script in lesson_pages.LESSONS]
     exercises = []
     for exercise in workspace.exercises.values():

@@ -2,7 +2,7 @@
 
     docs/pages ──copy──▶ build/site/pages ──Material for mkdocs──▶ site/
                             ▲
-    lesson_pages.py   each lesson's page, with the tables and the picture of a run
+    lesson_pages.py   each lesson's page, with its algorithm and a run
     stage.py          the staged folder: pages and their navigation
     book.py           the spine: its source, with the docstrings as margin notes
     reference.py      the API, from the docstrings

@@ -1,7 +1,7 @@
-"""A page for each lesson: what to guess, the source, the derivation, a real run, the questions.
+"""A page for each lesson: what to guess, its algorithm, the derivation, a real run, the questions.
 
-The words come from docs/pages/lessons/NN.md, the source from minipar as it is, and the tables and
-the picture from a run on four simulated ranks.  Runs are kept in build/site/runs, and repeated when
+The words come from docs/pages/lessons/NN.md, the algorithm from the script, and the tables and the
+picture from a run on four simulated ranks.  Runs are kept in build/site/runs, and repeated when
 anything in minipar/, lessons/ or docs/pages/lessons has changed.
 """
 
@@ -26,6 +26,7 @@ RANKS = 4
 NAMES = {"gspmd": "GSPMD", "fsdp": "FSDP", "gpipe": "GPipe", "1f1b": "1F1B",
          "zero bubble": "zero bubble", "zero": "ZeRO", "all reduce": "all-reduce",
          "all to all barrier scan": "all-to-all, barrier, scan"}        # a longer one comes first
+CHANGE_IT = "Change a line and run it: does it still equal one process?"
 RESULTS = ("report.md", "picture.png")
 
 
@@ -86,17 +87,20 @@ def short(script: Path) -> str:
 def write(script: Path, folder: Path) -> str:
     """The page of a lesson, in Markdown."""
     number = script.stem[:2]
-    words, source = page.sections(script.stem), None
-    source = page.excerpt(words[page.SOURCE])
+    words, source = page.sections(script.stem), page.shown(script.stem)
+    assert source is not None
+    where = f"`{source.file}`, line {source.line}" + f", in `{source.function}`" * bool(
+        source.function)
     report = (folder / "report.md").read_text(encoding="utf-8")
     report = report.replace("![The picture that this lesson draws](picture.png)",
                             f"![The picture that lesson {number} draws]({number}.png)")
+    change_it = [CHANGE_IT] * page.has_algorithm(script.stem)
     return "\n\n".join([
         f"# {number}. {title_of(script)}",
         f"Run it: `minipar lesson {number}`. Its source is `lessons/{script.name}`.",
         f"## {page.GUESS}", words[page.GUESS],
-        f"## {page.SOURCE}", f"`{source.file}`, line {source.line}, in `{source.function}`:",
-        f"```python\n{source.text}\n```",
+        f"## {page.source_title(script.stem)}", f"{where}:",
+        f"```python\n{source.text}\n```", *change_it,
         f"## {page.DERIVATION}", words[page.DERIVATION],
         "## A run", f"On {RANKS} simulated ranks, made when this site was built.", loosened(report),
         *questions(words), *typed(number)]) + "\n"

@@ -1,8 +1,9 @@
 """The lessons as notebooks, out/notebooks/NN_title.ipynb, made from the scripts (`make notebooks`).
 
     question, docstring, guess      from the script and docs/pages/lessons/NN.md
-    imports and constants           one cell
-    each function                   a cell of its own
+    imports                         one cell
+    the algorithm                   one cell, to be changed
+    main                            a cell (in the older form: each function a cell of its own)
     derivation                      from the page
     %%ranks 4: main(comm)           the run, with its picture
     questions                       with their answers folded
@@ -26,6 +27,8 @@ RANKS = 4
 OPEN = """%load_ext minipar
 from minipar.notebook.lesson import open_lesson
 __file__, __doc__ = open_lesson({number})"""
+CHANGE_IT = ("Change a line, run this cell again, and then the run below: does it still equal one "
+             "process?  A deadlock ends with a sentence that says who waits for whom.")
 METADATA = """# ---
 # jupyter:
 #   kernelspec:
@@ -41,11 +44,17 @@ def percent(script: Path) -> str:
     words, number = page.sections(script.stem), script.stem[:2]
     text = script.read_text(encoding="utf-8")
     head, *functions = pieces(text)
+    cells = [code(head), *map(code, functions)]
+    if page.has_algorithm(script.stem):
+        algorithm = page.algorithm(script).text
+        head = head.partition(algorithm.partition("\n")[0])[0]
+        cells = [code(head.strip()), markdown(f"## {page.ALGORITHM}", CHANGE_IT), code(algorithm),
+                 code(functions[-1])]
     body = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[2]
     return METADATA + "\n".join([
         markdown(f"# {number}. {lesson_pages.title_of(script)}", without_commands(body)),
         markdown(f"## {page.GUESS}", words[page.GUESS]),
-        code(OPEN.format(number=int(number))), code(head), *map(code, functions),
+        code(OPEN.format(number=int(number))), *cells,
         markdown(f"## {page.DERIVATION}", words[page.DERIVATION]),
         markdown("## A run", f"On {RANKS} simulated ranks; only rank 0 prints."),
         code(f"%%ranks {RANKS}\nmain(comm)"),

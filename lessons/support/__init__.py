@@ -2,10 +2,12 @@
 
     kit.py                     Lesson: header, tables, picture, takeaway, exercises      all lessons
     rows.py                    Row: a predicted value beside a counted or timed one      all lessons
-    page.py                    a lesson's page: guess, source, derivation, answers       all lessons
+    page.py                    a lesson's page: guess, derivation, answers, algorithm    all lessons
     kept_trace.py              the trace that a lesson writes to out/NN/trace.json       all lessons
     measuring.py               traces, rounds, critical path, seconds, totals      02-09, 14-17, 23
     auto_choice.py             why "auto" takes which algorithm                               02, 03
+    lesson_00.py, lesson_01.py, lesson_02.py, lesson_03.py, lesson_04.py, lesson_05.py, lesson_12.py
+                               the library beside the algorithm of that lesson
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
     bug_zoo.py                 four programs to fix                                               01
     observed_step.py           a step of a data-parallel strategy                              07-10

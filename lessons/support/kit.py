@@ -1,34 +1,48 @@
-"""The frame of every lesson: a question, tables of predicted and measured, a picture, a takeaway.
+"""The frame of every lesson: a question, its algorithm, predicted beside measured, a takeaway.
+
+A lesson's script is its algorithm.  It has these parts, in this order:
+
+    head         `Lesson NN. ` and its question, the idea, a drawing, the formula, how to run it
+    algorithm    15 to 60 lines of code on comm.send, recv, isend, irecv, sendrecv, NumPy and
+                 micro.py only: what one would write on a whiteboard
+    main         the algorithm on a tiny input, equal to one process, in one table of 2 to 6 rows
 
     def main(comm):
         lesson = Lesson(comm, __file__, __doc__)
-        lesson.table([Row("bytes sent", predicted, measured, "B")])     # asserted equal
-        lesson.picture(lambda path: draw_space_time(path, run))         # out/01/picture.png
+        lesson.table([Row("rounds", p - 1, found)])         # asserted equal
+        compare_with_library(lesson, ring=ring)             # support/lesson_NN.py
         lesson.takeaway("…")
         lesson.exercises(questions=["…?"])
 
     if __name__ == "__main__":
         launch(main)
 
-A lesson is two files, lessons/NN_title.py and its page (`page.py`), and a row in the table of
-docs/pages/course.md.  Constructing a Lesson prints the question, and from the page what to guess,
-the source, and the derivation.  Its rules, which tests/lessons check:
+`compare_with_library` has all the rest: the library's counterpart, equal to the lesson's functions,
+on a real model, with bytes, memory, times, faults, and the picture.  A lesson is these two files,
+its page (`page.py`), and a row in the table of docs/pages/course.md.  Constructing a Lesson prints
+the question, and from the page what to guess, the algorithm, and the derivation.  The rules, which
+tests/lessons check:
 
-    docstring   begins with `Lesson NN. `; its first line asks a question
-    length      at most 170 lines, and 40 for a function; a longer computation goes into a helper
-                in lessons/support
+    length      at most 120 lines, and 40 for a function
+    imports     of minipar no more than Communicator and launch
+    algorithm   each function equals its counterpart in the library: a row for it in the table of
+                tests/lessons/algorithms/lesson_NN.py
     ranks       runs on any number of simulated or real ranks from `min_ranks` on; all rows are
                 checked on every rank, but only rank 0 prints and draws
-    tables      at least one with predicted and measured values: Row asserts counts, shows seconds
+    tables      Row asserts counts, shows seconds; `counts` folds a long table of equal rows
     picture     one, saved as out/NN/picture.png; a page for the browser may be added
     takeaway    one: the sentence to remember
     exercises   all of the catalog with `lesson = NN`, listed automatically; name earlier ones
-    questions   each is answered on the page, folded below the same question, word for word
+    questions   each is answered on the page, folded below the same question, word for word; one
+                says "write `NEW` in place of `OLD`" of a line of the script, and the test of its
+                answer (`check_change` beside the table) makes that change
 
-`--out DIR` says where the folder NN goes; `--answers` prints the answers, too; `--no-introduction`
-leaves out guess, source and derivation, which a notebook has in its own cells.  Beside the picture
-the folder gets report.md (the run in Markdown), tables.json, trace.json if there is a trace, and
-lesson.json: the lesson is done.
+(A lesson of the older form, at most 170 lines, calls the library and shows a piece of its source.)
+
+`--out DIR` says where the folder NN goes; `--answers` prints the answers, too; `--all-rows` prints
+the rows that are folded; `--no-introduction` leaves out guess, algorithm and derivation, which a
+notebook has in its own cells.  Beside the picture the folder gets report.md (the run in Markdown),
+tables.json, trace.json if there is a trace, and lesson.json: the lesson is done.
 """
 
 import json
@@ -94,14 +108,14 @@ class Lesson:
             self._introduce(page.sections(self.name))
 
     def _introduce(self, text: dict[str, str]) -> None:
-        """Print from the page what to guess, the source, and the derivation."""
+        """Print what to guess, the algorithm (or a piece of the source), and the derivation."""
         if page.GUESS in text:
             self.console.print("[bold cyan]Guess first[/]")
             self._print(text[page.GUESS])
-        if page.SOURCE in text:
-            found = page.excerpt(text[page.SOURCE])
-            self.console.print(f"[bold cyan]The source[/]  {found.file}:{found.line}, "
-                               f"{found.function}")
+        found = page.shown(self.name)
+        if found:
+            where = f"{found.file}:{found.line}" + f", {found.function}" * bool(found.function)
+            self.console.print(f"[bold cyan]{page.source_title(self.name)}[/]  {where}")
             self.console.print(Padding(Syntax(found.text, "python", theme="ansi_dark",
                                               background_color="default"), (0, 0, 1, 4)))
         if page.DERIVATION in text:
@@ -121,6 +135,27 @@ class Lesson:
 
         `found` is the head of the second column: "simulated" for times of a simulated cluster.
         """
+        self._print_grid(*self._checked(rows, title, found))
+
+    def counts(self, rows: Sequence[Row], title: str, found: str = "measured") -> None:
+        """Check rows as `table` does, and print that they hold in one line.
+
+        The rows themselves are folded in the report, and printed with `--all-rows`.
+        """
+        headers, lines = self._checked(rows, title, found)
+        if not lines:                           # as on ranks that count nothing
+            return
+        text = f"{title}: {len(lines)} values, each as predicted"
+        self.report.append(f"<details markdown>\n<summary>{text}</summary>\n\n"
+                           f"{as_markdown(headers, lines)}\n\n</details>")
+        shows_all = self.options.all_rows
+        self.console.print(text + ("." if shows_all else " (--all-rows shows them)."), "", sep="\n",
+                           markup=False)
+        if shows_all:
+            self.console.print(_grid(headers, lines), "")
+
+    def _checked(self, rows: Sequence[Row], title: str, found: str) -> tuple[list, list]:
+        """Headers and lines of a table whose rows hold; it is kept for tables.json."""
         for row in rows:
             assert row.holds(), (f"{row.what}: predicted {row.rule} {row.predicted!r}, {found} "
                                  f"{row.measured!r} {row.unit}")
@@ -129,9 +164,9 @@ class Lesson:
                 "quantity", "predicted", "rule", found, "unit")],
             "rows": [[row.what, plain(row.predicted), row.rule, plain(row.measured), row.unit]
                      for row in rows]})
-        self._print_grid([title or "", "predicted", found, "ratio"],
-                  [(row.what, f"{row.rule} {number(row.predicted)} {row.unit}",
-                    f"{number(row.measured)} {row.unit}", ratio(row)) for row in rows])
+        return ([title or "", "predicted", found, "ratio"],
+                [(row.what, f"{row.rule} {number(row.predicted)} {row.unit}",
+                  f"{number(row.measured)} {row.unit}", ratio(row)) for row in rows])
 
     def grid(self, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Print any other table, with the first column left-aligned, the others right-aligned."""
@@ -141,12 +176,7 @@ class Lesson:
 
     def _print_grid(self, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         self.report.append(as_markdown(headers, rows))
-        table = Table(*headers[:1])
-        for header in headers[1:]:
-            table.add_column(header, justify="right")
-        for row in rows:
-            table.add_row(*map(str, row))
-        self.console.print(table, "")
+        self.console.print(_grid(headers, rows), "")
 
     def picture(self, draw: Callable[[Path], Any]) -> None:
         """Call draw(path) on rank 0 and print where the picture is."""
@@ -213,6 +243,15 @@ class Lesson:
         write_text(self.folder / "report.md", "\n\n".join(self.report) + "\n")
 
 
+def _grid(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    table = Table(*headers[:1])
+    for header in headers[1:]:
+        table.add_column(header, justify="right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    return table
+
+
 def _crowded(comm: Communicator) -> str:
     """On rank 0 of real ranks a warning if ranks share cores; otherwise ""."""
     if comm.is_simulated:
@@ -228,12 +267,13 @@ def _crowded(comm: Communicator) -> str:
 def _options(words: list[str], program: str) -> Namespace:
     class Parser(ArgumentParser):
         def error(self, message: str):
-            raise UsageError(f"{message}: {self.format_usage().strip()}")
+            raise UsageError(f"{message}: {' '.join(self.format_usage().split())}")
 
     parser = Parser(program, description="A lesson; runs on simulated ranks (--ranks N), or on "
                                          "real ranks under mpirun.")
     parser.add_argument("--out", type=Path, default=OUT, help="where its folder NN goes")
     parser.add_argument("--answers", action="store_true", help="print the answers, too")
+    parser.add_argument("--all-rows", action="store_true", help="print folded rows, too")
     parser.add_argument("--no-introduction", action="store_true",
-                        help="without guess, source and derivation")
+                        help="without guess, algorithm and derivation")
     return parser.parse_args(words)

@@ -1,12 +1,12 @@
 """Lessons 07 to 10: one training step of a GPT with a data-parallel strategy, measured."""
 
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
-from minipar.backend import Array
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce
 from minipar.launcher import metered
@@ -14,6 +14,7 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.optim import AdamW
 from minipar.parallel.strategy import Microbatch, Strategy
+from minipar.parallel.wire import Wire
 from minipar.viz.memory_timeline import MemoryStep, peak_of, phase_starts
 
 from .kept_trace import stop_trace
@@ -23,9 +24,10 @@ STATES = ("parameters", "optimizer states", "gradients", "communication")   # no
 ROWS = 2                    # of a microbatch, on each rank
 
 
-def ring_hook(comm: Communicator, flat: Array) -> Array:
-    """Sum `flat` over the ranks by the ring all-reduce, whatever its size; a hook for DDP."""
-    return all_reduce(comm, flat, algorithm="ring", out=flat)
+class RingWire(Wire):
+    """Sums buckets by the ring all-reduce, whatever their size."""
+
+    all_reduce = staticmethod(partial(all_reduce, algorithm="ring"))
 
 
 class Step(NamedTuple):

@@ -1,12 +1,14 @@
-"""The page of a lesson, docs/pages/lessons/NN.md: guess, source, derivation, answers.
+"""The page of a lesson, docs/pages/lessons/NN.md: guess, derivation, answers; and its algorithm.
 
     # Lesson NN. Its question?
     ## Guess first                      what to write down before reading on
-    ## The source                       one line: which lines of minipar the lesson is about
     ## Where the formula comes from     the derivation, in numbered steps
     ## Questions                        each with its answer, folded
 
-The line below "The source" names a file, a function, and the first words of the first and the last
+The algorithm that is shown with it are the lines of the script between its imports and `main`.
+
+A lesson of the older form has no algorithm in its script.  After the guess its page has a section
+"The source", whose line names a file, a function, and the first words of the first and the last
 line to show:
 
     `minipar/comm/collectives/reduce_scatter.py`, `ring`, from `p, r =` to `combine(`
@@ -25,14 +27,14 @@ ROOT = Path(__file__).parents[2]                    # of the source tree, or of 
 PACKAGE = Path(minipar.__file__).parents[1]         # where minipar/ is
 PAGES = ROOT / "docs" / "pages" / "lessons"
 GUESS, SOURCE, DERIVATION = "Guess first", "The source", "Where the formula comes from"
-QUESTIONS = "Questions"
+ALGORITHM, QUESTIONS = "The algorithm", "Questions"
 MOST_LINES = 14
 EXCERPT = re.compile(r"`(?P<file>[^`]+)`, `(?P<function>[^`]+)`, from `(?P<first>[^`]+)` to "
                      r"`(?P<last>[^`]+)`")
 
 
 class Excerpt(NamedTuple):
-    """Some lines of a function; `line` is the number of the first."""
+    """Some lines of a function, or of several ("" as its name); `line`: the number of the first."""
 
     file: str
     function: str
@@ -47,6 +49,40 @@ def sections(name: str) -> dict[str, str]:
         return {}
     parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {head.strip(): text.strip() for head, text in zip(parts[1::2], parts[2::2])}
+
+
+def has_algorithm(name: str) -> bool:
+    """True if a lesson's script contains its algorithm; False in the older form."""
+    return SOURCE not in sections(name)
+
+
+def source_title(name: str) -> str:
+    """The heading above what `shown` returns."""
+    return ALGORITHM if has_algorithm(name) else SOURCE
+
+
+def shown(name: str) -> Excerpt | None:
+    """The lines that a lesson is about: its algorithm, or what "The source" of its page names.
+
+    None for a name that is no lesson's.
+    """
+    if not has_algorithm(name):
+        return excerpt(sections(name)[SOURCE])
+    path = ROOT / "lessons" / f"{name}.py"
+    return algorithm(path) if path.exists() else None
+
+
+def algorithm(script: Path) -> Excerpt:
+    """The lines of a script between its imports and `main`."""
+    text = script.read_text(encoding="utf-8")
+    body = ast.parse(text).body
+    start = max(node.end_lineno or 0 for node in body if isinstance(
+        node, ast.Import | ast.ImportFrom))
+    end = next(node.lineno for node in body if getattr(node, "name", "") == "main") - 1
+    lines = text.splitlines()[start:end]
+    blank = next(i for i, line in enumerate(lines) if line.strip())
+    return Excerpt(f"lessons/{script.name}", "", start + blank + 1,
+                   "\n".join(lines[blank:]).rstrip())
 
 
 def excerpt(line: str) -> Excerpt:

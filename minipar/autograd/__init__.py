@@ -2,9 +2,8 @@
 
     tensor.py       Tensor, and the nodes and gradient slots behind it
     function.py     an operation and its derivative; calling one adds a node to the graph
-    engine.py       backward: the walk over the graph (consumers are counted in graph_traversal.py)
+    engine.py       backward: the walk over the graph
     saved.py        arrays kept for backward, and hooks on them
-    tensor_interface.py     what Tensor has beside differentiation
     online_softmax.py       attention over some keys at a time, for long sequences and caches
     meter.py        FLOPs, bytes and calls of each operation
     errors.py       what a wrong call is told
@@ -14,10 +13,9 @@
 To add an operation: CONTRIBUTING.md, "An operation".
 """
 
-from .engine import backward
+from .engine import backward, reachable_slots
 from .function import Function, no_grad
 from .gradcheck import gradcheck
-from .graph_traversal import reachable_slots
 from .meter import Meter, current_meter
 from .ops import operators as _operators  # noqa: F401 (gives Tensor its operators)
 from .ops.activations import dropout, gelu, log_softmax, relu, softmax, swiglu, tanh

@@ -10,14 +10,19 @@ gradients are computed before dx, so that their reduction can start early.
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..backend import Array, record_allocation
-from .errors import no_initial_gradient_error, wrong_gradients_error
-from .graph_traversal import count_consumers
-from .meter import current_meter
+from .errors import (
+    changed_leaf_error,
+    freed_graph_error,
+    no_initial_gradient_error,
+    wrong_gradients_error,
+)
+from .meter import Meter, current_meter
 from .tensor import GradientSlot, GradTarget, Node, Tensor
 
 Gradient = Array | Callable[[], Array]          # a gradient, or the function that computes it
@@ -90,19 +95,25 @@ class Walk:
             for hook in target.ready_hooks:
                 hook(target)
             return
-        grad, function = self.accumulated.pop(target), target.function
-        grads = self.meter.backward(target, grad) if self.meter and function.metered \
-            else function.backward(target.ctx, grad)
-        if len(grads) != len(target.inputs):
-            raise wrong_gradients_error(target, grads)
+        grads = run_backward(target, self.accumulated.pop(target), self.meter)
         of_weights: Gradients = []
-        for below, grad_below in zip(target.inputs, grads):
+        for below, grad in zip(target.inputs, grads):
             if below is not None:
-                if grad_below is None:
+                if grad is None:
                     raise wrong_gradients_error(target, grads)
-                (of_weights if below.weight_only else stack).append((below, grad_below))
+                (of_weights if below.weight_only else stack).append((below, grad))
         target.ctx = target.inputs = None
-        weight_grads.extend(of_weights)
+        weight_grads += of_weights
+
+
+def run_backward(node: Node, grad: Array, meter: Meter | None) -> Sequence[Any]:
+    """The gradient of each of a node's inputs, or the function that computes it."""
+    function = node.function
+    grads = meter.backward(node, grad) if meter and function.metered \
+        else function.backward(node.ctx, grad)
+    if len(grads) != len(node.inputs):
+        raise wrong_gradients_error(node, grads)
+    return grads
 
 
 def run_without_weights(walk: Walk, stack: Gradients) -> Callable[[], None]:
@@ -121,3 +132,45 @@ def initial_gradient(root: Tensor, grad: Array | None) -> tuple[GradTarget, Arra
             (grad.shape, grad.dtype) != (root.shape, root.dtype):
         raise no_initial_gradient_error(root, grad)
     return root.grad_target, grad
+
+
+def count_consumers(start: GradTarget) -> dict[GradTarget, int]:
+    """The number of gradients that each node and slot from `start` on will receive.
+
+    Raises RuntimeError if backward freed the graph, or if a parameter changed after its use.
+    """
+    num_consumers, stack = {start: 1}, [start]
+    while stack:
+        target = stack.pop()
+        if target.inputs is None:
+            raise freed_graph_error()
+        for below in target.inputs:
+            if below is not None and below.changed_at > target.made_at:
+                raise changed_leaf_error(target)
+            if below in num_consumers:
+                num_consumers[below] += 1
+            elif below is not None:
+                num_consumers[below] = 1
+                stack.append(below)
+    return num_consumers
+
+
+def reachable_slots(root: Tensor) -> set[GradientSlot]:
+    """The slots of all leaves that backward from `root` brings a gradient to."""
+    targets = () if root.grad_target is None else count_consumers(root.grad_target)
+    return {target for target in targets if isinstance(target, GradientSlot)}
+
+
+def topological_order(start: GradTarget) -> Iterator[GradTarget]:
+    """Every node and leaf from `start` on once, each after its inputs."""
+    done, stack = set(), [(start, False)]
+    while stack:
+        target, inputs_done = stack.pop()
+        if target in done:
+            continue
+        if inputs_done or isinstance(target, GradientSlot):
+            done.add(target)
+            yield target
+        else:
+            stack.append((target, True))
+            stack.extend((below, False) for below in reversed(target.inputs) if below is not None)

@@ -56,6 +56,12 @@ def not_a_leaf_error(tensor: "Tensor") -> AttributeError:
     return AttributeError("only a leaf with requires_grad=True has a gradient; this tensor " + made)
 
 
+def no_array_error() -> TypeError:
+    """A Tensor in the place of an array."""
+    return TypeError("this needs an array, not a Tensor: pass tensor.data (and to differentiate "
+                     "through it, use an operation of minipar.autograd or parallel.conjugate)")
+
+
 def freed_graph_error() -> RuntimeError:
     """A second backward through a graph."""
     return RuntimeError("backward() went through this graph before and freed it: run the forward "

@@ -9,13 +9,13 @@ soon as the model drops it.  `ops/operators.py` gives Tensor its operators and `
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..backend import Array
-from .errors import needs_floats_error, not_a_leaf_error
-from .tensor_interface import TensorInterface
+from .errors import needs_floats_error, no_array_error, not_a_leaf_error
 
 clock = count(1)        # the times at which nodes are made, and values of leaves change
 
@@ -77,7 +77,7 @@ class Node:
 GradTarget = Node | GradientSlot        # where a gradient goes: on through a node, or into a slot
 
 
-class Tensor(TensorInterface):
+class Tensor:
     """An array that knows how it was made, and the gradient of a leaf.
 
     Raises TypeError for a leaf of integers that asks for a gradient.
@@ -117,3 +117,34 @@ class Tensor(TensorInterface):
     def detach(self) -> "Tensor":
         """The same array, without its history."""
         return Tensor(self.data)
+
+    shape, ndim = property(attrgetter("data.shape")), property(attrgetter("data.ndim"))
+    size, dtype = property(attrgetter("data.size")), property(attrgetter("data.dtype"))
+
+    def item(self) -> float:
+        """The number in a tensor of one element."""
+        return self.data.item()
+
+    def __array__(self, *arguments: Any, **options: Any) -> Array:
+        raise no_array_error()
+
+    def __bool__(self) -> bool:
+        return bool(self.data)
+
+    def __repr__(self) -> str:
+        function = getattr(self.grad_target, "function", None)
+        made = f", made by {function.__name__}" if function else ""
+        return f"Tensor({self.data!r}{made})"
+
+    if TYPE_CHECKING:       # ops/operators.py assigns these: operations need Tensor
+        def _of_two(self, other: Any) -> "Tensor": ...
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _of_two
+        __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = __pow__ = __getitem__ = _of_two
+        def __neg__(self) -> "Tensor": ...
+        def _over_axes(self, axis: Any = None, keepdims: bool = False) -> "Tensor": ...
+        sum = mean = max = _over_axes
+        T: "Tensor"
+        def _moved(self, *arguments: Any) -> "Tensor": ...
+        reshape = transpose = astype = _moved
+        def split(self, num_pieces: int, axis: int = 0) -> list["Tensor"]: ...
+        backward: Callable[..., Any]

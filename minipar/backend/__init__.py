@@ -14,19 +14,22 @@ from .allocation import allocate_zeros, allocating_with, observing_allocations, 
 from .arrays import (
     Array,
     add_at,
+    as_rows,
     asarray_like,
     check_ids,
     is_gpu,
     is_host,
     keep_where,
     l2_blocks,
+    row_dot,
+    row_sum,
     scatter_add,
     to_device_of,
     to_host,
 )
 
 __all__ = [
-    "Array", "add_at", "allocate_zeros", "allocating_with", "asarray_like", "l2_blocks",
-    "check_ids", "is_gpu", "is_host", "keep_where", "observing_allocations", "record_allocation",
-    "scatter_add", "to_device_of", "to_host",
+    "Array", "add_at", "allocate_zeros", "allocating_with", "as_rows", "asarray_like", "check_ids",
+    "is_gpu", "is_host", "keep_where", "l2_blocks", "observing_allocations", "record_allocation",
+    "row_dot", "row_sum", "scatter_add", "to_device_of", "to_host",
 ]

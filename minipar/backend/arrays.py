@@ -2,8 +2,11 @@
 
 Everywhere else the code calls `np.*` on whatever array comes: `np.exp(x)` of a CuPy array runs on
 the GPU, and of a shape-only array (`shape_array.py`) only works out a shape.  The array decides.
+
+Beside it: sums over rows, and passes over blocks, that many operations share.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,6 +61,24 @@ def l2_blocks(first: Array, *rest: Array) -> Iterator[tuple[Array, ...]]:
     step = max(1, -(-length // num_blocks))
     for i in range(0, length, step):
         yield tuple(a[i:i + step] for a in (first, *rest))
+
+
+def as_rows(x: Array) -> Array:
+    """The array x (..., n) with all axes but the last joined: (rows, n)."""
+    if x.ndim == 2:
+        return x
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def row_sum(x: Array) -> Array:
+    """Σ over the last axis, which is kept with length 1."""
+    # einsum: on short rows 3 to 4 times as fast as np.sum
+    return np.einsum("...i->...", x)[..., None]
+
+
+def row_dot(x: Array, y: Array) -> Array:
+    """Σ x y over the last axis, which is kept with length 1."""
+    return np.einsum("...i,...i->...", x, y)[..., None]
 
 
 def keep_where(mask: Array, x: Array) -> Array:

@@ -2,9 +2,9 @@
 
 For users:
 
-    communicator.py     the interface: send, recv, split (instrumentation: clock, trace)
+    communicator.py     the interface: send, recv, split, clock, trace
     collectives/        all-reduce and the others, one file per operation, the ring first
-    work.py             non-blocking collectives: start, progress, wait
+    work.py             non-blocking collectives: start, progress, wait, and their engine
     mesh.py             the ranks as a grid with named axes
     simulated/          any number of ranks in one process, in virtual time
     mpi/                real ranks, through mpi4py
@@ -13,17 +13,29 @@ For users:
 
 For the others:
 
-    progress.py         how a rank advances its non-blocking collectives
-    chunks.py           cutting arrays; arguments.py, subgroup.py: what else collectives share
-    rank_state.py       what all communicators of a rank share
+    arguments.py        what collectives share: cutting arrays, op=, algorithm=, out=
+    subgroup.py         some ranks, renumbered without a message
     errors.py           what a communicator refuses
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .communicator import Communicator, Request
-from .simulated import Cluster
-from .simulated.deadlock import Deadlock
-from .simulated.mismatch import CollectiveMismatch
 from .trace import Message, Span, Trace
+
+if TYPE_CHECKING:       # what a type checker and an editor see; `_SIMULATED` says the same
+    from .simulated import Cluster
+    from .simulated.deadlock import Deadlock
+    from .simulated.mismatch import CollectiveMismatch
 
 __all__ = ["Cluster", "CollectiveMismatch", "Communicator", "Deadlock", "Message", "Request",
            "Span", "Trace"]
+_SIMULATED = {"Cluster": "cluster", "CollectiveMismatch": "mismatch", "Deadlock": "deadlock"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of the simulated cluster on its first use: real ranks need none of it."""
+    if name in _SIMULATED:
+        return getattr(import_module(f".simulated.{_SIMULATED[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

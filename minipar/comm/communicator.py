@@ -9,19 +9,19 @@ arrive in the order in which they were sent.  A send may block until it is recei
 cluster reports it at once.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..backend import Array
-from .errors import no_communicator_error, no_rank_error
-from .instrumentation import Instrumentation
+from .errors import no_communicator_error, no_rank_error, unknown_name_error
+from .trace import Trace
 
 if TYPE_CHECKING:
-    from .rank_state import RankState
-    from .trace import Trace
+    from .work import ProgressEngine
 
 HERE = str(Path(__file__).parent)
 
@@ -70,7 +70,40 @@ class OwnAlgorithm(NamedTuple):
     competes: Callable[[Any], bool]
 
 
-class Communicator(Instrumentation):
+class RankState:
+    """A rank: its number in the world, its Works and its trace."""
+
+    __slots__ = ("world_rank", "engine", "trace", "messages", "actions")
+
+    world_rank: int
+    engine: Any                     # runs non-blocking collectives, if any (see work.py)
+    trace: Trace | None             # None while not tracing
+    messages: list[tuple] | None    # those of the trace
+    actions: list[tuple] | None     # the rank's program, if the trace keeps it
+
+    def __init__(self, world_rank: int, trace: Trace | None = None):
+        self.world_rank, self.engine = world_rank, None
+        self.log_to(trace)
+
+    def start_trace(self, group: int, replay: bool) -> None:
+        """Log from now on; with `replay` also the program, which begins in `group`."""
+        self.log_to(Trace(programs={self.world_rank: [("world", group)]} if replay else {}))
+
+    def log_to(self, trace: Trace | None) -> None:
+        """Log events to `trace` from now on; to nothing, if it is None."""
+        self.trace = trace
+        self.messages = trace.messages if trace is not None else None
+        self.actions = trace.programs.get(self.world_rank) if trace is not None else None
+
+    def log(self, *action: Any) -> int | None:
+        """Add to the program, if it is logged; return the index of the action."""
+        if self.actions is None:
+            return None
+        self.actions.append(action)
+        return len(self.actions) - 1
+
+
+class Communicator(ABC):
     """A group of `size` ranks that can exchange messages; this process is number `rank` of them.
 
     `world_rank` is this rank's number in the whole world.  Methods marked *collective* must be
@@ -82,11 +115,12 @@ class Communicator(Instrumentation):
     size: int
     world_rank: int
     is_simulated: bool
-    rank_state: "RankState"     # what all communicators of this rank share
+    rank_state: RankState       # what all communicators of this rank share
     group: int = 0              # number of this communicator among those of this rank
     label: str = ""             # the collective that messages sent now belong to (`labelled`)
+    axes: str = ""              # " over dp, cp" for ranks along axes of a mesh: in the labels
     num_works: int = 0          # non-blocking collectives started so far
-    own_algorithms: "Mapping[tuple[str, str], OwnAlgorithm]" = {}   # by operation and name
+    own_algorithms: Mapping[tuple[str, str], OwnAlgorithm] = {}   # by operation and name
 
     def __new__(cls, *args: Any, **options: Any) -> "Communicator":
         """Refuse to make one without a world of ranks."""
@@ -120,6 +154,14 @@ class Communicator(Instrumentation):
         receiving.wait()
 
     @abstractmethod
+    def wait_any(self, requests: Sequence[Request | None]) -> int:
+        """Block until one of this rank's `requests` is done; return its index.
+
+        Entries that are None are skipped.  If several are done, a simulated rank takes the earliest
+        in virtual time, a real one the least index.  Works make no progress meanwhile.
+        """
+
+    @abstractmethod
     def split(self, color: int | None, key: int | None = None) -> "Communicator | None":
         """Collective.  A communicator of the ranks with this rank's `color`; None if that is None.
 
@@ -132,11 +174,6 @@ class Communicator(Instrumentation):
         None: the first one of the operation's `ALGORITHMS`.
         """
         return None
-
-    @property
-    def trace(self) -> "Trace | None":
-        """The log of this rank's events on all its communicators; None while not tracing."""
-        return self.rank_state.trace
 
     def labelled(self, label: str) -> Labelled:
         """Context in which messages carry `label`, unless an outer context gives them another."""
@@ -155,6 +192,64 @@ class Communicator(Instrumentation):
         """Raise ValueError unless `peer` is a rank of this communicator."""
         if not 0 <= peer < self.size:
             raise no_rank_error(self, peer, role)
+
+    # Nodes, clock and trace.
+
+    @abstractmethod
+    def node_of(self, rank: int) -> int:
+        """The number of the node of `rank`: a machine (0, 1, …) whose ranks share memory."""
+
+    @abstractmethod
+    def world_rank_of(self, rank: int) -> int:
+        """The number of `rank` in the whole world, by which traces know it."""
+
+    @property
+    def node(self) -> int:
+        """The number of this rank's node."""
+        return self.node_of(self.rank)
+
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds on this rank's clock: virtual time on a simulated cluster, else wall time."""
+
+    @abstractmethod
+    def report_compute(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
+        """Report a computation that took `seconds` of wall time.
+
+        It is traced; on a simulated cluster it advances the virtual time.
+        """
+
+    @abstractmethod
+    def make_progress_engine(self) -> "ProgressEngine":
+        """An engine that runs non-blocking collectives on this rank (see `work.py`)."""
+
+    @property
+    def trace(self) -> Trace | None:
+        """The log of this rank's events on all its communicators; None while not tracing."""
+        return self.rank_state.trace
+
+    def start_trace(self, replay: bool = False) -> None:
+        """Log this rank's messages and computations from now on; with `replay` its program too."""
+        self.rank_state.start_trace(self.group, replay)
+
+    def stop_trace(self) -> Trace | None:
+        """Stop logging; return the log, None if there was none."""
+        trace = self.rank_state.trace
+        self.rank_state.log_to(None)
+        return trace
+
+    @staticmethod
+    def from_mpi(mpi_comm: Any) -> "Communicator":
+        """Collective.  A communicator of the same ranks as `mpi_comm`, any of mpi4py's.
+
+        For programs that use mpi4py themselves: minipar's messages never meet theirs.
+        """
+        # Loaded here, since only this needs MPI; by name, since that module imports this one.
+        return import_module(".mpi.world", __package__).from_mpi(mpi_comm)
+
+    if not TYPE_CHECKING:       # to a type checker, only what is written here exists
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_name_error(self, name)
 
 
 Choose = Callable[[str, int], str]              # (operation, bytes) -> name of an algorithm

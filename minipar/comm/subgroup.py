@@ -11,7 +11,7 @@ from typing import Any
 
 from ..backend import Array
 from .communicator import Communicator, Request
-from .progress import ProgressEngine
+from .work import ProgressEngine
 
 
 class Subgroup(Communicator):

@@ -14,6 +14,10 @@ second state machine and no thread.  A program that wants overlap calls `progres
 and then; between two calls its Works stand still.  Every blocking wait of the rank advances its
 Works as well, so ranks may wait for several Works in any order.
 
+A wait inside a Work pauses: it switches back to the greenlet that resumed the Work, that of the
+program.  When the program itself must wait, it waits until any request is done, its own or that of
+one of its Works.  The two worlds do this differently: `simulated/progress.py`, `mpi/progress.py`.
+
 The rule of MPI's non-blocking collectives holds: all ranks of a communicator start the same ones in
 the same order.  The n-th Work of a communicator has its own group number on a simulated cluster,
 and its own range of tags under MPI.  So its messages never meet those of another Work or of the
@@ -22,6 +26,7 @@ blocks.
 """
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
@@ -29,32 +34,30 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from .communicator import Communicator, source_line
-from .progress import ProgressEngine
 
 
 class Work:
     """A collective under way on this rank, as torch.distributed's Work; made by `start_work`."""
 
-    def __init__(self, engine: ProgressEngine, rank_state: Any, body: Callable[[], Any]):
-        self.engine, self.rank_state, self.result = engine, rank_state, None
+    def __init__(self, engine: "ProgressEngine", rank_state: Any, function: Callable[..., Any]):
+        self.engine, self.rank_state = engine, rank_state
+        self.result: Any = None
         self.error: Exception | None = None
         self.done = False
-
-        def run() -> None:
-            try:
-                self.result = body()
-            except Exception as error:
-                self.error = error
-            self.done = True
-            engine.remove(self)
-        self.greenlet = greenlet(run)
+        self.greenlet = greenlet(function)
         self.greenlet.gr_context = copy_context()
         engine.running.append(self)
 
-    def resume(self) -> None:
-        """Run it until it must wait again."""
+    def resume(self, *args: Any, **options: Any) -> None:
+        """Run it until it must wait again; the first time, with its arguments."""
         self.greenlet.parent = getcurrent()
-        self.greenlet.switch()
+        try:
+            self.result = self.greenlet.switch(*args, **options)
+        except Exception as error:
+            self.error = error
+        if self.greenlet.dead:
+            self.done = True
+            self.engine.remove(self)
 
     def test(self) -> bool:
         """True if it is done; advances all Works of this rank as far as they can go now."""
@@ -84,6 +87,69 @@ def start_work(function: Callable, comm: Communicator, *args: Any, **options: An
     own_comm = engine.communicator(comm)         # the same ranks, with messages of its own
     own_comm.label, own_comm.axes = comm.label, comm.axes
     own_comm.started = source_line(sys._getframe())
-    work = Work(engine, own_comm.rank_state, lambda: function(own_comm, *args, **options))
-    work.resume()
+    work = Work(engine, own_comm.rank_state, function)
+    work.resume(own_comm, *args, **options)
     return work
+
+
+def progress(comm: Communicator) -> None:
+    """Advance all Works of this rank as far as they can go now, without blocking."""
+    engine = comm.rank_state.engine
+    if engine is not None and not engine.is_inside():
+        engine.poll()
+
+
+def pause() -> None:
+    """Called inside a Work: switch back to the greenlet that resumed it."""
+    here: Any = getcurrent()
+    here.parent.switch()
+
+
+class ProgressEngine(ABC):
+    """The Works under way on one rank; `rank_state` is the state that its communicators share.
+
+    `rank_state.engine` is None while there are none, so that programs without Works pay nothing.
+    """
+
+    def __init__(self, rank_state: Any):
+        self.rank_state = rank_state
+        self.running: list[Any] = []
+
+    @abstractmethod
+    def communicator(self, comm: Communicator) -> Communicator:
+        """`comm` with messages of its own, whose waits pause."""
+
+    @abstractmethod
+    def poll(self) -> None:
+        """Advance all Works as far as they can go now."""
+
+    @abstractmethod
+    def finish(self, work: Any) -> None:
+        """Block until `work` is done."""
+
+    def remove(self, work: Any) -> None:
+        """Forget a Work that is done."""
+        self.running.remove(work)
+        if not self.running:
+            self.rank_state.engine = None
+
+    def is_inside(self) -> bool:
+        """True if the caller runs inside one of the Works."""
+        here = getcurrent()
+        return any(work.greenlet is here for work in self.running)
+
+    def resume_all(self) -> None:
+        """Resume each Work once."""
+        for work in list(self.running):
+            work.resume()
+
+
+def unwind(engine: ProgressEngine) -> None:
+    """Throw all Works of a rank out of what they wait for: the run is over."""
+    for work in list(engine.running):
+        work.greenlet.parent = getcurrent()
+        try:
+            work.greenlet.throw()
+        except Exception:               # of a `finally` block that tried to communicate
+            continue
+    engine.running.clear()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..autograd import Function, Meter, Tensor
-from ..autograd.graph_traversal import reachable_slots
+from ..autograd.engine import reachable_slots
 from ..autograd.meter import current_meter
 from ..backend.shape_array import ShapeArray
 from ..comm.mesh import DeviceMesh

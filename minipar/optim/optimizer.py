@@ -19,15 +19,14 @@ from itertools import repeat
 import numpy as np
 
 from ..autograd.meter import current_meter
-from ..backend import Array, allocate_zeros, l2_blocks, to_device_of
-from ..backend.mapped_file import resident_blocks
+from ..backend import Array, allocate_zeros, asarray_like, l2_blocks, to_device_of
+from ..backend.mapped_file import is_mapped, resident_blocks
 from ..nn.parameter import mark_changed
 from ..nn.slab import Buffers, FlatBuffer
 from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
-from .state import OptimizerState, no_parameters_error
 
 
-class Optimizer(OptimizerState):
+class Optimizer:
     """Base of the optimizers: a subclass names its states and defines `compute_step`.
 
     `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A parameter without
@@ -50,6 +49,9 @@ class Optimizer(OptimizerState):
         self.states = [
             {name: allocate_zeros("optimizer states", slab.data) for name in self.state_names}
             for slab in slabs]
+        everything = [a for slab, state in zip(slabs, self.states)
+                      for a in (slab.data, slab.grad, *state.values())]
+        self._blocks = resident_blocks if any(map(is_mapped, everything)) else l2_blocks
         largest = max((block.shape[0] for slab in slabs for (block,) in l2_blocks(slab.data)),
                       default=0)
         like = next(iter(self.states[0].values()), slabs[0].data)
@@ -77,7 +79,7 @@ class Optimizer(OptimizerState):
             start = meter.start() if meter else None
             grad = slab.complete_grad()
             arrays = slab.data, grad, *state.values()
-            for block, spans_here in zip(resident_blocks(*arrays), spans):
+            for block, spans_here in zip(self._blocks(*arrays), spans):
                 self._update_block(spans_here, *block)
             mark_changed(slab.parameters)
             if meter:
@@ -105,3 +107,37 @@ class Optimizer(OptimizerState):
         """Forget the gradients."""
         for slab in self.slabs:
             slab.zero_grad()
+
+    # States by the names of parameters, for checkpoints.
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every state of every parameter, as "state/parameter name".
+
+        Collective over the ranks that share the slabs, if these are shards.
+        """
+        return {f"{name}/{parameter}": array for name in self.state_names
+                for parameter, array in
+                self.slabs.named([state[name] for state in self.states]).items()}
+
+    def load_state_dict(self, state: dict[str, np.ndarray], num_steps: int) -> None:
+        """Load the states of whole parameters after `num_steps` steps; keep this rank's part.
+
+        Raises ValueError, naming it, for a state that is missing or of a different shape.
+        """
+        for slab, own in zip(self.slabs, self.states):
+            for name, values in own.items():
+                for segment in slab.segments:
+                    key = f"{name}/{segment.name}"
+                    if key not in state or state[key].shape != segment.global_shape:
+                        raise ValueError(f"the optimizer needs {key} of shape "
+                                         f"{segment.global_shape}, which the checkpoint does not "
+                                         "have: resume with the optimizer that wrote it")
+                    local = segment.local_part(state[key]).astype(values.dtype)
+                    values[segment.start:segment.stop] = asarray_like(local, values)
+        self.num_steps = num_steps
+
+
+def no_parameters_error() -> ValueError:
+    """The error for an optimizer without slabs."""
+    return ValueError("no parameters: call model.initialize(seed) before the optimizer, and where "
+                      "a strategy has taken the model give strategy.slabs")

@@ -27,7 +27,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..autograd import Tensor
-from ..autograd.graph_traversal import topological_order
+from ..autograd.engine import topological_order
 from ..autograd.ops import elementwise as ew
 from ..autograd.ops import movement as mv
 from ..autograd.ops.matmul import Linear, MatMul

@@ -23,6 +23,7 @@ A pair is right if ⟨A x, y⟩ = ⟨x, Aᵀ y⟩, which is how it is tested.  f
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from ..autograd import Function, Tensor
 from ..backend import Array
@@ -58,37 +59,27 @@ def _identity(comm: Communicator, array: Array) -> Array:
     return array
 
 
-def _all_reduce(comm: Communicator, array: Array) -> Array:
-    # no "auto": by the ring every sum costs 2n(p-1)/p, the number that the docstrings count with
-    return collectives.all_reduce(comm, array, algorithm="ring")
-
-
 def _split(comm: Communicator, array: Array, dim: int, total: int) -> Array:
     """This rank's piece along `dim`."""
     start, stop = collectives.chunk_bounds(total, comm.size)[comm.rank]
     return array[(slice(None),) * dim + (slice(start, stop),)]
 
 
-def _all_gather(comm: Communicator, array: Array, dim: int, total: int) -> Array:
-    return collectives.all_gather(comm, array, dim, total)
-
-
 def _reduce_scatter(comm: Communicator, array: Array, dim: int, total: int) -> Array:
     return collectives.reduce_scatter(comm, array, dim)
-
-
-def _exchange(comm: Communicator, array: Array, split_dim: int, concat_dim: int) -> Array:
-    return collectives.all_to_all(comm, array, split_dim, concat_dim)
 
 
 def _exchange_back(comm: Communicator, array: Array, split_dim: int, concat_dim: int) -> Array:
     return collectives.all_to_all(comm, array, concat_dim, split_dim)
 
 
-CopyTo, ReduceFrom = conjugate(_identity, _all_reduce, "CopyTo", "ReduceFrom")
-ScatterTo, GatherFrom = conjugate(_split, _all_gather, "ScatterTo", "GatherFrom")
-AllGather, ReduceScatter = conjugate(_all_gather, _reduce_scatter, "AllGather", "ReduceScatter")
-AllToAll, _ = conjugate(_exchange, _exchange_back, "AllToAll")
+# no "auto": by the ring every sum costs 2n(p-1)/p, the number that the docstrings count with
+by_ring = partial(collectives.all_reduce, algorithm="ring")
+CopyTo, ReduceFrom = conjugate(_identity, by_ring, "CopyTo", "ReduceFrom")
+ScatterTo, GatherFrom = conjugate(_split, collectives.all_gather, "ScatterTo", "GatherFrom")
+AllGather, ReduceScatter = conjugate(collectives.all_gather, _reduce_scatter, "AllGather",
+                                     "ReduceScatter")
+AllToAll, _ = conjugate(collectives.all_to_all, _exchange_back, "AllToAll")
 
 
 def copy_to(x: Tensor, comm: Communicator) -> Tensor:

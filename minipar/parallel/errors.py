@@ -25,16 +25,6 @@ def accumulation_error(strategy: str) -> ValueError:
                       "every backward; leave no_sync() out")
 
 
-def microbatches_error(numbers: Sequence[int]) -> ValueError:
-    """The ranks have these numbers of microbatches, which differ or are 0."""
-    other = next((rank for rank, number in enumerate(numbers) if number != numbers[0]), None)
-    if other is None:
-        return ValueError("no microbatches: give at least one (it may have no rows)")
-    return ValueError(f"rank 0 has {numbers[0]} microbatches, but rank {other} has "
-                      f"{numbers[other]}: all ranks take part in every one; give as many on each "
-                      "(one may have no rows)")
-
-
 def cuts_error(cuts: Sequence[int], num_parts: int, num_stages: int) -> ValueError:
     """`cuts` that do not make `num_stages` stages, each with a part."""
     return ValueError(f"cuts={list(cuts)} do not cut {num_parts} parts into {num_stages} stages: "

@@ -34,6 +34,7 @@ class Flat:
         self.slab, self.over, self.copies = slab, over, copies
         self.parameters = [slab.parameters[i] for i in members]
         self.segments = [slab.segments[i] for i in members]
+        self.runs = runs_of(self.segments)
         self.layout = [*end_to_end(self.segments)]
         self.size = self.layout[-1].stop if self.layout else 0
         bounds = chunk_bounds(self.size, over.size)
@@ -41,7 +42,7 @@ class Flat:
 
     def of(self, array: Array) -> Array:
         """The flat's part of an array like the slab's: a view, if its members are neighbours."""
-        parts = [array[run.start:run.stop] for run in runs_of(self.segments)]
+        parts = [array[run] for run in self.runs]
         return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else array[:0]
 
     def mine(self, array: Array) -> Array:

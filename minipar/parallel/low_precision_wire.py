@@ -9,7 +9,7 @@ in bfloat16 and p · 2⁻¹¹ in float16, whose sums are infinite above 65504.  
 the number of ranks: the loss was divided before.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from ..autograd import Function
@@ -30,15 +30,15 @@ class LowPrecisionWire(Wire):
     def _encode(self, numbers: Array) -> Array:
         return record_allocation("communication", self.fmt.encode(numbers))
 
-    def all_reduce(self, comm: Communicator, flat: Array, key: Hashable = None) -> Array:
-        """The rounded sum over the ranks of `comm`, in place."""
-        codes = self._encode(flat)
+    def all_reduce(self, comm: Communicator, array: Array, *, out: Array) -> Array:
+        """The rounded sum over the ranks of `comm`, in `out`."""
+        codes = self._encode(array)
         all_reduce(comm, codes, op=self.fmt.add, algorithm="ring", out=codes)
-        flat[...] = self.fmt.decode(codes)
-        return flat
+        out[...] = self.fmt.decode(codes)
+        return out
 
-    def reduce_scatter(self, comm: Communicator, flat: Array, counts: Sequence[int],
-                       key: Hashable = None) -> Array:
+    def reduce_scatter(self, comm: Communicator, flat: Array, *, counts: Sequence[int],
+                       in_place: bool = True) -> Array:
         """This rank's piece of the rounded sum, at its place in `flat`."""
         codes = reduce_scatter(comm, self._encode(flat), op=self.fmt.add, algorithm="ring",
                                counts=counts, in_place=True)
@@ -47,7 +47,7 @@ class LowPrecisionWire(Wire):
         piece[...] = self.fmt.decode(codes)
         return piece
 
-    def all_gather(self, comm: Communicator, piece: Array, counts: Sequence[int],
+    def all_gather(self, comm: Communicator, piece: Array, *, counts: Sequence[int],
                    out: Array) -> Array:
         """The pieces of all ranks in `out`, all of them rounded, this rank's too."""
         codes = all_gather(comm, self.fmt.encode(piece), counts=counts)

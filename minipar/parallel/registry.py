@@ -51,7 +51,7 @@ class PaperCost(NamedTuple):
 class StrategyEntry(NamedTuple):
     """One strategy: `kind(model, ranks, **options)` makes it.
 
-    `options` are its own; all take those of `Strategy` (PP_OPTIONS where the mesh has such axes).
+    `options` are its own; all take those of `Strategy` (MESH_OPTIONS where the mesh has such axes).
     `cost` is its cost by its paper, None without one.  `specification` is the strategy on one rank
     that it equals: plain training, or what its file says.
     """
@@ -72,7 +72,7 @@ STRATEGIES = {
     "dp": StrategyEntry("rank 0 drives the others (PyTorch's classic DataParallel)", DataParallel,
                         cost=None),
     "ddp": StrategyEntry("gradients summed in buckets (DistributedDataParallel)",
-                         DistributedDataParallel, (*BUCKETS, "comm_hook")),
+                         DistributedDataParallel, BUCKETS),
     "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, BUCKETS,
                            PaperCost((STATES,))),
     "zero2": StrategyEntry("optimizer states and gradients sharded (ZeRO-2)", ZeRO2, BUCKETS,
@@ -125,14 +125,19 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
 def cut_dp(ranks: Communicator | DeviceMesh, shard: int) -> DeviceMesh:
     """The mesh whose dp is cut into groups of `shard` neighbours, along `replicate`.
 
-    Raises ValueError unless that divides.
+    Raises ValueError unless that divides, and for a mesh with `replicate`.
     """
-    comm = ranks.comm if isinstance(ranks, DeviceMesh) else ranks
-    sizes = dict(ranks.shape) if isinstance(ranks, DeviceMesh) else {"dp": comm.size}
-    dp = sizes.get("dp", 1)
+    mesh = ranks if isinstance(ranks, DeviceMesh) else DeviceMesh(ranks, dp=ranks.size)
+    dp = mesh.shape.get("dp", 1)
+    if "replicate" in mesh:
+        raise ValueError("hybrid_shard cuts dp into replicate and dp, and the mesh has replicate "
+                         f"already: leave hybrid_shard={shard} out")
     if shard < 1 or dp % shard:
         raise ValueError(f"{dp} ranks cannot be cut into groups of {shard}: "
                          f"choose a divisor of {dp}")
-    ep = ranks.ep if isinstance(ranks, DeviceMesh) and "ep" in ranks else None
-    sizes |= {"replicate": dp // shard, "dp": shard}
-    return DeviceMesh(comm, order=None, ep=ep, **sizes)
+    if "dp" not in mesh:
+        return mesh
+    place = mesh.axes.index("dp")
+    order = [*mesh.axes[:place], "replicate", *mesh.axes[place:]]
+    sizes = mesh.shape | {"replicate": dp // shard, "dp": shard}
+    return DeviceMesh(mesh.comm, order=order, ep=mesh.ep if "ep" in mesh else None, **sizes)

@@ -1,9 +1,9 @@
 """Replicas: ranks that hold the same parameters start alike, stay alike and count together.
 
-    broadcast_parameters                start alike: all ranks take rank 0's parameters
-    check_replicas, ranks_that_differ   stay alike: name the ranks that do not
-    check_uses                          use alike: sharded weights, in one order on all ranks
-    global_count, global_loss           count together: sums over the parts of a batch
+    broadcast_parameters                    start alike: all ranks take rank 0's parameters
+    check_replicas, ranks_that_differ       stay alike: name the ranks that do not
+    check_uses                              use alike: sharded weights, in one order on all ranks
+    sum_targets, global_count, global_loss  count together: sums over the parts of a batch
 
 Only ranks that hold the same parameters and divide by the same count take the same step.
 """
@@ -60,6 +60,29 @@ def check_replicas(model: Module, comm: Communicator) -> None:
         raise RuntimeError(f"the parameters on ranks {different} are not those of rank 0: the "
                            "replicas have diverged (an update that only some ranks made, or other "
                            "gradients)")
+
+
+def microbatches_error(numbers: Sequence[int]) -> ValueError:
+    """The ranks have these numbers of microbatches, which differ or are 0."""
+    other = next((rank for rank, number in enumerate(numbers) if number != numbers[0]), None)
+    if other is None:
+        return ValueError("no microbatches: give at least one (it may have no rows)")
+    return ValueError(f"rank 0 has {numbers[0]} microbatches, but rank {other} has "
+                      f"{numbers[other]}: all ranks take part in every one; give as many on each "
+                      "(one may have no rows)")
+
+
+def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
+    """The number of targets over all ranks, at least 1.  Collective: one control message.
+
+    Raises ValueError, on every rank, if ranks have different numbers of microbatches, or none.
+    """
+    with comm.labelled("control"):
+        counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)
+    numbers = counts[:, 1].astype(int).tolist()
+    if not numbers[0] or any(number != numbers[0] for number in numbers):
+        raise microbatches_error(numbers)
+    return float(np.sum(counts[:, 0])) or 1.0
 
 
 def global_count(comm: Communicator, num_local: int) -> float:

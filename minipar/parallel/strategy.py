@@ -40,7 +40,7 @@ Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from ..backend import Array
 from ..comm import Communicator
 from ..comm.collectives import all_reduce, broadcast, chunk_bounds, sum_over_ranks
 from ..comm.mesh import DeviceMesh
-from ..comm.progress import progress
+from ..comm.work import progress
 from ..nn import Module, Slab
 from ..nn.slab import Buffers, FlatBuffer
 from ..random import training_step
@@ -62,9 +62,9 @@ from .errors import (
     accumulation_error,
     reduced_already_error,
 )
-from .microbatch import Microbatch, sum_targets
 from .pipeline.schedule.actions import Placement, Schedule
 from .pipeline.stages import Stages
+from .replicas import sum_targets
 from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
@@ -74,7 +74,20 @@ if TYPE_CHECKING:
     from .pipeline.executor import Pipeline
     from .pipeline.schedule.timeline import Timeline
 
+NO_CONTEXT = nullcontext()          # one object, since a step of a small model enters many
 ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
+
+
+class Microbatch(NamedTuple):
+    """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
+
+    Its arrays are on the rank's device.  The numbers of the samples determine the dropout masks.
+    `data.Batch(…).split` makes microbatches on the host.
+    """
+
+    inputs: Array
+    targets: Array
+    samples: Array
 
 
 class Strategy:
@@ -89,11 +102,12 @@ class Strategy:
     between a GPT's stages.  `wire` encodes gradients, `activation_format` activations.  (The
     gradient of a weight that stages share is summed over them in full.)
 
-    `slabs` are what this rank optimizes.  `flats` are the parameters that are reduced together, in
-    the order in which backward completes their gradients; here none are.
+    `dp` are the ranks with different rows: those of dp and replicate.  `slabs` are what this rank
+    optimizes.  `flats` are the parameters that are reduced together, in the order in which backward
+    completes their gradients; here none are.
     """
 
-    can_accumulate = True       # gradients of several backwards may add up before they are reduced
+    reduces_each_backward = False       # True: no whole gradients, which could add up first
     summed_over: tuple[str, ...] = ("dp", "cp")     # axes whose ranks have the same parameters
     flats: Sequence = ()
 
@@ -183,12 +197,16 @@ class Strategy:
     def place(self) -> None:
         """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`."""
 
+    def during(self) -> AbstractContextManager:
+        """Context of the forwards and backwards of a batch."""
+        return NO_CONTEXT
+
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a stage's backward from `y`; `is_last`: no other of the batch follows.
 
         It is made before backward walks that graph, and entered for B, or later for W.
         """
-        return nullcontext()
+        return NO_CONTEXT
 
     def finish(self) -> None:
         """Wait until all gradients of a batch are reduced."""
@@ -199,9 +217,10 @@ class Strategy:
             yield among, slab.complete_grad()
 
     def after_step(self) -> None:
-        """Give each rank the parameters that the optimizer has updated elsewhere."""
+        """Follow the optimizer, which has changed `slabs`."""
+        self.parameters_changed()
 
-    def gather(self) -> None:
+    def parameters_changed(self) -> None:
         """Give each rank the parameters that are in the `slabs` of others.  Collective.
 
         `step` does it.  Call it after you have changed `slabs` in another way: with ZeRO-1 and
@@ -231,13 +250,14 @@ class Strategy:
         """
         if self.pipeline is not None:
             self.check_fresh()
-            loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
+            with self.during():
+                loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
             self.finish_reductions()
             return loss if self.tp.rank == 0 else 0.0
         loss, last = 0.0, len(microbatches) - 1
         for i, microbatch in enumerate(microbatches):
-            accumulates = self.can_accumulate and i < last
-            with self.no_sync() if accumulates else nullcontext():
+            accumulates = not self.reduces_each_backward and i < last
+            with self.no_sync() if accumulates else NO_CONTEXT:
                 loss += self.run_microbatch(microbatch, loss_divisor, seed, step)
         return loss
 
@@ -273,7 +293,7 @@ class Strategy:
         """
         if self.pp.size > 1:
             raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
-        return nullcontext()
+        return self.during()
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`.
@@ -284,7 +304,7 @@ class Strategy:
         if self.pp.size > 1:
             raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
         self.check_fresh()
-        with self.reducing(0, loss):
+        with self.during(), self.reducing(0, loss):
             autograd.backward(loss, poll=self.poll)
         self.finish_reductions()
 
@@ -305,7 +325,7 @@ class Strategy:
 
     def check_fresh(self) -> None:
         """Raise ValueError if gradients are summed already, and would be again."""
-        sums = self.stages.shares or self.can_accumulate and self.replicas.size > 1
+        sums = self.stages.shares or self.replicas.size > 1 and not self.reduces_each_backward
         if self._is_reduced and sums and any(has_gradient(slab) for slab in self.slabs):
             raise reduced_already_error()
 
@@ -315,7 +335,7 @@ class Strategy:
 
         Raises ValueError for a strategy that cannot accumulate.
         """
-        if not self.can_accumulate:
+        if self.reduces_each_backward:
             raise accumulation_error(type(self).__name__)
         before, self.is_synchronizing = self.is_synchronizing, False
         try:
@@ -376,5 +396,5 @@ class Strategy:
 
 
 def has_gradient(buffer: FlatBuffer) -> bool:
-    """True after a backward, until `zero_grad`: of a slab, or of a piece."""
+    """True after a backward, until `zero_grad`."""
     return getattr(buffer, "has_grad", False) or any(p.grad is not None for p in buffer.parameters)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from ..autograd.graph_traversal import topological_order
+from ..autograd.engine import topological_order
 from ..autograd.tensor import GradientSlot
 from ..units import in_bytes
 from .colors import BLACK, BLUE, DARK, GREEN

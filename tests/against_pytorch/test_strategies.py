@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch
+from minipar.parallel.wire import Wire
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 
 ROOT, PROGRAM = Path(__file__).parents[2], Path(__file__).with_name("torch_ranks.py")
@@ -62,13 +64,19 @@ def minipar(make, tied):
     return ranks[0][0], ranks[0][2], [trace for _, trace, _ in ranks]
 
 
-def ring(comm, flat):
+class RingWire(Wire):
     """As PyTorch's gloo: a bucket's sum on a ring."""
-    return all_reduce(comm, flat, algorithm="ring", out=flat)
+
+    all_reduce = staticmethod(partial(all_reduce, algorithm="ring"))
 
 
 def ddp(model, comm):
-    return DistributedDataParallel(model, comm, BUCKET_MB, BUCKET_MB, comm_hook=ring)
+    return DistributedDataParallel(model, comm, BUCKET_MB, BUCKET_MB, wire=RingWire())
+
+
+def by_block(model, comm):
+    """As PyTorch's fully_shard of each block, then of the model: the rest is one root unit."""
+    return FullyShardedDataParallel(model, comm, units=[*model.h])
 
 
 def compare(theirs, losses, state):
@@ -107,7 +115,7 @@ def test_fsdp(tied, tmp_path):
     is gathered again for the head, and the last block is still there when backward begins.
     """
     theirs = pytorch("fsdp", tied, tmp_path)
-    losses, state, traces = minipar(FullyShardedDataParallel, tied)
+    losses, state, traces = minipar(by_block, tied)
     compare(theirs, losses, state)
     seen, root = Counter(map(tuple, theirs["collectives"][-1])), ROOT_UNIT[tied]
     assert seen == {("all_gather", root): 1, ("all_gather", BLOCK): 6,

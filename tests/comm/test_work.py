@@ -5,8 +5,7 @@ import pytest
 
 from minipar.comm import Cluster, Deadlock
 from minipar.comm.collectives import all_gather, all_reduce, broadcast
-from minipar.comm.progress import progress
-from minipar.comm.work import start_work
+from minipar.comm.work import progress, start_work
 from minipar.testing.worlds import worlds
 
 

@@ -8,8 +8,7 @@ from minipar.comm import Cluster
 from minipar.nn import MLP
 from minipar.parallel import strategy
 from minipar.parallel.data import buckets
-from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.data.reduction_queue import ReductionQueue
+from minipar.parallel.data.ddp import DistributedDataParallel, ReductionQueue
 from minipar.parallel.zero.zero2 import ZeRO2
 
 # Sizes, limits and the buckets of PyTorch 2.13 (compute_bucket_assignment_by_size), in bytes.

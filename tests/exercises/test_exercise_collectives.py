@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.comm.chunks import chunk_bounds
+from minipar.comm.arguments import chunk_bounds
 from minipar.comm.collectives import broadcast
 from minipar.comm.collectives.all_gather import ring as ring_all_gather
 from minipar.comm.collectives.all_reduce import ring as ring_all_reduce

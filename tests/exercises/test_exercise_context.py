@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.autograd.online_softmax import finish, no_keys
-from minipar.autograd.ops.reductions import row_dot
+from minipar.backend import row_dot
 from minipar.comm import Cluster
 from minipar.parallel.context import blocks, token_order, ulysses
 from minipar.parallel.context.blocks import AttentionDropout

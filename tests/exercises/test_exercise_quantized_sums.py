@@ -81,7 +81,7 @@ def summed(counts: list[int], feedback: bool = False, num_steps: int = 1):
         comm.start_trace()
         for _ in range(num_steps):
             flat = every[comm.rank].copy()
-            piece = sums.reduce_scatter(comm, flat, counts, key="gradient")
+            piece = sums.of("gradient").reduce_scatter(comm, flat, counts=counts)
             total = total + piece
         return total, comm.stop_trace().bytes_sent(comm.rank), np.shares_memory(piece, flat)
     return every, Cluster(p).run(main)[0]

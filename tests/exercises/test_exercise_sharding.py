@@ -75,7 +75,7 @@ def gathered(comm, sizes):
         mine = flat.mine(slab.data)
         mine[...] = np.arange(*flat.bounds) + 100 * comm.rank
         strategy.piece_of[flat] = SimpleNamespace(data=mine)
-    ZeRO1.gather(strategy)
+    ZeRO1.parameters_changed(strategy)
     return [flat.data for flat in strategy.flats]
 
 

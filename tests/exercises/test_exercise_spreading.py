@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.comm.chunks import chunk_bounds
+from minipar.comm.arguments import chunk_bounds
 from minipar.comm.collectives import barrier
 from minipar.comm.collectives.all_gather import bruck as bruck_all_gather
 from minipar.comm.collectives.broadcast import pipelined_chain

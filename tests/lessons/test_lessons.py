@@ -68,6 +68,7 @@ def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
     """In this process, whose ranks may be real ones, as launch() would run it."""
     monkeypatch.syspath_prepend(lesson.parent)
     monkeypatch.setattr(sys, "argv", [str(lesson), "--out", str(tmp_path)])
+    from support import page
     main = runpy.run_path(str(lesson))["main"]
     if isinstance(world, SimulatedWorld):
         ranks, kind = [0], "simulated"
@@ -91,6 +92,8 @@ def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
     assert all(f": {folder / name}\n" in printed for name in shown)
     assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
     tables = json.loads((folder / "tables.json").read_text("utf-8"))["tables"]
+    if page.has_algorithm(lesson.stem):
+        assert 2 <= len(tables[0]["rows"]) <= 6, "the first table is that of the algorithm"
     assert tables and all(len(row) == len(table["columns"]) for table in tables
                           for row in table["rows"])
     assert json.loads((folder / "lesson.json").read_text("utf-8"))["ranks"] == world.size
@@ -154,6 +157,22 @@ def test_functions_of_a_lesson_are_short(lesson):
                if isinstance(node, ast.FunctionDef)}
     long = {name: length for name, length in lengths.items() if length > 40}
     assert not long, "make steps with names of it, as lessons 09 and 12 do"
+
+
+def test_rows_are_folded_until_asked_for(tmp_path):
+    code = ("from support.kit import Lesson, Row; from minipar.launcher import launch\n"
+            "lesson = lambda comm: Lesson(comm, 'lessons/99_x.py', 'Lesson 99. ?')\n"
+            "launch(lambda comm: (one := lesson(comm)).counts([Row('bytes', 8, 8, 'B'), "
+            "Row('rounds', 3, {measured})], 'the rings') or one.exercises())")
+    for measured, words in ((3, []), (3, ["--all-rows"]), (4, [])):
+        done = subprocess.run([sys.executable, "-c", code.format(measured=measured), *words,
+                               "--out", tmp_path], capture_output=True, cwd=ROOT / "lessons",
+                              timeout=60, encoding="utf-8", env=mpirun_environment())
+        assert (done.returncode == 0) == (measured == 3)
+        assert ("the rings: 2 values, each as predicted" in done.stdout) == (measured == 3)
+        assert ("│ rounds" in done.stdout) == bool(words)
+    report = (tmp_path / "99" / "report.md").read_text("utf-8")
+    assert "<summary>the rings: 2 values" in report and "| rounds | = 3" in report
 
 
 def test_a_wrong_option_is_one_line():

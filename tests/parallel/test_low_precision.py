@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from minipar.autograd.graph_traversal import topological_order
+from minipar.autograd.engine import topological_order
 from minipar.autograd.ops.rounding import Round
 from minipar.autograd.tensor import Node
 from minipar.comm import Cluster

@@ -35,6 +35,9 @@ def test_what_does_not_exist_or_fit_is_refused():
             lambda comm: make_strategy("fsdp", mlp(), comm, hybrid_shard=2))
     refused(2, "1 ranks cannot be cut into groups of 2: choose a divisor of 1",
             lambda comm: make_strategy("fsdp", mlp(), DeviceMesh(comm, tp=2), hybrid_shard=2))
+    refused(4, "the mesh has replicate already: leave hybrid_shard=2 out",
+            lambda comm: make_strategy("fsdp", mlp(), DeviceMesh(comm, replicate=2, dp=2),
+                                       hybrid_shard=2))
     refused(2, "bucket_mb=0", lambda comm: make_strategy("ddp", mlp(), comm, bucket_mb=0))
     refused(4, "a strategy's mesh has the axes pp, replicate, dp, cp and tp, not shard",
             lambda comm: make_strategy("fsdp", mlp(), DeviceMesh(
@@ -45,6 +48,16 @@ def test_what_does_not_exist_or_fit_is_refused():
             lambda comm: make_strategy("local_sgd", mlp(), DeviceMesh(comm, ep=2)))
     refused(2, "no microbatches",
             lambda comm: make_strategy("ddp", mlp(), comm).forward_backward([]))
+
+
+def test_hybrid_shard_keeps_the_nesting_of_the_mesh():
+    """Groups of neighbours along dp, where dp is the fastest axis: next to each other."""
+    def body(comm):
+        mesh = DeviceMesh(comm, dp=4, tp=2, order=("tp", "dp"))
+        cut = make_strategy("fsdp", mlp(), mesh, hybrid_shard=2).mesh
+        assert cut.shape == {"tp": 2, "replicate": 2, "dp": 2} and cut.axes[-1] == "dp"
+        return cut.ranks_along("dp")
+    assert Cluster(8).run(body)[0][0] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
 def test_on_a_mesh_the_axes_decide():

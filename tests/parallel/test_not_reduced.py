@@ -32,7 +32,7 @@ def check_refused(comm, strategy, batch):
     rows = list(strategy.rows(len(batch[0])))
     mine = Microbatch(*(array[rows] for array in batch))
     optimizer = SGD(strategy.slabs, lr=0.1)
-    if not strategy.can_accumulate:
+    if strategy.reduces_each_backward:
         with pytest.raises(ValueError, match="keeps no whole gradient"), strategy.no_sync():
             pass
         return

@@ -1,4 +1,7 @@
-"""The spine (docs/spine.txt): short enough to be read, and what is read there is what runs."""
+"""The spine (docs/spine.txt): short enough to be read, and what is read there is what runs.
+
+And how many files a strategy loads, and a step runs.
+"""
 
 import ast
 import json
@@ -13,7 +16,10 @@ from minipar.environment import find_mpirun, mpirun_environment
 from tests.repository.test_layering import ROOT, lines_of_code
 
 SPINE = ROOT / "docs" / "spine.txt"
-STRATEGIES, FIRST_STRATEGY, WORLD, INFERENCE = 2900, 915, 795, 1150      # lines of code at most
+STRATEGIES, FIRST_STRATEGY = 2770, 985                  # lines of code at most
+GPT, WORLD, INFERENCE = 555, 795, 1150
+LOADED, ZERO1_STEP, MESH_STEP = 82, 30, 44              # files at most
+I, II, III, IV = range(4)                               # the parts
 FIRST = "minipar/parallel/data/ddp_by_autograd.py"
 PROGRAM = [sys.executable, "-m", "tests.support.spine_programs"]
 
@@ -26,7 +32,7 @@ class Entry(NamedTuple):
 
 
 def parts() -> list[list[Entry]]:
-    """The entries of parts I, II and III, and of what is loaded only."""
+    """The entries of parts I to IV, and of what is loaded only."""
     found: list[list[Entry]] = []
     for line in SPINE.read_text().splitlines():
         if line.startswith(("# Part ", "# Loaded")):
@@ -68,15 +74,15 @@ def read(entries: list[Entry]) -> set[str]:
 
 
 def test_it_fits_its_budgets():
-    strategies, world, inference, _ = parts()
-    totals = count(strategies)
-    first = next(total for entry, total in zip(strategies, totals) if entry.file == FIRST)
-    assert (totals[-1] <= STRATEGIES and first <= FIRST_STRATEGY
-            and count(world)[-1] <= WORLD and count(inference)[-1] <= INFERENCE), (
-                totals[-1], first, count(world)[-1], count(inference)[-1])
+    totals = [count(part)[-1] for part in parts()[:-1]]
+    first = next(total for entry, total in zip(parts()[I], count(parts()[I]))
+                 if entry.file == FIRST)
+    budgets = [STRATEGIES, GPT, WORLD, INFERENCE]
+    assert all(total <= most for total, most in zip(totals, budgets)), (totals, budgets)
+    assert first <= FIRST_STRATEGY, first
     text = SPINE.read_text()
-    assert f"At most {STRATEGIES} lines" in text and f"before line {FIRST_STRATEGY}." in text
-    assert f"At most {WORLD} lines" in text and f"At most {INFERENCE} lines" in text
+    assert all(f"At most {most} lines of code" in text for most in budgets)
+    assert f"before line {FIRST_STRATEGY}." in text
     for page in "README.md", "docs/pages/design.md":
         shown = " ".join((ROOT / page).read_text().split())
         assert f"at most {STRATEGIES:,} lines" in shown, page
@@ -101,34 +107,57 @@ def test_lines_of_code_are_counted(tmp_path):
     assert count([Entry(str(file), ("g",)), Entry(str(file), ("f",))]) == [4, 7]
 
 
-def check(command: list[str], num_parts: int = 2, **options) -> None:
-    """The first parts list what a program runs; the spine names what else it loads."""
+def check(command: list[str], *read_before: int, **options) -> None:
+    """These parts list what a program runs; the spine names what else it loads."""
     done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=120, **options)
     assert done.returncode == 0, done.stderr
-    in_parts = [entry for part in parts()[:num_parts] for entry in part]
+    in_parts = [entry for i in read_before for entry in parts()[i]]
     seen = json.loads(done.stdout)
     ran = {re.sub(r"(\.py: \w+).*", r"\1", place) for place in seen["ran"]
            if ".py: <lambda>" not in place}                 # of a module's own table
     unread = sorted(ran - read(in_parts))
     assert not unread, f"these run, and docs/spine.txt does not name them: {unread}"
-    listed = {entry.file for entry in in_parts + parts()[-1]}
+    listed = {entry.file for part in parts() for entry in part}
     others = [file for file in seen["loaded"]
               if file not in listed and not file.endswith("__init__.py")]
     assert not others, f"these are loaded, and docs/spine.txt does not list them: {others}"
 
 
 def test_what_part_i_runs_is_what_is_read():
-    check([*PROGRAM, "strategies"])
+    check([*PROGRAM, "strategies"], I, III)
+
+
+def test_what_part_ii_runs_is_what_is_read():
+    check([*PROGRAM, "gpt"], I, II, III)
 
 
 def test_what_the_simulated_cluster_runs_is_what_is_read():
-    check([*PROGRAM, "simulated"])
+    check([*PROGRAM, "simulated"], I, III)
 
 
-def test_what_part_iii_runs_is_what_is_read():
-    check([*PROGRAM, "inference"], num_parts=3)
+def test_what_part_iv_runs_is_what_is_read():
+    check([*PROGRAM, "inference"], I, II, III, IV)
 
 
 @pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
 def test_what_real_ranks_run_is_what_is_read():
-    check([find_mpirun(), "-n", "2", *PROGRAM, "mpi"], env=mpirun_environment())
+    check([find_mpirun(), "-n", "2", *PROGRAM, "mpi"], I, III, env=mpirun_environment())
+
+
+def test_what_a_strategy_loads():
+    """Files of minipar, `__init__.py` too: a reader who follows imports opens each."""
+    code = ("import sys, minipar.parallel.strategy;"
+            "print(sum(name.split('.')[0] == 'minipar' for name in sys.modules))")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= LOADED
+
+
+@pytest.mark.parametrize("program, most", [("zero1_step", ZERO1_STEP), ("mesh_step", MESH_STEP)])
+def test_what_a_step_runs(program, most):
+    """Files of minipar without the simulated world: a reader who follows a step opens each."""
+    done = subprocess.run([*PROGRAM, program], cwd=ROOT, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    files = {place.split(":")[0] for place in json.loads(done.stdout)["ran"]}
+    files = {file for file in files if not file.startswith("minipar/comm/simulated/")}
+    assert 20 < len(files) <= most, (len(files), sorted(files))

@@ -135,6 +135,20 @@ def test_a_lesson_runs_from_the_archive(tree):
     assert not list((tree / "out").rglob("*.png"))
 
 
+def test_a_lesson_runs_with_a_changed_line_and_then_as_it_was(tree, builder):
+    name, old = "04_all_reduce", "comm.sendrecv(x, peer, arrived, peer)"
+    shown = builder.lesson_pages.page.algorithm(ROOT / "lessons" / f"{name}.py").text
+    assert shown.count(old) == 1
+    changed = shown.replace(old, "comm.send(x, peer)")
+    said = run(tree, f"""
+for algorithm in ({changed!r}, "def ring(", {shown!r}, None):
+    print(session.run_lesson({name!r}, 4, algorithm))
+""")
+    assert [line for line in said.splitlines() if line in ("True", "False")] == [
+        "False", "False", "True", "True"]
+    assert "rank 1 waits to send to rank 0" in said and "was never closed" in said
+
+
 def test_an_exercise_is_checked_in_the_same_process(tree):
     said = run(tree, """
 from minipar.exercises.workspace import Workspace

@@ -1,9 +1,12 @@
-"""The programs of the spine's three parts: `python -m tests.support.spine_programs NAME`.
+"""The programs of the spine's four parts: `python -m tests.support.spine_programs NAME`.
 
-    strategies      Part I on two simulated ranks: every strategy trains for a step
-    simulated       Part II: messages, collectives, split() and Works on the simulated cluster
-    mpi             Part II: the same under mpirun
-    inference       Part III: an engine answers requests that share blocks and are preempted
+    strategies      Part I on two simulated ranks: every strategy trains an MLP
+    gpt             Part II on two simulated ranks: strategies train a GPT
+    simulated       Part III: messages, collectives, split() and Works on the simulated cluster
+    mpi             Part III: the same under mpirun
+    inference       Part IV: an engine answers requests that share blocks and are preempted
+    zero1_step      the second step of ZeRO-1 with an MLP
+    mesh_step       the second step of dp × tp × pp with a GPT
 
 Each prints as JSON, on rank 0, the files of minipar that Python has loaded, and the functions that
 it has run after importing, as "file: qualified name".
@@ -49,12 +52,56 @@ def noting(main: Callable) -> Callable:
 
 
 def strategies() -> None:
-    """Data, ZeRO-3, tensor and pipeline parallelism, with an MLP and a GPT."""
+    """Data parallelism, ZeRO-1 and ZeRO-2, FSDP, tensor parallelism and a pipeline of an MLP."""
     from minipar.comm import Cluster
-    from minipar.nn import GPT, MLP, GPTConfig
+    from minipar.comm.mesh import DeviceMesh
+    from minipar.nn import MLP
+    from minipar.nn.module import replace_module
     from minipar.optim import SGD
     from minipar.parallel.data.ddp import DistributedDataParallel
     from minipar.parallel.data.ddp_by_autograd import data_parallel
+    from minipar.parallel.pipeline.one_f_one_b import OneFOneB
+    from minipar.parallel.strategy import Microbatch
+    from minipar.parallel.tensor.layers import TensorSplit, split_columns, split_rows
+    from minipar.parallel.zero.fsdp import FullyShardedDataParallel
+    from minipar.parallel.zero.zero1 import ZeRO1
+    from minipar.parallel.zero.zero2 import ZeRO2
+
+    x, labels, samples = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0]), np.arange(4)
+
+    def mlp() -> MLP:
+        return MLP([6, 8, 8, 3]).initialize(0)
+
+    def main(comm) -> None:
+        mine = slice(2 * comm.rank, 2 * comm.rank + 2)
+        data_parallel(model := mlp(), comm).loss(x[mine], labels[mine], 4).backward()
+        SGD(model.slabs).step()
+
+        for kind in DistributedDataParallel, ZeRO1, ZeRO2, FullyShardedDataParallel:
+            strategy = kind(mlp(), DeviceMesh(comm, dp=2))
+            optimizer = SGD(strategy.slabs)
+            for _ in range(2):
+                strategy.forward_backward([Microbatch(x[mine], labels[mine], samples[mine])] * 2)
+                strategy.step(optimizer)
+                optimizer.zero_grad()
+
+        model, split = MLP([6, 8, 8, 3]), TensorSplit(comm)
+        split_columns(model[2], split)
+        replace_module(model, model[4], split_rows(model[4], split))
+        model.initialize(0).loss(x, labels, 4).backward()
+
+        pipeline = OneFOneB(mlp(), comm, 8, cuts=[2])
+        pipeline.forward_backward([Microbatch(x[i:i + 2], labels[i:i + 2], samples[i:i + 2])
+                                   for i in (0, 2)])
+    Cluster(2, chooser=None, compare_calls=False).run(noting(main))
+
+
+def gpt() -> None:
+    """Data and tensor parallelism, and a pipeline, of a GPT."""
+    from minipar.comm import Cluster
+    from minipar.nn import GPT, GPTConfig
+    from minipar.optim import SGD
+    from minipar.parallel.data.ddp import DistributedDataParallel
     from minipar.parallel.pipeline.one_f_one_b import OneFOneB
     from minipar.parallel.strategy import Microbatch
     from minipar.parallel.tensor.layers import (
@@ -63,34 +110,16 @@ def strategies() -> None:
         split_columns,
         split_rows,
     )
-    from minipar.parallel.zero.zero3_by_autograd import ShardedParameters
     from minipar.random import training_step
 
-    x, labels = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0])
     config = GPTConfig(vocab_size=8, context=4, num_layers=2, num_heads=2, width=8)
-    ids = np.arange(16).reshape(4, 4) % 8
-
-    def mlp() -> MLP:
-        return MLP([6, 8, 8, 3]).initialize(0)
-
-    def gpt() -> GPT:
-        return GPT(config).initialize(0)
+    ids, samples = np.arange(16).reshape(4, 4) % 8, np.arange(4)
 
     def main(comm) -> None:
         mine = slice(2 * comm.rank, 2 * comm.rank + 2)
-        samples = np.arange(4)
-        data_parallel(model := mlp(), comm).loss(x[mine], labels[mine], 4).backward()
-        SGD(model.slabs).step()
-
-        ddp = DistributedDataParallel(gpt(), comm)
+        ddp = DistributedDataParallel(GPT(config).initialize(0), comm)
         ddp.forward_backward([Microbatch(ids[mine], ids[mine], samples[mine])] * 2)
         ddp.step(SGD(ddp.slabs))
-
-        zero3 = ShardedParameters(model := gpt(), comm)
-        with training_step(0, 0, samples[mine]), zero3.forward_context():
-            loss = model.loss(ids[mine], ids[mine], 16)
-        loss.backward()
-        SGD(zero3.slabs).step()
 
         model, split = GPT(config), TensorSplit(comm)
         for block in model.h:
@@ -101,10 +130,47 @@ def strategies() -> None:
         with training_step(0, 0, samples):
             model.loss(ids, ids, 16).backward()
 
-        pipeline = OneFOneB(gpt(), comm, 8, cuts=[2])
+        pipeline = OneFOneB(GPT(config).initialize(0), comm, 8, cuts=[2])
         pipeline.forward_backward([Microbatch(ids[i:i + 2], ids[i:i + 2], samples[i:i + 2])
                                    for i in (0, 2)])
     Cluster(2, chooser=None, compare_calls=False).run(noting(main))
+
+
+def note_second_step(strategy: Any, microbatches: list) -> None:
+    """Train for two steps, and remember what the second one runs: the first one makes things."""
+    from minipar.optim import SGD
+    optimizer = SGD(strategy.slabs)
+    for watch in None, note:
+        sys.setprofile(watch)
+        strategy.forward_backward(microbatches)
+        strategy.step(optimizer)
+        optimizer.zero_grad()
+    sys.setprofile(None)
+
+
+def zero1_step() -> None:
+    """A step of ZeRO-1 with an MLP."""
+    from minipar.comm import Cluster
+    from minipar.nn import MLP
+    from minipar.parallel.strategy import Microbatch
+    from minipar.parallel.zero.zero1 import ZeRO1
+    x, labels = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0])
+    Cluster(2, compare_calls=False).run(lambda comm: note_second_step(
+        ZeRO1(MLP([6, 8, 3]).initialize(0), comm), [Microbatch(x, labels, np.arange(4))]))
+
+
+def mesh_step() -> None:
+    """A step of dp × tp × pp with a GPT."""
+    from minipar.comm import Cluster
+    from minipar.comm.mesh import DeviceMesh
+    from minipar.nn import GPT, GPTConfig
+    from minipar.parallel.data.ddp import DistributedDataParallel
+    from minipar.parallel.strategy import Microbatch
+    config = GPTConfig(vocab_size=8, context=4, num_layers=2, num_heads=2, width=8)
+    ids = np.arange(8).reshape(2, 4) % 8
+    Cluster(8, compare_calls=False).run(lambda comm: note_second_step(
+        DistributedDataParallel(GPT(config).initialize(0), DeviceMesh(comm, dp=2, tp=2, pp=2)),
+        [Microbatch(ids, ids, np.arange(2))] * 2))
 
 
 def talk(comm) -> None:
@@ -162,8 +228,8 @@ def inference() -> None:
 
 
 if __name__ == "__main__":
-    programs = {"strategies": strategies, "simulated": simulated, "mpi": mpi,
-                "inference": inference}
+    programs = {"strategies": strategies, "gpt": gpt, "simulated": simulated, "mpi": mpi,
+                "inference": inference, "zero1_step": zero1_step, "mesh_step": mesh_step}
     rank = programs[sys.argv[1]]()
     sys.setprofile(None)
     loaded = {str(Path(module.__file__).relative_to(ROOT)) for name, module in sys.modules.items()

@@ -90,7 +90,7 @@ def test_what_knows_no_experts_refuses_them(tmp_path, capsys):
     (["--mesh", "ep=2", "--experts", "0"], "add --experts 8, or leave ep out"),
     (["--data", "digits"], "leave --experts out"),
     (["--mesh", "ep=2", "--strategy", "dp"], "does not go with --mesh ep=2: choose ddp"),
-    (["--mesh", "ep=2", "--strategy", "local_sgd"], "with all parameters: leave ep out"),
+    (["--mesh", "ep=2", "--strategy", "local_sgd"], "with all parameters: leave ep out of --mesh"),
     (["--capacity-factor", "0"], "a capacity factor is > 0"),
     (["--mesh", "ep=4", "--ranks", "8"], "--mesh ep=4 is for 4 ranks, but there are 8"),
     (["--ranks", "2", "--capacity-factor", "1", "--capacity-per", "microbatch"],

@@ -34,7 +34,7 @@ MISTAKES = {
     "--heads 3": "width of 16 does not divide into 3 heads",
     "--kv-heads 3": "cannot share 3 heads",
     "--mesh dp=3 --ranks 2": "for 3 ranks, but there are 2",
-    "--mesh xp=2": "no axis 'xp', only pp (pipeline), dp (data), cp (context: tokens of a",
+    "--mesh xp=2": "no axis 'xp', only pp (pipeline), dp (data), replicate (copies of what",
     "--mesh dp": "expected axis=size",
     "--mesh dp=2,dp=2": "given twice",
     "--mesh dp=²": "expected axis=size",

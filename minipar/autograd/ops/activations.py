@@ -4,11 +4,9 @@ import math
 
 import numpy as np
 
-from ...backend import Array, keep_where, l2_blocks
+from ...backend import Array, as_rows, keep_where, l2_blocks, row_dot, row_sum
 from ..function import Function
 from ..tensor import Tensor
-from .elementwise import as_rows
-from .reductions import row_dot, row_sum
 
 
 class Relu(Function):

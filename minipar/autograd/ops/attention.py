@@ -17,11 +17,10 @@ import math
 
 import numpy as np
 
-from ...backend import Array, l2_blocks
+from ...backend import Array, l2_blocks, row_dot, row_sum
 from ..function import Function
 from ..saved import unchanging
 from ..tensor import Tensor
-from .reductions import row_dot, row_sum
 
 MASKED = -1e30      # exp(MASKED - max) is 0 in float32 and float64
 QUERIES = 64        # in a block: fewer save more of the masked half, but make smaller products

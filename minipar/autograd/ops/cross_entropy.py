@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from ...backend import Array, check_ids, is_host, keep_where
+from ...backend import Array, as_rows, check_ids, is_host, keep_where, row_sum
 from ..function import Function
 from ..tensor import Tensor
-from .elementwise import as_rows
-from .reductions import row_sum
 
 IGNORE_INDEX = -100     # the target that does not count, as in PyTorch
 

@@ -29,13 +29,6 @@ def unbroadcast_flops(grad_shape: tuple[int, ...], shape: tuple[int, ...]) -> in
     return 0 if grad_shape == shape else math.prod(grad_shape)
 
 
-def as_rows(x: Array) -> Array:
-    """The array x (..., n) with all axes but the last joined: (rows, n)."""
-    if x.ndim == 2:
-        return x
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-
-
 class Broadcast(Function):
     """Base of the operations whose inputs broadcast: gradients are summed to the inputs' shapes."""
 

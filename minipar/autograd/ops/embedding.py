@@ -13,11 +13,10 @@ Rotary: Su et al. 2021 (RoFormer), equation 34.
 
 import numpy as np
 
-from ...backend import Array, check_ids, scatter_add
+from ...backend import Array, as_rows, check_ids, scatter_add
 from ..function import Function
 from ..saved import unchanging
 from ..tensor import Tensor
-from .elementwise import as_rows
 
 
 class Embedding(Function):

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ...backend import Array
+from ...backend import Array, as_rows
 from ..function import Function
 from ..tensor import Tensor
-from .elementwise import as_rows, unbroadcast, unbroadcast_flops
+from .elementwise import unbroadcast, unbroadcast_flops
 
 
 class MatMul(Function):

@@ -2,10 +2,9 @@
 
 import numpy as np
 
+from ...backend import as_rows, row_dot, row_sum
 from ..function import Function
 from ..tensor import Tensor
-from .elementwise import as_rows
-from .reductions import row_dot, row_sum
 
 
 class LayerNorm(Function):

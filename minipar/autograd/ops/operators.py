@@ -1,7 +1,7 @@
 """Python's operators on Tensors: `a + b`, `a @ b`, `a[i]`, `a.sum()`."""
 
 # mypy: disable-error-code="method-assign,assignment"
-# (tensor_interface.py declares the methods assigned here)
+# (tensor.py declares the methods assigned here)
 
 from ..engine import backward
 from ..tensor import Tensor

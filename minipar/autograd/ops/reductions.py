@@ -1,28 +1,15 @@
-"""Sums, means and maxima over axes.
-
-Row sums are written as einsum, which is 3 to 4 times faster than np.sum on short rows.
-"""
+"""Sums, means and maxima over axes."""
 
 import math
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from ...backend import Array, keep_where
+from ...backend import keep_where
 from ..function import Function
 from ..tensor import Tensor
 
 Axes = int | tuple[int, ...] | None
-
-
-def row_sum(x: Array) -> Array:
-    """Σ over the last axis, which is kept with length 1."""
-    return np.einsum("...i->...", x)[..., None]
-
-
-def row_dot(x: Array, y: Array) -> Array:
-    """Σ x y over the last axis, which is kept with length 1."""
-    return np.einsum("...i,...i->...", x, y)[..., None]
 
 
 def _expand(g, axis, keepdims):

@@ -17,7 +17,7 @@ from ...comm import Communicator
 from ...nn import GPT
 from ...optim import AdamW
 from ...parallel.registry import make_strategy
-from ...parallel.strategy import Microbatch, Strategy
+from ...parallel.strategy import Microbatch
 from ..gpt import BATCH, CONFIG, make_batch
 from ..timing import Row, milliseconds, seconds_of_slowest
 
@@ -25,25 +25,17 @@ TARGETS = {"zero1": 0.97, "zero2": 0.97, "zero3": None, "fsdp": 0.92}      # DDP
 
 
 def make_step(comm: Communicator, name: str, batch: Microbatch) -> Callable[[], float]:
-    """A training step of the strategy of that name ("none": of this rank alone)."""
+    """A training step of the strategy of that name on the ranks of `comm`."""
     model = GPT(CONFIG).initialize(seed=0)
-    strategy = Strategy(model, comm) if name == "none" else make_strategy(name, model, comm)
+    strategy = make_strategy(name, model, comm)
     optimizer = AdamW(strategy.slabs, lr=1e-3)
 
     def step() -> float:
         optimizer.zero_grad()
-        if name == "none":
-            return _without_messages(strategy, optimizer, batch)
         loss = strategy.forward_backward([batch])
         strategy.step(optimizer)
         return loss
     return step
-
-
-def _without_messages(strategy: Strategy, optimizer: AdamW, batch: Microbatch) -> float:
-    loss = strategy.run_microbatch(batch, batch.targets.size)
-    strategy.step(optimizer)
-    return loss
 
 
 def measure(comm: Communicator, num_rounds: int) -> list[Row]:
@@ -57,10 +49,12 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
     whole = samples(comm.rank * BATCH, BATCH)                   # 8 of 16 samples
     half = samples(comm.rank * BATCH // 2, BATCH // 2)          # 4 of the first 8
 
-    steps = {"alone": make_step(comm, "none", whole) if comm.rank == 0 else lambda: None,
+    alone = comm.split(comm.rank)
+    assert alone is not None            # every rank gave split a color
+    steps = {"alone": make_step(alone, "ddp", whole) if comm.rank == 0 else lambda: None,
              "weak": make_step(comm, "ddp", whole), "strong": make_step(comm, "ddp", half),
-             "weak ceiling": make_step(comm, "none", whole),
-             "strong ceiling": make_step(comm, "none", half),
+             "weak ceiling": make_step(alone, "ddp", whole),
+             "strong ceiling": make_step(alone, "ddp", half),
              **{name: make_step(comm, name, whole) for name in TARGETS}}
     seconds = seconds_of_slowest(comm, steps, num_rounds)
     if comm.rank:

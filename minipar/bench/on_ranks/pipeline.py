@@ -159,7 +159,7 @@ def torch_step(torch: ModuleType, comm: Communicator, batches: list[Microbatch]
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     from ..baselines.torch_models import TorchMLP, copy_state
-    cut, = make_pipeline(comm).cuts
+    cut, = make_pipeline(comm).stages.cuts
     layers = list(copy_state(make_model().state_dict(), TorchMLP(SIZES)))
     first = 2 * cut                     # of its modules, which are layers and ReLUs in turn
     mine = torch.nn.Sequential(*layers[first:] if comm.rank else layers[:first])

@@ -9,7 +9,7 @@ Call operation(comm, array, …, algorithm="auto") on all ranks of `comm`.  "aut
 that the communicator chooses (`comm.choose`), by default the first of the file's `ALGORITHMS`.
 """
 
-from ..chunks import chunk_bounds
+from ..arguments import chunk_bounds
 from .all_gather import all_gather
 from .all_reduce import all_reduce, sum_over_ranks
 from .all_to_all import all_to_all

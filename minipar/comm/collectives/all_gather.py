@@ -12,8 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...backend import Array
-from ..arguments import check_out, deliver, find_algorithm
-from ..chunks import axis_first, piece_bounds, with_length
+from ..arguments import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
 from ..communicator import Communicator
 from ..subgroup import power_of_two
 from .reduce_scatter import core_bounds

@@ -12,8 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from ...backend import Array
-from ..arguments import Combine, check_out, find_algorithm, find_operator
-from ..chunks import chunk_bounds
+from ..arguments import Combine, check_out, chunk_bounds, find_algorithm, find_operator
 from ..communicator import Communicator
 from ..subgroup import Subgroup, power_of_two
 from .all_gather import double

@@ -13,8 +13,7 @@ from math import sqrt
 import numpy as np
 
 from ...backend import Array
-from ..arguments import check_out, find_algorithm
-from ..chunks import chunk_bounds
+from ..arguments import check_out, chunk_bounds, find_algorithm
 from ..communicator import Communicator
 from ..errors import check_numbers
 from ..subgroup import rooted

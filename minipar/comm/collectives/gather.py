@@ -13,8 +13,15 @@ from typing import Any
 import numpy as np
 
 from ...backend import Array
-from ..arguments import check_out, deliver, find_algorithm
-from ..chunks import axis_first, joined, piece_bounds, with_length
+from ..arguments import (
+    axis_first,
+    check_out,
+    deliver,
+    find_algorithm,
+    joined,
+    piece_bounds,
+    with_length,
+)
 from ..communicator import Communicator
 from ..subgroup import rooted
 from ..trace import Trace

@@ -9,8 +9,7 @@ With a broadcast of the result it is an all-reduce.
 import numpy as np
 
 from ...backend import Array
-from ..arguments import Combine, check_out, deliver, find_algorithm, find_operator
-from ..chunks import chunk_bounds
+from ..arguments import Combine, check_out, chunk_bounds, deliver, find_algorithm, find_operator
 from ..communicator import Communicator
 from ..subgroup import power_of_two, rooted
 from .gather import binomial as binomial_gather

@@ -12,8 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...backend import Array
-from ..arguments import Combine, check_out, deliver, find_algorithm, find_operator, fit_out
-from ..chunks import joined, piece_bounds, with_length
+from ..arguments import (
+    Combine,
+    check_out,
+    deliver,
+    find_algorithm,
+    find_operator,
+    fit_out,
+    joined,
+    piece_bounds,
+    with_length,
+)
 from ..communicator import Communicator
 from ..errors import check_axis
 from ..subgroup import core_ranks, power_of_two

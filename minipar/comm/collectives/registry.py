@@ -15,7 +15,7 @@ from inspect import signature
 from typing import Any
 
 from ...backend import Array
-from ..chunks import chunk_bounds
+from ..arguments import chunk_bounds
 from ..communicator import Communicator
 from .all_gather import ALGORITHMS as ALL_GATHER
 from .all_gather import all_gather

@@ -12,8 +12,15 @@ from typing import Any
 import numpy as np
 
 from ...backend import Array
-from ..arguments import check_out, deliver, find_algorithm
-from ..chunks import axis_first, joined, piece_bounds, with_length
+from ..arguments import (
+    axis_first,
+    check_out,
+    deliver,
+    find_algorithm,
+    joined,
+    piece_bounds,
+    with_length,
+)
 from ..communicator import Communicator
 from ..errors import check_axis, check_numbers, check_place
 from ..subgroup import rooted

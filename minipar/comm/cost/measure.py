@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..chunks import chunk_bounds
+from ..arguments import chunk_bounds
 from ..collectives.all_reduce import all_reduce
 from ..collectives.barrier import barrier
 from ..collectives.registry import OPERATIONS, OVER_NODES

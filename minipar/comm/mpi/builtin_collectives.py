@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...backend import Array, is_host
-from ..arguments import Combine, find_operator
-from ..chunks import joined
+from ..arguments import Combine, find_operator, joined
 from ..collectives.broadcast import flattened
 from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup

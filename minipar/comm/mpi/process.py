@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ..rank_state import RankState
+from ..communicator import RankState
 
 if TYPE_CHECKING:
     from ..cost.calibration import Calibration

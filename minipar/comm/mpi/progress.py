@@ -10,7 +10,7 @@ from typing import Any
 
 from greenlet import getcurrent
 
-from ..progress import ProgressEngine, pause
+from ..work import ProgressEngine, pause
 
 
 class MPIProgressEngine(ProgressEngine):

@@ -17,8 +17,7 @@ import time
 import numpy as np
 
 from ...backend import Array, asarray_like, is_host, to_host
-from ..arguments import Combine, find_operator
-from ..chunks import chunk_bounds
+from ..arguments import Combine, chunk_bounds, find_operator
 from ..collectives.all_reduce import blocked_ring, ring
 from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup

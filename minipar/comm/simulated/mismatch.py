@@ -68,7 +68,7 @@ def compare(comm: Any, operation: str, array: Array | None, uneven: int | None,
     if calls is None:
         calls = cluster.calls[key] = Calls()
     calls.num_ranks += 1
-    place = source_line(sys._getframe(3), comm.started)     # the caller of the collective
+    place = source_line(sys._getframe(2).f_back, comm.started)     # the caller of the collective
     if not add_call(calls, comm.world_rank, place,
                     arguments_of(operation, array, uneven, options)):
         calls.differ = True

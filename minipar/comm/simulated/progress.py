@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from ..progress import ProgressEngine, pause
 from ..trace import POLL
+from ..work import ProgressEngine, pause
 from .rank import Rank
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from ...backend import Array
-from ..progress import unwind
-from ..rank_state import RankState
+from ..communicator import RankState
 from ..trace import POLL
+from ..work import unwind
 
 
 class Rank(RankState):

@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--simulated", action="store_true",
                         help="simulate the ranks, though there is an mpirun")
     parser.add_argument("--answers", action="store_true", help="print the answers, too")
+    parser.add_argument("--all-rows", action="store_true", help="print folded rows of tables, too")
     parser.add_argument("--out", type=Path, metavar="DIR",
                         help="where its folder NN of results goes (out)")
 
@@ -33,7 +34,8 @@ def main(options: argparse.Namespace, output: Output) -> int:
         script = find_lesson(options.lesson).script
     except NoLesson as error:
         raise UsageError(str(error)) from None
-    words = ["--out", str(options.out or default_out()), *["--answers"] * options.answers]
+    words = ["--out", str(options.out or default_out()), *["--answers"] * options.answers,
+             *["--all-rows"] * options.all_rows]
     mpirun = None if options.simulated else find_mpirun()
     if mpirun:
         command = [mpirun, "-n", str(options.ranks), sys.executable, str(script), *words]

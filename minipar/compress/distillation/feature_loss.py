@@ -12,8 +12,7 @@ import numpy as np
 
 from ...autograd import Function, Tensor
 from ...autograd.ops.cross_entropy import scaled
-from ...autograd.ops.reductions import row_dot
-from ...backend import Array
+from ...backend import Array, row_dot
 
 SMALLEST = 1e-8         # the least length of a vector in a denominator
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets
 from ...autograd.ops.cross_entropy import scaled
-from ...autograd.ops.reductions import row_sum
-from ...backend import Array
+from ...backend import Array, row_sum
 
 
 def log_softmax(x: Array) -> Array:

@@ -21,6 +21,7 @@ ZeRO++, Wang et al. 2023, arXiv 2306.10209 (qgZ, qwZ); 1-bit Adam, Tang et al. 2
 """
 
 from collections.abc import Hashable, Sequence
+from copy import copy
 from itertools import accumulate
 
 import numpy as np
@@ -41,21 +42,29 @@ class QuantizedWire(Wire):
     (p-1)/p of it).  Checkpoints do not store them: a resumed run starts with residuals of 0.
     """
 
+    key: Hashable = None        # of the array that is sent (see `of`); None: without feedback
+
     def __init__(self, codec: BlockCodec = INT8, feedback: bool = True):
         self.codec = codec
         self.feedback = ErrorFeedback() if feedback else None
+
+    def of(self, key: Hashable) -> "QuantizedWire":
+        """The same wire for the array that is `key` in every step."""
+        wire = copy(self)
+        wire.key = key
+        return wire
 
     def start_batch(self, scale: float) -> None:
         if self.feedback is not None:
             self.feedback.scale = scale
 
-    def _message(self, numbers: Array, key: Hashable, piece: int) -> Array:
-        if self.feedback is None or key is None:
+    def _message(self, numbers: Array, piece: int) -> Array:
+        if self.feedback is None or self.key is None:
             return self.codec.encode(numbers)
-        return self.feedback.message((key, piece), numbers, self.codec)
+        return self.feedback.message((self.key, piece), numbers, self.codec)
 
-    def reduce_scatter(self, comm: Communicator, flat: Array, counts: Sequence[int],
-                       key: Hashable = None) -> Array:
+    def reduce_scatter(self, comm: Communicator, flat: Array, *, counts: Sequence[int],
+                       in_place: bool = True) -> Array:
         """Send piece d to rank d as codes; add the decoded pieces from the others to one's own."""
         p, r, stops = comm.size, comm.rank, list(accumulate(counts))
         pieces = [flat[stop - n:stop] for n, stop in zip(counts, stops)]
@@ -63,22 +72,22 @@ class QuantizedWire(Wire):
             return pieces[0]
         sizes = [self.codec.num_bytes(n) for n in counts]
         table = [[0 if d == s else sizes[d] for d in range(p)] for s in range(p)]
-        outgoing = np.concatenate([self._message(pieces[d], key, d) for d in range(p) if d != r])
+        outgoing = np.concatenate([self._message(pieces[d], d) for d in range(p) if d != r])
         record_allocation("communication", outgoing)
         arrived = all_to_all(comm, outgoing, algorithm="pairwise", counts=table)
         for message in record_allocation("communication", arrived).reshape(p - 1, sizes[r]):
             pieces[r] += self.codec.decode(message, counts[r])
         return pieces[r]
 
-    def all_reduce(self, comm: Communicator, flat: Array, key: Hashable = None) -> Array:
-        """A reduce-scatter, then an all-gather of the codes of the sums."""
+    def all_reduce(self, comm: Communicator, flat: Array, *, out: Array) -> Array:
+        """A reduce-scatter of `flat` in place, then an all-gather of the codes of the sums."""
         if comm.size > 1:
             counts = [stop - start for start, stop in chunk_bounds(flat.shape[0], comm.size)]
-            mine = self.reduce_scatter(comm, flat, counts, key)
-            self._gather(comm, self._message(mine, key, comm.rank), counts, flat)
-        return flat
+            mine = self.reduce_scatter(comm, flat, counts=counts)
+            self._gather(comm, self._message(mine, comm.rank), counts, out)
+        return out
 
-    def all_gather(self, comm: Communicator, piece: Array, counts: Sequence[int],
+    def all_gather(self, comm: Communicator, piece: Array, *, counts: Sequence[int],
                    out: Array) -> Array:
         """Gather all pieces as codes; this rank's own piece is rounded too, without feedback."""
         if comm.size == 1:

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd import Function, Tensor
-from ...autograd.ops.elementwise import as_rows
-from ...backend import Array
+from ...backend import Array, as_rows
 from ...backend.shape_array import ShapeArray
 from ...nn import Embedding, Linear, Module
 from ...nn.module import replace_module

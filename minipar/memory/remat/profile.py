@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ...autograd import Meter, Tensor, saved_tensors_hooks
-from ...autograd.graph_traversal import count_consumers
+from ...autograd.engine import count_consumers
 from ...autograd.saved import StopForward, unchanging
 from ...autograd.tensor import GradientSlot, Node
 from ...backend import Array

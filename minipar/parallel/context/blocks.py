@@ -20,8 +20,7 @@ import numpy as np
 from ...autograd.meter import current_meter
 from ...autograd.online_softmax import Partial, merge
 from ...autograd.ops.attention import MASKED
-from ...autograd.ops.reductions import row_dot, row_sum
-from ...backend import Array, asarray_like
+from ...backend import Array, asarray_like, row_dot, row_sum
 from .mask import Tile
 
 

@@ -2,8 +2,7 @@
 
     ddp_by_autograd         the specification: copy_to on every use of a weight
     buckets                 which gradients travel together
-    reduction_queue         all ranks start the reductions of buckets in one order
-    ddp                     DistributedDataParallel: an all-reduce of each bucket during backward
+    ddp                     DistributedDataParallel: each bucket is summed during backward
     local_sgd               each rank trains alone, and the parameters are averaged every few steps
     local_sgd_by_copies     local SGD, specified: copies of a model in one process
     classic_data_parallel   PyTorch's older DataParallel: rank 0 drives

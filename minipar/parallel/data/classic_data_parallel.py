@@ -53,7 +53,7 @@ class DataParallel(Strategy):
 
     def forward_context(self) -> AbstractContextManager:
         """Send rank 0's parameters to all ranks, which may compute losses of their own rows."""
-        self.gather()
+        self.parameters_changed()
         return nullcontext()
 
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
@@ -101,7 +101,7 @@ class DataParallel(Strategy):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of rank 0's parameters by name.  Collective."""
-        self.gather()
+        self.parameters_changed()
         return super().state_dict()
 
     def _scatter_rows(self, label: str, array: Array, counts: list[int]) -> Array:
@@ -112,7 +112,7 @@ class DataParallel(Strategy):
         with self.comm.labelled(label):
             return scatter(self.comm, array, counts=counts, algorithm="linear")
 
-    def gather(self) -> None:
+    def parameters_changed(self) -> None:
         """Send rank 0's parameters to all other ranks."""
         with self.comm.labelled("broadcast parameters"):
             for slab in self.model.slabs:

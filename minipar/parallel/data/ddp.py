@@ -12,57 +12,61 @@ rank has the same summed gradients and takes the same step.
 
 Gradients of several microbatches add up: buckets are reduced in a stage's last backward.
 
+All ranks start the reductions in one order, whatever becomes ready first:
+
+    bucket      0: h.2    1: h.1    2: h.0
+    ready       0 ✓       1 …       2 ✓         bucket 1 still lacks a gradient,
+    started     0                               so bucket 2 waits too
+
+A rank that started bucket 2 before bucket 1 would pair its message with the others' bucket 1.
+
 Cost: on rings each of p ranks sends 2Ψ(p-1)/p elements, for Ψ parameters.  For short buckets "auto"
 may choose an algorithm of fewer rounds and more bytes.  Li et al. 2020, PyTorch Distributed:
-Experiences on Accelerating Data Parallel Training.
+Experiences on Accelerating Data Parallel Training, section 3.2.3.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
-from ...autograd import Tensor
-from ...backend import Array
+from ...autograd import GradientSlot, Tensor, reachable_slots
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...comm.work import Work, start_work
 from ...nn import Module, Slab
 from ..flats import Flat
-from ..strategy import Strategy
+from ..strategy import NO_CONTEXT, Strategy
 from .buckets import BUCKET_MB, bucket_limits, cut_into_buckets
-from .reduction_queue import ReductionQueue
-
-Reduction = Callable[[Communicator, Array], Any]
 
 
 class DistributedDataParallel(Strategy):
     """Every rank of dp holds all parameters of its stage, and all-reduces their gradients.
 
-    `comm_hook(comm, flat)`, if given, sums a bucket in place instead of the wire.  `flats` are the
-    buckets, in the order in which backward completes them.  Base of the strategies that shard.
+    `flats` are the buckets, in the order in which backward completes them.  Base of the strategies
+    that shard.
     """
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh,
-                 bucket_mb: float = BUCKET_MB, first_bucket_mb: float = 1.0, *,
-                 comm_hook: Reduction | None = None, **options: Any):
-        self.limits, self.comm_hook = bucket_limits(first_bucket_mb, bucket_mb), comm_hook
+                 bucket_mb: float = BUCKET_MB, first_bucket_mb: float = 1.0,
+                 **options: Any):
+        self.limits = bucket_limits(first_bucket_mb, bucket_mb)
         super().__init__(model, ranks, **options)
 
     def place(self) -> None:
         """Cut the slabs into flats, and watch their gradients."""
         self.works: list[tuple[Flat, Work]] = []            # reductions under way
         self.flats_of_slabs = [flat for slab in self.stages.slabs for flat in self.cut(slab)]
-        parts = {flat: {use for p in flat.parameters for use in self.users[p]}
-                 for flat in self.flats_of_slabs}
+        uses = {flat: {use for p in flat.parameters for use in self.users[p]}
+                for flat in self.flats_of_slabs}            # (stage, part)
         # a gradient that several stages of this rank add to is reduced when all are through
-        self.late = [flat for flat, uses in parts.items() if self.can_accumulate
-                     and len({stage for stage, _ in uses}) > 1]
+        self.late = [flat for flat, places in uses.items() if not self.reduces_each_backward
+                     and len({stage for stage, _ in places}) > 1]
         self.flats, self.queues = [], {}
         for stage in self.stages.here[::-1]:
             # backward completes a flat's gradient in the first part that uses the flat
-            first = {flat: min(part for where, part in uses if where == stage)
-                     for flat, uses in parts.items() if stage in {where for where, _ in uses}}
+            first = {flat: min(part for where, part in places if where == stage)
+                     for flat, places in uses.items() if stage in {where for where, _ in places}}
             order = [*first][::-1]
             order.sort(key=first.__getitem__, reverse=True)
             self.flats += [flat for flat in order if flat not in self.flats]
@@ -92,25 +96,15 @@ class DistributedDataParallel(Strategy):
     def reduce(self, flat: Flat) -> None:
         """Begin to sum a flat's gradient, which is complete on this rank, over its replicas."""
         flat.fill_missing()
-        if self.comm_hook is not None:
-            work = start_work(self.comm_hook, flat.over, flat.grad)
-        else:       # the key is the same in every step, for wires with error feedback
-            work = start_work(self.wire.all_reduce, flat.over, flat.grad, key=flat)
+        grad = flat.grad
+        work = start_work(self.wire.of(flat).all_reduce, flat.over, grad, out=grad)
         self.works.append((flat, work))
 
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a backward from `y`, in which the flats are reduced that it completes."""
-        if not self.is_synchronizing or self.can_accumulate and not is_last:
-            return nullcontext()
-        queue = self.queues[stage]
-        queue.before_backward(y)
-        return self._in_order(queue, queue.postpone())
-
-    @contextmanager
-    def _in_order(self, queue: ReductionQueue, begin: Callable[[], None]) -> Iterator[None]:
-        begin()
-        yield
-        queue.after_backward()
+        if not (self.is_synchronizing and (is_last or self.reduces_each_backward)):
+            return NO_CONTEXT
+        return self.queues[stage].during(y)
 
     def finish(self) -> None:
         """Reduce what several stages of this rank use; wait for all reductions."""
@@ -119,3 +113,59 @@ class DistributedDataParallel(Strategy):
         for _, work in self.works:
             work.wait()
         self.works.clear()
+
+
+class ReductionQueue:
+    """Calls start(0), start(1), …, each when all gradients of its group are ready.
+
+    A parameter calls its ready hooks when backward has completed its gradient.  Before a backward,
+    a walk over the graph finds the parameters that this rank uses in it: a group waits only for
+    gradients that will come.  Only those between `before_backward` and `after_backward` count.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[Tensor]], start: Callable[[int], None]):
+        self.groups = [[p.slot for p in group] for group in groups]
+        self.start = start
+        self.awaited: list[set[GradientSlot]] = []      # of each group; [] outside a backward
+        self.num_started = 0
+        for i, slots in enumerate(self.groups):
+            for slot in slots:
+                slot.ready_hooks.append(partial(self._on_ready, i))
+
+    def before_backward(self, loss: Tensor) -> None:
+        """Find the gradients that a backward from `loss` will complete."""
+        coming = reachable_slots(loss)
+        self.awaited = [coming.intersection(slots) for slots in self.groups]
+        self.num_started = 0
+
+    def _on_ready(self, i: int, slot: GradientSlot) -> None:
+        if self.awaited:
+            self.awaited[i].discard(slot)
+            self._start_ready()
+
+    def _start_ready(self) -> None:
+        while self.num_started < len(self.awaited) and not self.awaited[self.num_started]:
+            self.num_started += 1
+            self.start(self.num_started - 1)
+
+    def after_backward(self) -> None:
+        """Start the reductions that are left: no gradient came for them, so no hook was called."""
+        self.awaited = [set()] * len(self.groups)
+        self._start_ready()
+        self.awaited = []
+
+    def during(self, loss: Tensor) -> AbstractContextManager:
+        """Context of a backward from `loss`, whose graph must be there now.
+
+        Other backwards may come before it is entered: in a pipeline with FSDP, those of other
+        microbatches.  Entered after its backward, it starts all reductions at once.
+        """
+        self.before_backward(loss)
+        awaited, self.awaited = self.awaited, []
+        return self._during(awaited)
+
+    @contextmanager
+    def _during(self, awaited: list[set[GradientSlot]]) -> Iterator[None]:
+        self.awaited, self.num_started = awaited, 0
+        yield
+        self.after_backward()

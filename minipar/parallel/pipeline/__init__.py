@@ -5,7 +5,6 @@
     executor, p2p, headers  what trains by any schedule, and its messages
     cut                     where to cut a model into stages
     stages, stage_slab      the stages of a model, and what a rank keeps of it
-    stage_times             how long stages take, measured
     naive                   one microbatch, one rank at work at a time
 
 `docs/pages/pipelines.md` shows how to use them.

@@ -3,7 +3,7 @@
     embed │ h.0 │ h.1 │ h.2 │ h.3 │ head          weights    8  4  4  4  4  9
     ──── stage 0 ────┼──── stage 1 ─────          [3]: a new stage begins at part 3, 16 | 17
 
-`stage_times.py` measures how long each part takes, for weights in seconds.
+The heaviest stage sets the pace of all.
 """
 
 import math

@@ -12,7 +12,7 @@ by the number of microbatches, and gradients add up.  Huang et al. 2019; Narayan
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,6 +119,7 @@ class RankBatch:
         # by stage and microbatch: (input, output); after `input_gradient`, until
         # `weight_gradients`: (function that computes the rest, context that reduces it)
         self.in_flight: dict[tuple[int, int], Any] = {}
+        self.after_send: AbstractContextManager = nullcontext()     # starts reductions
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
 
@@ -140,6 +141,8 @@ class RankBatch:
                 out = fmt.encode(out)
             self.intervals.append(Interval(self.comm.rank, *action, start, self.comm.now()))
             self.messages.send(action, out)
+            with self.after_send:
+                self.after_send = nullcontext()
             self.poll()
         self.messages.finish()
 
@@ -162,7 +165,10 @@ class RankBatch:
     def backward(self, action: Action, grad: Array | None) -> Array | None:
         """dx from dy; adds the weights' gradients on the way."""
         x, y = self.in_flight.pop(action[1:])
-        with self.reducing(action, y):
+        reducing = self.reducing(action, y)
+        if action.stage and not self.strategy.reduces_each_backward:
+            self.after_send, reducing = reducing, nullcontext()     # another stage waits for dx
+        with reducing:
             backward(y, grad, poll=self.poll)
         return x.grad if action.stage else None
 

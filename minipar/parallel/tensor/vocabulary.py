@@ -14,9 +14,7 @@ import numpy as np
 from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets, linear
 from ...autograd.ops.attention import MASKED
 from ...autograd.ops.cross_entropy import scaled
-from ...autograd.ops.elementwise import as_rows
-from ...autograd.ops.reductions import row_sum
-from ...backend import Array, check_ids, keep_where, scatter_add
+from ...backend import Array, as_rows, check_ids, keep_where, row_sum, scatter_add
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, chunk_bounds
 from ...nn import Embedding

@@ -6,5 +6,13 @@
     fsdp                    … and parameters, gathered by unit, ahead of their use
     zero3                   FSDP whose every weight is a unit of its own
 
+Each class is built on the one before, and overrides what a strategy may (parallel/strategy.py):
+
+                place                     reduce(flat)             finish       parameters_changed
+    DDP         flats, in their order     all_reduce               wait         –
+    ZeRO-1      pieces of each flat       reduce_scatter           wait         all_gather
+    ZeRO-2      no whole gradients        … of one whole at a time wait         all_gather
+    FSDP        no whole parameters       … as ZeRO-2              wait, free   free
+
 `formulas/data_parallel.py` predicts what each of them sends and keeps, except the first.
 """

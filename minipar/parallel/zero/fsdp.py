@@ -10,17 +10,18 @@ head, are one unit.  A weight gathers its unit before it is used, in forward and
 Operations save a note in place of a gathered weight, so that saved arrays do not keep it alive; in
 backward the note gathers the unit again.
 
-The first microbatch (with pp: batch) records the order of uses; from then on the next unit is
-gathered while this one computes.  Where the next unit is not known, the second unit is the previous
-one: so h2 is still there when backward begins with it.
+Each microbatch (with pp: batch) records the order of uses, by which the next microbatch knows the
+next unit: this is gathered while that in use computes.  Where the next unit is not known, the
+second unit is the previous one: so h2 is still there when backward begins with it.
 
                     forward                       │ backward
     in use          embed  h.0   h.1   h.2   head │ head   h.2   h.1   h.0
-    being gathered  h.0    h.1   h.2   head   ·   │ h.2    h.1   h.0   ·
+    being gathered  h.0    h.1   h.2   head   ·   │ ·      h.1   h.0   ·
 
 A flat is reduced as soon as a backward has completed its gradient, as in ZeRO-2.  For each
 microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings: it gathers a unit for forward, and for
-backward unless it is still there, and reduce-scatters its gradient.  All ranks of dp gather and
+backward unless it is still there, and reduce-scatters its gradient.  (The unit of a tied embedding
+and head is gathered twice in forward, and not for backward.)  All ranks of dp gather and
 reduce in the same order, so no two can wait for each other.
 
 Outside of a step, weights stay gathered for one call of the model at most: between two evaluations
@@ -28,7 +29,7 @@ the pieces may change.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +48,6 @@ from ...nn.parameter import Unmaterialized
 from ..errors import NEEDS_ALL_STAGES_MESSAGE
 from ..flats import Flat
 from ..replicas import check_uses
-from ..strategy import Microbatch
 from ..wire import UNCOMPRESSED, Wire
 from .zero2 import ZeRO2
 
@@ -64,59 +64,51 @@ def duplicate(comm: Communicator) -> Communicator:
 
 
 class Unit:
-    """Flats that are gathered and freed together: those of a part's slabs, over the same ranks.
+    """Flats that are gathered and freed together, over `comm`: those of a part's slabs.
 
     `pieces` are this rank's parts of them; the whole flats are made where `like` is.
     """
 
-    def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array], like: Array):
-        self.flats, self.pieces, self.like = flats, pieces, like
+    def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array], comm: Communicator,
+                 wire: Wire, like: Array):
+        self.flats, self.pieces, self.comm, self.wire, self.like = flats, pieces, comm, wire, like
         self.places = [(p, segment, i) for i, flat in enumerate(flats)
                        for p, segment in zip(flat.parameters, flat.layout)]
         self.name = self.places[0][1].name
         self.shapes = [Unmaterialized(p.shape, p.dtype) for p, _, _ in self.places]
-        self.arrays: list[Array] | None = None          # the whole flats, while gathered
+        self.arrays: list[Array] = []           # the whole flats, while gathered
         self.works: list[Work] = []
-        self.is_kept = False                            # from forward to backward
+        self.is_kept = False                    # from forward to backward
 
-    def start_gather(self, comm: Communicator, wire: Wire) -> None:
+    def start_gather(self) -> None:
         """Begin to gather the pieces of all ranks, unless that has begun."""
-        if self.arrays is None:
+        if not self.arrays:
             self.arrays = [record_allocation("communication", np.empty(
                 flat.size, self.like.dtype, like=self.like)) for flat in self.flats]
-            self.works = [start_work(wire.all_gather, comm, to_device_of(piece, whole), flat.counts,
-                                     whole)
-                          for flat, piece, whole in zip(self.flats, self.pieces, self.arrays)]
+            for flat, piece, whole in zip(self.flats, self.pieces, self.arrays):
+                self.works.append(start_work(self.wire.all_gather, self.comm,
+                                             to_device_of(piece, whole), counts=flat.counts,
+                                             out=whole))
 
-    def gather(self, comm: Communicator, wire: Wire) -> None:
-        """Make the parameters views of the gathered flats."""
-        self.start_gather(comm, wire)
+    def finish_gather(self) -> None:
+        """Wait for the gathered flats, and make the parameters views of them."""
         if self.works:
-            for work in self.works:
-                work.wait()
-            self.works = []
+            self._wait()
             page_out(*self.pieces)
             for parameter, segment, i in self.places:
-                whole = self.whole(i)[segment.start:segment.stop]
+                whole = self.arrays[i][segment.start:segment.stop]
                 parameter.data = whole.reshape(segment.shape)
-
-    def whole(self, i: int) -> Array:
-        """The whole flat i, gathered."""
-        assert self.arrays is not None
-        return self.arrays[i]
 
     def free(self) -> None:
         """Let the parameters keep only their shapes."""
-        if self.arrays is not None:
-            for work in self.works:
-                work.wait()
-            self.arrays, self.works = None, []
-            self.hide()
-
-    def hide(self) -> None:
-        """Make the parameters shapes without values."""
+        self._wait()
+        self.arrays, self.is_kept = [], False
         for (parameter, _, _), shape in zip(self.places, self.shapes):
             parameter.data = shape
+
+    def _wait(self) -> None:
+        while self.works:
+            self.works.pop(0).wait()
 
 
 class SavedWeight(NamedTuple):
@@ -140,6 +132,9 @@ class FullyShardedDataParallel(ZeRO2):
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
                  units: Sequence[Module] | None = None, reshard_after_forward: bool = True,
                  prefetch: bool = True, gather_wire: Wire = UNCOMPRESSED, **options: Any):
+        if {"bucket_mb", "first_bucket_mb"} & options.keys():
+            raise ValueError("FSDP reduces units, which bucket_mb does not cut: leave it out, or "
+                             "choose units=")
         self.unit_modules, self.gather_wire = units, gather_wire
         self.keeps, self.prefetch = not reshard_after_forward, prefetch
         super().__init__(model, ranks, **options)
@@ -177,18 +172,17 @@ class FullyShardedDataParallel(ZeRO2):
         by_unit: dict[tuple[Any, Communicator], list[Flat]] = {}
         for flat in self.flats[::-1]:
             by_unit.setdefault((keys[flat.parameters[0]], flat.over), []).append(flat)
-        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], self.like)
-                      for flats in by_unit.values()]
         # gathers and reductions interleave differently on different ranks: two communicators
-        own = {over: duplicate(over) for over in dict.fromkeys(flat.over for flat in self.flats)}
-        self.comm_of = {unit: own[unit.flats[0].over] for unit in self.units}
+        own = {over: duplicate(over) for over in dict.fromkeys(over for _, over in by_unit)}
+        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], own[over],
+                           self.gather_wire, self.like) for (_, over), flats in by_unit.items()]
         self.unit_of = {p.slot: unit for unit in self.units for p, _, _ in unit.places}
         self.is_inside, self.num_calls = False, 0       # a step; calls of modules, nested
         self.current: Unit | None = None
         self.uses: list[Unit] = []                      # in this microbatch, or batch
         self.last_uses: list[Unit] = []                 # in the one before
+        self.free_all()
         for unit in self.units:
-            unit.hide()
             for parameter, _, _ in unit.places:
                 parameter.on_use(self.use, first=True)
         for slab in self.stages.slabs:
@@ -208,13 +202,12 @@ class FullyShardedDataParallel(ZeRO2):
         """Gather `unit`, free those that are not needed, begin to gather the next."""
         self.poll()
         if not self.is_inside and not self.num_calls:
-            unit.free()                     # a weight that is used by itself
-        if unit is self.current and unit.arrays is not None:
+            unit.free()                     # a weight by itself: pieces may have changed
+        if unit is self.current and unit.arrays:
             return
         before, self.current, after = self.current, unit, None
         if self.is_inside:
             self.uses.append(unit)
-            unit.is_kept = is_kept
             after = self._predict_next() if self.prefetch else None
         elif is_recording():
             raise RuntimeError("weights of a sharded model are used where their gradients would "
@@ -223,9 +216,11 @@ class FullyShardedDataParallel(ZeRO2):
         elif not self.uses_two_at_once:
             before = None
         self._free_others(unit, after or before)
-        unit.gather(self.comm_of[unit], self.gather_wire)
+        unit.start_gather()
+        unit.finish_gather()
+        unit.is_kept = is_kept and self.is_inside
         if after is not None:
-            after.start_gather(self.comm_of[after], self.gather_wire)
+            after.start_gather()
 
     def _predict_next(self) -> Unit | None:
         """The unit that followed these uses last time, if all uses so far were the same."""
@@ -235,19 +230,20 @@ class FullyShardedDataParallel(ZeRO2):
     def _free_others(self, *wanted: Unit | None) -> None:
         """Free the units that are neither wanted nor kept until their backward."""
         for unit in self.units:
-            if unit not in wanted and not unit.is_kept:
+            if unit.arrays and unit not in wanted and not unit.is_kept:
                 unit.free()
 
     def free_all(self) -> None:
         """Free all that is gathered."""
         self.current = None
         for unit in self.units:
-            unit.is_kept = False
             unit.free()
 
     @contextmanager
     def during(self) -> Iterator[None]:
         """Context of a step's forwards and backwards: operations save notes, not weights."""
+        if not self.uses:
+            self.free_all()                 # pieces may have changed since an evaluation
         self.is_inside = True
         try:
             with saved_tensors_hooks(self._pack, self._unpack):
@@ -267,7 +263,7 @@ class FullyShardedDataParallel(ZeRO2):
 
     def _pack(self, array: Array) -> Any:
         for unit in self.units:
-            for i, whole in enumerate(unit.arrays or ()):
+            for i, whole in enumerate(unit.arrays):
                 place = view_spec(array, whole)
                 if place is not None:
                     return SavedWeight(unit, i, place)
@@ -277,46 +273,33 @@ class FullyShardedDataParallel(ZeRO2):
         if not isinstance(saved, SavedWeight):
             return saved
         self.unshard(saved.unit)
-        return view_from_spec(saved.unit.whole(saved.array), saved.place)
+        return view_from_spec(saved.unit.arrays[saved.array], saved.place)
 
-    @contextmanager
-    def forward_context(self) -> Iterator[None]:
-        """Context for computing a loss.
-
-        Raises RuntimeError at its end unless all ranks used the same units.
-        """
-        with super().forward_context():
-            self.free_all()
-            self.uses = []
-            with self.during():
-                yield
-            self.check_same_units()
+    def forward_context(self) -> AbstractContextManager:
+        """Context for computing a loss: its uses of weights are noted."""
+        self.uses = []
+        return super().forward_context()
 
     def backward(self, loss: Tensor) -> None:
-        """Compute and reduce the gradients; the units are gathered again for it."""
-        with self.during():
-            super().backward(loss)
+        """Compute and reduce the gradients; the units are gathered again for it.
 
-    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
-                  step: int = 0) -> float:
-        """All microbatches; raises RuntimeError unless all ranks of dp used the same units."""
+        Raises RuntimeError, on every rank, unless all ranks used the same units in forward.
+        """
         if self.pipeline is None:
-            return super().run_batch(microbatches, loss_divisor, seed, step)
-        self.free_all()
-        self.uses = []
-        with self.during():
-            return super().run_batch(microbatches, loss_divisor, seed, step)
+            self.check_same_units()
+        super().backward(loss)
 
     def finish(self) -> None:
         """Wait for the reductions, and expect the next microbatch to use the same units."""
         super().finish()
         if self.pipeline is not None:
             self.check_same_units()
-        self.last_uses = self.uses
+        self.last_uses, self.uses = self.uses, []
         self.free_all()
 
-    def gather(self) -> None:
-        """Do nothing: a use of a weight gathers it."""
+    def parameters_changed(self) -> None:
+        """Free what is gathered: the next use of a weight gathers it anew."""
+        self.free_all()
 
     def check_same_units(self) -> None:
         """Raise RuntimeError, on every rank, unless the ranks that gather used the same units."""

@@ -6,7 +6,8 @@
     ZeRO-2                  4Ψ          4Ψ/p          8Ψ/p            (m + 1)Ψ (p-1)/p
     ZeRO-3                  4Ψ/p        4Ψ/p          8Ψ/p                3mΨ (p-1)/p
 
-Memory is in bytes, in float32 with Adam's two moments; messages are in elements, on rings.
+Memory is in bytes, in float32 with Adam's two moments; messages are in elements, on rings.  Beside
+pp and tp Ψ are the parameters that this rank has, and p the ranks along dp and cp.
 
 An all-reduce is a reduce-scatter and an all-gather.  ZeRO-1 puts the optimizer's step between the
 two, on 1/p of everything, and sends not one byte more.
@@ -46,10 +47,10 @@ class ZeRO1(DistributedDataParallel):
 
     def make_piece(self, flat: Flat) -> Piece:
         """This rank's piece: a part of the slab."""
-        return Piece(flat, self.all_parts_of(flat.slab), flat.mine(flat.slab.data),
+        return Piece(flat, self.norm_ranks(flat.slab), flat.mine(flat.slab.data),
                      flat.mine(flat.slab.grad))
 
-    def all_parts_of(self, slab: Slab) -> Communicator:
+    def norm_ranks(self, slab: Slab) -> Communicator:
         """The ranks over which a norm is summed: those that have the other parts of the slab."""
         return self.along("pp", "dp", "cp", *["tp"] * (slab.tp is not None))
 
@@ -57,7 +58,8 @@ class ZeRO1(DistributedDataParallel):
         """Begin the reduce-scatter of a flat's gradient: the sum arrives in its piece."""
         flat.fill_missing()
         self.piece_of[flat].has_grad = True
-        work = start_work(self.wire.reduce_scatter, flat.over, flat.grad, flat.counts, key=flat)
+        work = start_work(self.wire.of(flat).reduce_scatter, flat.over, flat.grad,
+                          counts=flat.counts, in_place=True)
         self.works.append((flat, work))
 
     def finish(self) -> None:
@@ -65,7 +67,8 @@ class ZeRO1(DistributedDataParallel):
         super().finish()
         for flat in self.flats:
             if flat.copies.size > 1:
-                self.wire.all_reduce(flat.copies, self.piece_of[flat].grad, key=(flat, "copies"))
+                grad = self.piece_of[flat].grad
+                self.wire.of((flat, "copies")).all_reduce(flat.copies, grad, out=grad)
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
         """The pieces of the gradients that several stages have."""
@@ -74,11 +77,7 @@ class ZeRO1(DistributedDataParallel):
                 if piece.flat.slab is slab:
                     yield among, piece.complete_grad()
 
-    def after_step(self) -> None:
-        """Gather the parameters."""
-        self.gather()
-
-    def gather(self) -> None:
+    def parameters_changed(self) -> None:
         """Give every rank the pieces of all ranks."""
         for flat in self.flats:
             all_gather(flat.over, self.piece_of[flat].data, counts=flat.counts, out=flat.data)

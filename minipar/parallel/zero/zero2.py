@@ -2,12 +2,14 @@
 
     backward      ▓▓ h.2 ▓▓ ▓▓ h.1 ▓▓ ▓▓ h.0 ▓▓
     whole         ████████▁ ████████▁ ████████▁       one whole gradient at a time,
-    reduced              ░░░░░░    ░░░░░░    ░░░░░░   then 1/p of it on each rank
+    reduced              ░░        ░░        ░░       then 1/p of it on each rank
 
 The gradient of a flat exists from its first contribution until it is reduced; then each rank keeps
-its piece, 1/p.  So gradients take Ψ/p elements and one flat more, instead of Ψ.  There is no room
-to add up whole gradients: with m microbatches each is reduced, and a rank sends
-(m + 1) Ψ (p-1)/p elements.  arXiv 1910.02054, section 5.2.
+its piece, 1/p.  The next flat waits for that at its own first contribution, so little of a
+reduction hides behind backward.  Gradients take Ψ/p elements and one flat more, instead of Ψ; two
+flats more while a flat is open that head and embedding share, or, beside tp, one of parameters that
+are not cut.  There is no room to add up whole gradients: with m microbatches each is reduced, and a
+rank sends (m + 1) Ψ (p-1)/p elements.  arXiv 1910.02054, section 5.2.
 """
 
 from functools import partial
@@ -25,7 +27,7 @@ from .zero1 import ZeRO1
 class ZeRO2(ZeRO1):
     """Optimizer states and gradients are sharded: a flat's gradient is freed once reduced."""
 
-    can_accumulate = False
+    reduces_each_backward = True
 
     def place(self) -> None:
         """Cut the slabs into pieces, and free the whole gradients."""
@@ -43,7 +45,7 @@ class ZeRO2(ZeRO1):
         data = self.own_data(flat)
         grad = allocate_zeros("gradients", data)
         page_out(data, grad)
-        return Piece(flat, self.all_parts_of(flat.slab), data, grad)
+        return Piece(flat, self.norm_ranks(flat.slab), data, grad)
 
     def own_data(self, flat: Flat) -> Array:
         """This rank's piece of the parameters."""
@@ -52,16 +54,17 @@ class ZeRO2(ZeRO1):
     def _buffer(self, flat: Flat, segment: Segment) -> Array:
         """Where backward puts a parameter's gradient: made at the flat's first contribution."""
         if flat not in self.whole:
-            self._wait()                    # so at most two whole gradients are alive
+            self._wait()                    # so that its whole gradient is gone before this one
             whole = np.empty(flat.size, self.like.dtype, like=self.like)
             self.whole[flat] = record_allocation("gradients", whole)
         return self.whole[flat][segment.start:segment.stop].reshape(segment.shape)
 
     def reduce(self, flat: Flat) -> None:
-        """Begin the reduce-scatter of a flat's gradient, and forget the whole."""
+        """Begin the reduce-scatter of a flat's gradient; the whole goes when it has ended."""
         whole = self.take(flat)
         self._wait()
-        work = start_work(self.wire.reduce_scatter, flat.over, whole, flat.counts, key=flat)
+        work = start_work(self.wire.of(flat).reduce_scatter, flat.over, whole, counts=flat.counts,
+                          in_place=True)
         self.works.append((flat, work))
 
     def take(self, flat: Flat) -> Array:
@@ -92,5 +95,6 @@ class ZeRO2(ZeRO1):
         self._wait()
         for flat in [*self.not_summed]:
             piece = self.not_summed.pop(flat)
-            self.piece_of[flat].add(self.wire.all_reduce(flat.copies, piece, key=(flat, "copies")))
+            self.wire.of((flat, "copies")).all_reduce(flat.copies, piece, out=piece)
+            self.piece_of[flat].add(piece)
             page_out(self.piece_of[flat].grad)

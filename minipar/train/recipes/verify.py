@@ -15,11 +15,9 @@ import numpy as np
 from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.collectives import all_gather, broadcast
-from ...launcher import UsageError
 from ...nn import Parameter
 from ...nn.slab import Segment
 from ...parallel.data.classic_data_parallel import DataParallel
-from ...parallel.registry import STRATEGIES
 from ...parallel.strategy import Strategy
 from ..config import TrainConfig
 from ..loop import TrainState, check_finite, compute_gradients, start_run, update_parameters
@@ -53,11 +51,8 @@ def compare_with_one_rank(comm: Communicator, config: TrainConfig) -> Comparison
     """Collective.  Compare the first --verify steps with those of one rank; end at a difference.
 
     Every rank returns the largest difference.  Raises UsageError if the loss of one rank is not
-    finite, and for a strategy that does not equal one rank.
+    finite.
     """
-    if STRATEGIES[config.parallel.strategy].specification is not Strategy:
-        raise UsageError(f"--verify compares with one rank, which --strategy "
-                         f"{config.parallel.strategy} does not equal: leave it out")
     config = config.updated(dtype="float64", steps=config.run.verify, warmup=0, resume=None,
                             out=None, save_every=0, memory_limit=None,
                             remat=remat_in_float64(config), **FULL_PRECISION)

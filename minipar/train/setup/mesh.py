@@ -79,6 +79,7 @@ def check_mesh(config: TrainConfig) -> None:
         check_sequence_parallel(config, sizes)
     check_experts(config, sizes)
     check_context(config, sizes)
+    check_local_sgd(config, sizes)
     if is_hybrid(config):
         check_hybrid(config)
 
@@ -122,6 +123,15 @@ def check_hybrid(config: TrainConfig) -> None:
             and parallel.accumulate not in (1, parallel.microbatches):
         raise UsageError(f"--accumulate {parallel.accumulate} and --microbatches "
                          f"{parallel.microbatches} say the same thing of a pipeline: leave one out")
+
+
+def check_local_sgd(config: TrainConfig, sizes: Mapping[str, int]) -> None:
+    """Refuse what needs ranks that take equal steps.  Raises UsageError."""
+    if config.parallel.strategy != "local_sgd":
+        return
+    for axis in {"ep", "replicate"} & sizes.keys():
+        raise UsageError(f"--strategy local_sgd trains each rank of dp alone, with all "
+                         f"parameters: leave {axis} out of --mesh, or choose another strategy")
 
 
 def check_experts(config: TrainConfig, sizes: Mapping[str, int]) -> None:

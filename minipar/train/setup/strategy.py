@@ -7,7 +7,7 @@ from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError
 from ...nn import Module
-from ...parallel.registry import make_strategy, strategies_with
+from ...parallel.registry import STRATEGIES, make_strategy, strategies_with
 from ...parallel.strategy import Strategy
 from ..config import OPTIONS, TrainConfig
 from ..option import one_of
@@ -30,6 +30,9 @@ def check_strategy(config: TrainConfig) -> None:
             raise UsageError(f"--{name.replace('_', '-')} needs --strategy "
                              f"{one_of(strategies_with(name))}, not {parallel.strategy}: "
                              "leave it out, or choose a strategy that takes it")
+    if config.run.verify and STRATEGIES[parallel.strategy].specification is not Strategy:
+        raise UsageError(f"--verify compares with one rank, which --strategy {parallel.strategy} "
+                         "does not equal: leave it out")
 
 
 def num_microbatches(config: TrainConfig) -> int:

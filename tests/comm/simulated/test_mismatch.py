@@ -8,9 +8,8 @@ import pytest
 
 from minipar.comm import Cluster, CollectiveMismatch, Deadlock
 from minipar.comm.collectives import all_gather, all_reduce, barrier, broadcast, gather_object
-from minipar.comm.progress import progress
 from minipar.comm.simulated.mismatch import add_call, describe_mismatch
-from minipar.comm.work import start_work
+from minipar.comm.work import progress, start_work
 
 
 def at(marker: str) -> str:

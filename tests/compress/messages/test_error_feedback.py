@@ -14,9 +14,9 @@ from tests.support.block_numbers import CODECS, FOUR, draw
 def reduced(kind, comm, sums, flat, counts):
     """One reduction by name: the piece, and where it is."""
     if kind == "all_reduce":
-        return sums.all_reduce(comm, flat, key="gradient"), slice(None)
+        return sums.of("gradient").all_reduce(comm, flat, out=flat), slice(None)
     start = sum(counts[:comm.rank])
-    return (sums.reduce_scatter(comm, flat, counts, key="gradient"),
+    return (sums.of("gradient").reduce_scatter(comm, flat, counts=counts),
             slice(start, start + counts[comm.rank]))
 
 
@@ -56,7 +56,8 @@ def test_what_is_owed_follows_the_scale_of_the_loss(world):
             for step, scale in enumerate(scales):
                 sums.start_batch(scale)
                 flat = draw(comm.size, 700, step)[comm.rank] * np.float32(scale)
-                totals.append(sums.all_reduce(comm, flat, key="gradient") / np.float32(scale))
+                sums.of("gradient").all_reduce(comm, flat, out=flat)
+                totals.append(flat / np.float32(scale))
             found.append(totals)
         np.testing.assert_array_equal(*found)
         without = QuantizedWire(feedback=False)

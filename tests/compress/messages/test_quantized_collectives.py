@@ -24,7 +24,7 @@ def test_all_reduce_is_the_sum_within_two_roundings_and_its_formula(world, n, co
         counts = [stop - start for start, stop in chunk_bounds(n, p)]
         flat = every[comm.rank].copy()
         comm.start_trace()
-        assert QuantizedWire(codec).all_reduce(comm, flat) is flat
+        assert QuantizedWire(codec).all_reduce(comm, flat, out=flat) is flat
         trace = comm.stop_trace()
         exact = every.astype(np.float64).sum(0)
         bound = sum(half_steps(one, codec, counts) for one in every)
@@ -50,13 +50,13 @@ def test_reduce_scatter_and_all_gather(world, counts):
         flat = every[comm.rank].copy()
         start = sum(lengths[:comm.rank])
         mine = slice(start, start + lengths[comm.rank])
-        piece = sums.reduce_scatter(comm, flat, lengths)
+        piece = sums.reduce_scatter(comm, flat, counts=lengths)
         bound = sum(half_steps(every[r], EIGHT, lengths) for r in range(p) if r != comm.rank)
         error = np.abs(piece - every.astype(np.float64).sum(0)[mine])
         assert (error <= (bound[mine] if p > 1 else 0) + 1e-6).all()
         assert piece.base is flat and np.shares_memory(piece, flat[mine]) or not piece.size
         whole = np.empty(sum(lengths), np.float32)
-        assert sums.all_gather(comm, every[0][mine].copy(), lengths, whole) is whole
+        assert sums.all_gather(comm, every[0][mine].copy(), counts=lengths, out=whole) is whole
         assert (np.abs(whole - every[0]) <= half_steps(every[0], EIGHT, lengths)).all()
         assert not ranks_that_differ(comm, whole.tobytes())
         assert sums.feedback.residuals == {}                # no key was given
@@ -70,10 +70,11 @@ def test_fewer_bytes_than_float32_by_a_factor_of_almost_four(world):
         for name, sums in (("float32", UNCOMPRESSED), ("int8", QuantizedWire()),
                            ("int4", QuantizedWire(BlockCodec(bits=4)))):
             comm.start_trace()
-            sums.all_reduce(comm, draw(p, n)[comm.rank])
-            sums.reduce_scatter(comm, draw(p, n)[comm.rank], [n // p] * p)
-            sums.all_gather(comm, np.ones(n // p, np.float32), [n // p] * p,
-                            np.empty(n, np.float32))
+            flat = draw(p, n)[comm.rank]
+            sums.all_reduce(comm, flat, out=flat)
+            sums.reduce_scatter(comm, draw(p, n)[comm.rank], counts=[n // p] * p, in_place=True)
+            sums.all_gather(comm, np.ones(n // p, np.float32), counts=[n // p] * p,
+                            out=np.empty(n, np.float32))
             sent[name] = comm.stop_trace().bytes_sent(comm.rank)
         assert sent["float32"] == 4 * 4 * n * (p - 1) // p
         assert sent["int8"] == 4 * (n + 4 * n // 256) * (p - 1) // p
@@ -111,7 +112,8 @@ def test_a_ring_that_rounds_in_every_round_is_worse_the_more_ranks_there_are(wor
         def error(result):
             return np.linalg.norm(result - exact) / np.linalg.norm(exact)
 
-        ours = error(QuantizedWire().all_reduce(comm, every[comm.rank].copy()))
+        mine = every[comm.rank].copy()
+        ours = error(QuantizedWire().all_reduce(comm, mine, out=mine))
         ring = error(rounding_ring(comm, every[comm.rank].copy(), EIGHT))
         assert ours < 0.009                                  # whatever p is
         assert ring / ours == pytest.approx((p / 3)**0.5, rel=0.25)
@@ -122,7 +124,7 @@ def test_replicas_are_equal_on_many_ranks():
     """A piece may be shorter than a block, or empty."""
     def body(comm):
         flat = draw(1, 20, comm.rank)[0]
-        QuantizedWire().all_reduce(comm, flat, key="gradient")
+        QuantizedWire().of("gradient").all_reduce(comm, flat, out=flat)
         assert not ranks_that_differ(comm, flat.tobytes())
     Cluster(24).run(body)
 
@@ -137,7 +139,7 @@ def test_what_is_not_finite_reaches_every_rank_and_is_forgotten(world, bad, feed
             flat = draw(comm.size, n, step)[comm.rank]
             if comm.rank == rank:
                 flat[7] = bad
-            sums.all_reduce(comm, flat, key="gradient")
+            sums.of("gradient").all_reduce(comm, flat, out=flat)
             assert np.isfinite(flat).all() == (rank is None)
             assert not ranks_that_differ(comm, np.isnan(flat).tobytes())
     world.run(body)

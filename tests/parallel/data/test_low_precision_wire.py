@@ -22,7 +22,7 @@ def test_float16_is_pytorchs_hook(world):
     """PyTorch's divides by the number of ranks; here the loss was divided before."""
     def body(comm):
         flat = LOCAL[comm.rank] / np.float32(2)
-        assert np.array_equal(LowPrecisionWire(FLOAT16).all_reduce(comm, flat), PYTORCH)
+        assert np.array_equal(LowPrecisionWire(FLOAT16).all_reduce(comm, flat, out=flat), PYTORCH)
     world.run(body)
 
 
@@ -35,7 +35,7 @@ def test_the_error_is_bounded(world, fmt, unit):
         every = np.random.default_rng(0).standard_normal((comm.size, 1000)).astype(np.float32)
         flat = every[comm.rank].copy()
         comm.start_trace()
-        result = LowPrecisionWire(fmt).all_reduce(comm, flat)
+        result = LowPrecisionWire(fmt).all_reduce(comm, flat, out=flat)
         sent = comm.stop_trace().bytes_sent()
         assert result is flat and sent <= 2 * 1000 * fmt.num_bytes
         exact = every.astype(np.float64).sum(0)
@@ -53,8 +53,8 @@ def test_sums_of_float16_overflow_where_those_of_bfloat16_do_not(world):
     def body(comm):
         flat = np.full(3, 40000.0, np.float32)
         narrow, wide = LowPrecisionWire(FLOAT16), LowPrecisionWire(BFLOAT16)
-        assert np.isinf(narrow.all_reduce(comm, flat.copy())).all()
-        assert np.allclose(wide.all_reduce(comm, flat.copy()), 80000, rtol=2.0**-7)
+        assert np.isinf(narrow.all_reduce(comm, flat, out=flat.copy())).all()
+        assert np.allclose(wide.all_reduce(comm, flat, out=flat.copy()), 80000, rtol=2.0**-7)
     world.run(body)
 
 

@@ -15,6 +15,7 @@ from minipar.launcher import simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Strategy
+from minipar.parallel.wire import Wire
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 
 CONFIG = GPTConfig(64, context=32, num_layers=6, num_heads=2, width=32)
@@ -22,9 +23,10 @@ BATCH, FLOPS, SMALL_MB = 4, 1e9, 0.015
 PSI = GPT(CONFIG).num_parameters()
 
 
-def ring(comm, flat):
+class RingWire(Wire):
     """The links here are not those that "auto" reckons with."""
-    return all_reduce(comm, flat, algorithm="ring", out=flat)
+
+    all_reduce = staticmethod(partial(all_reduce, algorithm="ring"))
 
 
 def train(make, p, num_bytes_per_second, num_steps=1):
@@ -59,14 +61,14 @@ def link(p):
 def test_ddp_reaches_most_of_the_bound(p):
     """(F + B + M) / T is at least 0.85 of (F + B + M) / (F + max(B, M)), and M = B."""
     make = partial(DistributedDataParallel, bucket_mb=SMALL_MB, first_bucket_mb=SMALL_MB,
-                   comm_hook=ring)
+                   wire=RingWire())
     seconds = sum(train(make, p, link(p)))
     assert FORWARD + BACKWARD <= seconds <= (FORWARD + BACKWARD) / 0.85
 
 
 def test_one_bucket_hides_nothing():
     """It is whole only when backward is over: F + B + M."""
-    seconds = sum(train(partial(DistributedDataParallel, first_bucket_mb=25.0, comm_hook=ring),
+    seconds = sum(train(partial(DistributedDataParallel, first_bucket_mb=25.0, wire=RingWire()),
                         2, link(2)))
     assert seconds == pytest.approx(FORWARD + 2 * BACKWARD, rel=1e-3)
 

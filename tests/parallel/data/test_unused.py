@@ -105,7 +105,7 @@ def test_a_step_on_gradients_of_one_rank_is_refused(world, name):
             strategy.backward(model.loss(x, labels))
             strategy.step(optimizer)
             optimizer.zero_grad()
-        if strategy.can_accumulate:
+        if not strategy.reduces_each_backward:
             with strategy.no_sync():
                 strategy.backward(model.loss(x, labels))
             with pytest.raises(ValueError, match=r"outside no_sync\(\)"):

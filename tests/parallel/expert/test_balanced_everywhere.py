@@ -6,8 +6,6 @@ import pytest
 from minipar.comm import Cluster
 from minipar.parallel.data.ddp_by_autograd import data_parallel
 from minipar.parallel.pipeline.one_f_one_b import OneFOneB
-from minipar.parallel.pipeline.stage_times import profile_parts
-from minipar.parallel.strategy import Microbatch
 from minipar.random import training_step
 from minipar.testing import worlds
 from tests.support.cases import ALL, CONTEXT_PARALLEL
@@ -40,12 +38,3 @@ def test_a_bias_without_shares_is_refused():
             model.loss(*(array[:2] for array in batch(0)))
     with pytest.raises(ValueError, match=r"their shares, or set .* bias_rate=0"):
         Cluster(2).run(body)
-
-
-@pytest.mark.parametrize("model", ["deepseek", "batch"])
-def test_timing_the_parts_counts_nothing(model):
-    def body(comm):
-        made = MODELS[model]().initialize(0, np.float64)
-        profile_parts(made, Microbatch(*batch(0), np.arange(16)), comm, repeats=1)
-        return [block.mlp.load.sum() for block in made.h]
-    assert Cluster(1).run(body)[0] == [[0, 0]]

@@ -12,11 +12,8 @@ from minipar.nn.chain import ChainPart, chain
 from minipar.nn.slab import Buffers
 from minipar.optim import clip_grad_norm, grad_norm
 from minipar.parallel.pipeline.cut import cut_evenly
-from minipar.parallel.pipeline.schedule.simulate import Times
 from minipar.parallel.pipeline.stage_slab import StageSlab
-from minipar.parallel.pipeline.stage_times import profile_parts, stage_times
 from minipar.parallel.pipeline.stages import Stages
-from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import DEEP
 
@@ -115,18 +112,3 @@ def test_each_rank_keeps_its_own(world, model):
             np.testing.assert_allclose(slab.grad, 0.5 / (norm + 1e-6))
         return all(isinstance(slab, StageSlab) for slab in staged.slabs)
     assert all(world.run(body))
-
-
-@worlds(3, mpi=())
-def test_parts_are_measured(world):
-    """On a clock that only the test moves: rank 0's seconds count, and are those of the parts."""
-    def body(comm):
-        model, clock = MLP([3] * 5).initialize(), iter(range(10**6))
-        seconds = comm.rank + 1
-        comm.now = lambda: seconds * next(clock)
-        batch = Microbatch(np.ones((2, 3), np.float32), np.array([0, 1]), np.arange(2))
-        times = profile_parts(model, batch, comm)
-        assert times == [Times(1, 1, 1)] * 4
-        assert stage_times(times, [1]) == [Times(1, 1, 1), Times(3, 3, 3)]
-        assert all(p.grad is None for p in model.parameters())
-    world.run(body)
