@@ -62,7 +62,7 @@ class FlatBuffer(Protocol):
     data: Array                     # (n,)
     grad: Array                     # (n,), read through `complete_grad`
     segments: list[Segment]         # of this rank's elements, in order
-    comm: Any                       # the Communicator over which parts add up; None for a whole
+    norm_comm: Any                  # the ranks whose parts add up in a norm; None for a whole
 
     @property
     def parameters(self) -> Sequence[Tensor]:
@@ -86,16 +86,17 @@ class Slab:
     shape-only) and its dtype.  All are whole, or cut by the same ranks.
     """
 
-    comm: Any = None            # the Communicator of those ranks; None for whole ones
-    tp: Any = None              # the Communicator of the ranks with the other boxes, if cut
-    ep: Any = None              # … with different experts
+    norm_comm: Any = None       # the Communicator of all ranks with other parts; None: no others
+    tp: Any = None              # … with the other boxes of these parameters, if they are cut
+    ep: Any = None              # … with other experts
     is_copy = False
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):
         named, start = list(parameters), 0
         self.parameters = [parameter for _, parameter in named]
         if named and named[0][1].cut_by:
-            self.comm = named[0][1].cut_by.tp
+            self.tp, self.ep = named[0][1].cut_by.tp, named[0][1].cut_by.ep
+            self.norm_comm = self.tp
         self.segments: list[Segment] = []
         self._views: list[Array] = []
         num_elements = sum(parameter.size for parameter in self.parameters)

@@ -37,6 +37,8 @@ AXIS = "tp"             # of the mesh
 class TensorSplit:
     """Values enter and leave a pair of layers that the ranks of `tp` share."""
 
+    ep: None = None         # no ranks with other experts
+
     def __init__(self, tp: Communicator):
         self.tp = tp
 
