@@ -7,145 +7,113 @@ reduce-scatter and an all-gather, and between the two each rank has its own piec
     gradients ─▶ reduce-scatter ─▶ step on 1/p ─▶ all-gather ─▶ parameters    again 2 Ψ (p-1)/p
 
 In ZeRO-1 each rank steps only on its piece, so it needs 1/p of the optimizer states.  ZeRO-2 also
-drops the gradients that belong to other ranks, and ZeRO-3 (lesson 10) their parameters.
+drops the gradients of other ranks' pieces, and ZeRO-3 (lesson 10) their parameters.
+
+    numbers on a rank        parameters   gradients   states of Adam
+    data parallelism             Ψ            Ψ            2 Ψ
+    ZeRO-1                       Ψ            Ψ            2 Ψ/p
+    ZeRO-2                       Ψ            Ψ/p          2 Ψ/p       minipar/parallel/zero/
 
     python lessons/09_zero.py          mpirun -n 4 python lessons/09_zero.py
 """
 
-from support.kit import Lesson, Row, number
-from support.measuring import total
-from support.observed_step import STATES, RingWire, Step, observe
+from functools import partial
+
+import numpy as np
+from micro import Tensor, all_gather, all_reduce, backward, cross_entropy, mlp, part, reduce_scatter
+from support.kit import Lesson, Row
+from support.lesson_09 import compare_with_library
+from support.measuring import counted
 
 from minipar.comm import Communicator
-from minipar.formulas.data_parallel import paper_bytes
 from minipar.launcher import launch
-from minipar.nn import GPT, GPTConfig
-from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.zero.zero1 import ZeRO1
-from minipar.parallel.zero.zero2 import ZeRO2
-from minipar.parallel.zero.zero3 import ZeRO3
-from minipar.viz.memory_timeline import draw_memory_timeline
 
-CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=4, num_heads=4, width=48, tied=False)
-BUCKET_MB, M = 0.1, 3           # megabytes of a bucket of gradients; microbatches
+RATE, BETA_1, BETA_2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
 
-STRATEGIES = {
-    "DDP": lambda model, comm: DistributedDataParallel(
-        model, comm, BUCKET_MB, BUCKET_MB, wire=RingWire()),
-    "ZeRO-1": lambda model, comm: ZeRO1(model, comm, BUCKET_MB, BUCKET_MB),
-    "ZeRO-2": lambda model, comm: ZeRO2(model, comm, BUCKET_MB, BUCKET_MB),
-    "ZeRO-3": ZeRO3,
-}
-# Bytes with AdamW, × Ψ: (replicated on every rank, sharded over the ranks).  In float32 parameters
-# need 4, gradients 4, states 8; in the paper's mixed precision 2, 2, and 12 with a master copy.
-KEPT = {"DDP": (16, 0), "ZeRO-1": (8, 8), "ZeRO-2": (4, 12), "ZeRO-3": (0, 16)}
-PAPER = {"DDP": (16, 0), "ZeRO-1": (4, 12), "ZeRO-2": (2, 14), "ZeRO-3": (0, 16)}
-LARGE, MANY = 7.5e9, 64         # parameters and ranks of the paper's figure 1
-Steps = dict[str, Step]
+def adam(weight: np.ndarray, grad: np.ndarray, state: np.ndarray, t: int) -> None:
+    """Step t of each number, in place: none needs to know of another.  state: both moments."""
+    mean, square = state
+    mean += (1 - BETA_1) * (grad - mean)
+    square += (1 - BETA_2) * (grad**2 - square)
+    weight -= RATE * mean / (1 - BETA_1**t) / (np.sqrt(square / (1 - BETA_2**t)) + EPSILON)
 
 
-def passing(name: str, step: Step) -> int:
-    """Bytes allocated only during a step: a bucket; an MLP's two weights and a gradient of one."""
-    if name not in ("ZeRO-2", "ZeRO-3"):
-        return 0
-    largest = max(4 * flat.size for flat in step.strategy.flats)        # ZeRO-3's flat is a weight
-    return 3 * largest if name == "ZeRO-3" else largest
+def gradients(weights: list, batches: list, num_rows: int) -> list[np.ndarray]:
+    """Of all weights, added up over this rank's microbatches."""
+    ws = [Tensor(w) for w in weights]
+    for x, labels in batches:
+        backward(cross_entropy(mlp(Tensor(x), ws), labels, num_rows))
+    return [w.grad for w in ws]
+
+
+def data_parallel(comm: Communicator, weights: list, states: list, batches: list, num_rows: int,
+                  t: int) -> None:
+    """Every rank steps on everything."""
+    for w, grad, state in zip(weights, gradients(weights, batches, num_rows), states):
+        adam(w, all_reduce(comm, grad), state, t)
+
+
+def zero1(comm: Communicator, weights: list, states: list, batches: list, num_rows: int,
+          t: int) -> None:
+    """Each rank steps on its piece, 1/p of each weight; states are as long as the piece."""
+    for w, grad, state in zip(weights, gradients(weights, batches, num_rows), states):
+        piece = part(comm, w.reshape(-1))               # a view: the step changes w
+        adam(piece, reduce_scatter(comm, grad.reshape(-1)), state, t)
+        w[:] = all_gather(comm, piece, w.size).reshape(w.shape)
+
+
+def zero2(comm: Communicator, weights: list, states: list, batches: list, num_rows: int,
+          t: int) -> None:
+    """As ZeRO-1, but no rank keeps a whole gradient: each is reduced in the line that makes it."""
+    pieces = [Tensor(part(comm, w.reshape(-1))) for w in weights]
+
+    def linear(x: Tensor, weight: tuple[np.ndarray, Tensor]) -> Tensor:
+        w, piece = weight                               # backward adds to piece.grad
+        return Tensor(x.data @ w, (x, piece), lambda g: (
+            g @ w.T, reduce_scatter(comm, (x.data.T @ g).reshape(-1))))
+    for x, labels in batches:
+        out = mlp(Tensor(x), [*zip(weights, pieces)], linear)
+        backward(cross_entropy(out, labels, num_rows))
+    for w, piece, state in zip(weights, pieces, states):
+        adam(piece.data, piece.grad, state, t)
+        w[:] = all_gather(comm, piece.data, w.size).reshape(w.shape)
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    psi = GPT(CONFIG).num_parameters()
-    steps = {name: observe(comm, CONFIG, make) for name, make in STRATEGIES.items()}
-    in_parts = {name: observe(comm, CONFIG, make, M, num_timed=0).sent
-                for name, make in STRATEGIES.items()}
-    show_kept(lesson, comm, steps, psi)
-    lesson.say("During a step ZeRO-2 needs the whole gradient of a bucket until it is reduced. "
-               "ZeRO-3 has the weights of two uses, this one and the last, and the whole gradient "
-               "of a weight: at most three times the largest, in an MLP. On this rank:")
-    lesson.table([Row(f"{name}: peak − kept", passing(name, step), step.peak - step.kept, "B")
-                  for name, step in steps.items()], "peak of one step, without activations")
-    show_sent(lesson, comm.size, steps, in_parts, psi)
-    show_run(lesson, comm.size, steps, in_parts, psi)
-    draw(lesson, comm, steps, psi)
+    p, draw, m, width = comm.size, np.random.default_rng(0), 3, 4 * comm.size
+    start, alone = draw.normal(0, 0.5, (4, width, width)), []
+    x, labels = draw.random((m, 2 * p, width)), draw.integers(0, width, (m, 2 * p))
+    for w, grad in zip(start, gradients(start, [*zip(x, labels)], labels.size)):    # one process
+        alone.append(w.copy())
+        adam(alone[-1], grad, np.zeros((2, *w.shape)), 1)
+    mine, found, rows = [(part(comm, a), part(comm, b)) for a, b in zip(x, labels)], {}, []
+    for method, share, sends in ((data_parallel, 1, 2), (zero1, p, 2), (zero2, p, m + 1)):
+        found[method] = [*start.copy()]
+        states = [np.zeros((2, *w.shape)) if share == 1 else np.zeros((2, w.size // p))
+                  for w in start]
+        trace, _ = counted(comm, partial(method, comm, found[method], states, mine, labels.size, 1))
+        assert np.abs(np.array(found[method]) - alone).max() < 1e-9, "the weights of one process"
+        if comm.rank == 0:
+            rows += [Row(f"{method.__name__}: sent by all ranks, {sends} Ψ (p − 1)",
+                         sends * start.nbytes * (p - 1), trace.bytes_sent(), "B"),
+                     Row("    states on a rank, 2 Ψ" + "/p" * (share > 1),
+                         2 * start.nbytes // share, sum(state.nbytes for state in states), "B")]
+    lesson.table(rows, f"an MLP of Ψ = {start.size} parameters, {m} microbatches, p = {p}")
+    compare_with_library(lesson, start, mine, found[zero1], found[zero2])
     lesson.takeaway("Whatever all ranks replicate is stored p − 1 times too often: ZeRO shards it. "
                     "For optimizer states that costs no extra traffic, and for gradients none as "
                     "long as a step has one microbatch.")
     lesson.exercises("shard_overlap", "gather_parameters", "transient_gradient_take", questions=[
         "A ZeRO-1 that all-reduces the gradients, steps on its piece and broadcasts the updates "
         "sends 3 Ψ. Which third was unnecessary?",
-        "Raise BUCKET_MB to 25: how do ZeRO-2's peak and its advantage over ZeRO-1 change?",
+        "In zero1, write `adam(piece, part(comm, grad.reshape(-1)), state, t)` in place of "
+        "`adam(piece, reduce_scatter(comm, grad.reshape(-1)), state, t)`. Do the ranks' weights "
+        "still agree? Are they right?",
+        "Raise BUCKET_MB in support/lesson_09.py to 25: how do ZeRO-2's peak and its advantage "
+        "over ZeRO-1 change?",
         "In 16 bits with a 32-bit master copy (2 + 2 + 12) Ψ: which of the three is worth most?"])
-
-
-def show_kept(lesson: Lesson, comm: Communicator, steps: Steps, psi: int) -> None:
-    p = comm.size
-    lesson.say(f"A GPT of Ψ = {psi:,} parameters in float32, AdamW, p = {p} ranks. Between two "
-               "steps all ranks together hold:")
-    lesson.table([Row(f"{name}: {same} p Ψ + {cut} Ψ", (same * p + cut) * psi,
-                      total(comm, steps[name].kept), "B") for name, (same, cut) in KEPT.items()],
-                 "kept by all ranks: replicated + sharded")
-    lesson.say("The paper trains in mixed precision: parameters and gradients have 2 bytes, and "
-               "the states 12, because they include a float32 copy of the parameters. **Beware of "
-               "formulas that look alike**: 4Ψ + 12Ψ/p is ZeRO-2 in float32, but ZeRO-1 in the "
-               "paper (Rajbhandari et al. 2020, figure 1).")
-    lesson.grid(["bytes on a rank", "float32: 4 + 4 + 8", "mixed: 2 + 2 + 12",
-                 f"mixed, Ψ = {LARGE / 1e9:g} G, p = {MANY}"],
-                [(name, formula(*KEPT[name]), formula(*PAPER[name]),
-                  f"{(same + cut / MANY) * LARGE / 1e9:,.1f} GB")
-                 for name, (same, cut) in PAPER.items()])
-
-
-def show_sent(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], psi: int) -> None:
-    rows = []
-    for name, step in steps.items():
-        for m, sent in ((1, step.sent), (M, in_parts[name])):
-            all_ranks = p * paper_bytes(name.lower().replace("-", ""), psi, p, m)
-            factor = f"{all_ranks / 4 / psi / (p - 1):g} Ψ (p−1) × 4 B" if p > 1 else ""
-            rows.append(Row(f"{name}, {m} microbatch{'es' if m > 1 else ''}: {factor}", all_ranks,
-                            sent, "B", "≤" if name == "ZeRO-3" else "="))
-    lesson.table(rows, "sent by all ranks in one step")
-    lesson.say("One often reads that communication grows from ZeRO-1 to 2 to 3. **Without "
-               "accumulation ZeRO-1 and 2 send the same as DDP.** With m microbatches DDP and "
-               "ZeRO-1 accumulate gradients in place and still send 2 Ψ. ZeRO-2 has no room for a "
-               "whole gradient, so it reduces after each microbatch and sends (m + 1) Ψ. ZeRO-3 "
-               "also gathers for each: up to 3 m Ψ. (Less here: backward does not use embeddings "
-               "and biases again, and begins with the head, which is still there.)")
-
-
-def show_run(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], psi: int) -> None:
-    lesson.grid(["in this run, bytes on a rank", "kept", "peak"],
-                [(name, *(in_psi(count / psi) for count in (step.kept, step.peak)))
-                 for name, step in steps.items()])
-    lesson.grid(["in this run, elements sent by a rank", "m = 1", f"m = {M}",
-                 f"ms a step, {lesson.clock}", "÷ DDP"],
-                [(name, *(in_psi(count / 4 / p / psi)
-                          for count in (step.sent, in_parts[name])),
-                  f"{1e3 * step.seconds:.2f}", f"{step.seconds / steps['DDP'].seconds:.2f}")
-                 for name, step in steps.items()])
-    lesson.say("ZeRO-1 and 2 may cost time: half of the all-reduce, the all-gather, comes after "
-               "the optimizer's step, where no backward hides it.")
-
-
-def draw(lesson: Lesson, comm: Communicator, steps: Steps, psi: int) -> None:
-    passes = {"ZeRO-2": "a bucket", "ZeRO-3": "3 weights"}
-    pictures = [step.memory._replace(title=name, predicted=(
-        (same + cut / comm.size) * psi + passing(name, step),
-        formula(same, cut, passes.get(name, ""))))
-        for (name, step), (same, cut) in zip(steps.items(), KEPT.values())]
-    lesson.picture(lambda path: draw_memory_timeline(
-        path, pictures, f"One step of a GPT on {comm.size} ranks, rank 0, without "
-                        "activations", STATES, psi))
-
-
-def formula(same: int, cut: int, more: str = "") -> str:
-    """The bytes that a rank keeps, as a formula."""
-    return " + ".join(filter(None, (f"{same}Ψ" if same else "", f"{cut}Ψ/p" if cut else "", more)))
-
-
-def in_psi(multiple: float) -> str:
-    """A number of times Ψ."""
-    return f"{number(round(multiple, 2))} Ψ"
 
 
 if __name__ == "__main__":
