@@ -9,150 +9,97 @@ to which:
     DDP            every rank does all of this for its own samples: one exchange, a ring all-reduce,
                    in which every rank sends equally much
 
+    bytes through      rank 0 of DataParallel    2 (p-1) n + samples     n: bytes of the parameters
+                       any rank of DDP           4 n (p-1)/p
+
 In this lesson every rank is a process with both.  PyTorch's DataParallel is *one* process with a
 thread for each device.  Threads cost more: Python's global interpreter lock (GIL) lets only one
 thread at a time run Python, and a step of many small operations is mostly Python.  In DDP each
-process has its own GIL.
+process has its own GIL.  The library's: minipar/parallel/data/classic_data_parallel.py, ddp.py.
 
     python lessons/07_data_parallel.py          mpirun -n 4 python lessons/07_data_parallel.py
 """
 
+from functools import partial
+
 import numpy as np
-from support.kept_trace import stop_trace
+from micro import Tensor, all_reduce, backward, cross_entropy, mlp, one_process, part
 from support.kit import Lesson, Row
-from support.measuring import thread_slowdown, total
-from support.observed_step import RingWire
+from support.lesson_07 import compare_with_library
+from support.measuring import counted
 
-from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import all_gather, chunk_bounds
-from minipar.comm.trace import Trace
-from minipar.environment import in_browser
-from minipar.formulas.data_parallel import bytes_per_step, data_parallel_bytes
-from minipar.launcher import launch, simulate
-from minipar.nn import GPT, GPTConfig
-from minipar.optim import SGD
-from minipar.parallel.data.classic_data_parallel import DataParallel
-from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategy import Microbatch, Strategy
-from minipar.viz import draw_rank_traffic
-
-CONFIG = GPTConfig(vocab_size=32, context=8, num_layers=2, num_heads=2, width=32)
-MANY = (2, 4, 8, 16)            # ranks of the simulated clusters
-# A device of theirs computes 20 GFLOP/s and sends 2 GB/s.
-DEVICE = {"flops_per_second": 2e10, "bandwidth": 2e9, "latency": 2e-6}
-# DDP reduces gradients on a ring, so that their bytes are easy to predict.
-STRATEGIES = {"DataParallel": DataParallel,
-              "DDP": lambda model, comm: DistributedDataParallel(model, comm, wire=RingWire())}
+from minipar.comm import Communicator
+from minipar.launcher import launch
 
 
-def train(comm: Communicator, make, num_rows: int, num_steps: int = 3):
-    """Losses of some steps, the parameters after them, this rank's trace of the last step."""
-    strategy = make(GPT(CONFIG).initialize(seed=0, dtype=np.float64), comm)
-    optimizer, draw, losses = SGD(strategy.slabs, lr=0.1), np.random.default_rng(0), []
-    for step in range(num_steps):
-        ids = draw.integers(0, CONFIG.vocab_size, (num_rows, CONFIG.context + 1))
-        targets = np.where(draw.random((num_rows, CONFIG.context)) < 0.3, -100, ids[:, 1:])
-        mine, first_sample = np.array(strategy.rows(num_rows), int), step * num_rows
-        if step == num_steps - 1:
-            comm.start_trace()
-        optimizer.zero_grad()
-        batch = Microbatch(ids[mine, :-1], targets[mine], first_sample + mine)
-        losses.append(strategy.forward_backward([batch], step=step))
-        strategy.step(optimizer)
-    trace = stop_trace(comm)
-    return losses, strategy.state_dict(), trace
+def from_root(comm: Communicator, parts: list, mine: np.ndarray) -> None:
+    """Rank 0 sends parts[r] to each rank r, which has it in `mine` then."""
+    if comm.rank == 0:
+        for other in range(1, comm.size):
+            comm.send(parts[other], other)
+        mine[:] = parts[0]
+    else:
+        comm.recv(mine, 0)
 
 
-def loads(comm: Communicator, trace: Trace) -> np.ndarray:
-    """Bytes sent and received by each rank together, known to all."""
-    sent = [sum(m.num_bytes for m in trace.select() if m.source == comm.world_rank
-                and m.dest == dest) for dest in range(comm.size)]
-    table = all_gather(comm, np.array(sent)).reshape(comm.size, comm.size)
-    return table.sum(axis=0) + table.sum(axis=1)
+def to_root(comm: Communicator, mine: np.ndarray, parts: list) -> None:
+    """The way back: rank 0 has the `mine` of each rank r in parts[r] then."""
+    if comm.rank == 0:
+        for other in range(1, comm.size):
+            comm.recv(parts[other], other)
+        parts[0][:] = mine
+    else:
+        comm.send(mine, 0)
 
 
-def predict(p: int, num_rows: int) -> tuple[dict[str, int], int]:
-    """Bytes of each exchange of DataParallel, and bytes of a ring all-reduce, over all ranks."""
-    tokens = [(stop - start) * CONFIG.context for start, stop in chunk_bounds(num_rows, p)]
-    n = GPT(CONFIG).num_parameters()
-    sent = data_parallel_bytes(n, [8 * count for count in tokens],
-                               [8 * count * CONFIG.vocab_size for count in tokens], p, itemsize=8)
-    return ({label: sum(by_rank) for label, by_rank in sent.items()},
-            sum(bytes_per_step("ddp", [n], p, itemsize=8)))
+def with_root(comm: Communicator, weights: list, x: np.ndarray, labels: np.ndarray) -> list:
+    """DataParallel: the gradients, on rank 0, of whose weights, x and labels alone count."""
+    rows = np.array_split(x, comm.size)
+    mine = np.empty_like(rows[comm.rank])
+    from_root(comm, rows, mine)                                     # 1. scatter the inputs
+    for w in weights:
+        from_root(comm, [w] * comm.size, w)                         # 2. broadcast the parameters
+    ws = [Tensor(w) for w in weights]
+    out = mlp(Tensor(mine), ws)
+    outputs = [np.empty((len(each), out.data.shape[1])) for each in rows]
+    to_root(comm, out.data, outputs)                                # 3. gather the outputs
+    whole = Tensor(np.concatenate(outputs))
+    if comm.rank == 0:
+        backward(cross_entropy(whole, labels, len(x)))              # the loss, on rank 0 alone
+    grad = np.empty_like(out.data)
+    from_root(comm, np.array_split(whole.grad, comm.size) if comm.rank == 0 else [], grad)    # 4.
+    backward(out, grad)
+    for w in ws:
+        grads = [np.empty_like(w.grad) for _ in range(comm.size)]
+        to_root(comm, w.grad, grads)                                # 5. reduce the gradients
+        w.grad = sum(grads)
+    return [w.grad for w in ws]
 
 
-def grow(lesson: Lesson) -> dict[str, dict[int, tuple[int, int]]]:
-    """Time and traffic of a step on 32 samples, on larger and larger simulated clusters."""
-    growth, rows, alone = {name: {} for name in STRATEGIES}, [], {}
-    for p in (1, *MANY):
-        cells = []
-        for name, make in STRATEGIES.items():
-            def one_step(comm: Communicator, make=make):
-                *_, trace = train(comm, make, 32, num_steps=1)
-                return loads(comm, trace).max(), trace.duration()
-            results, _ = simulate(one_step, Cluster(p, **DEVICE))
-            seconds = max(duration for _, duration in results)
-            alone.setdefault(name, seconds)
-            cells += [f"{seconds * 1e3:.2f} ms", f"{alone[name] / seconds:.2f}"]
-            exchanges, ring_bytes = predict(p, 32)
-            if p > 1:
-                busiest = sum(exchanges.values()) if name == "DataParallel" else 2 * ring_bytes // p
-                growth[name][p] = busiest, int(results[0][0])
-        rows.append((f"{p} rank{'s' * (p > 1)}", *cells))
-    lesson.say("One step on 32 samples, in simulated time: a device computes 20 GFLOP/s, a link "
-               "carries 2 GB/s.")
-    lesson.grid(["simulated", "DataParallel", "speed-up", "DDP", "speed-up"], rows)
-    lesson.table([Row(f"{name}, {p} ranks: bytes through the busiest rank",
-                      *growth[name][p], "B") for name in STRATEGIES for p in (MANY[0], MANY[-1])])
-    return growth
-
-
-def share_an_interpreter(lesson: Lesson) -> None:
-    """Time two threads of one process that both run Python."""
-    if not in_browser():                # which has no threads
-        lesson.table([Row("2 threads that each run the same loop: seconds ÷ those of 1", 2.0,
-                          thread_slowdown(lambda: sum(i for i in range(200_000))), rule="≈")],
-                     "one process, one GIL: two threads take turns")
-    lesson.say("NumPy releases the GIL during large products, so threads can drive devices that "
-               "get long operations. But launching each operation is Python, and there the threads "
-               "wait for each other.")
-
-
-def compare_with_one_process(lesson: Lesson, num_rows: int) -> dict[str, list[int]]:
-    """Compare values with one process and bytes with formulas; return bytes through each rank."""
-    comm, p = lesson.comm, lesson.comm.size
-    losses, parameters, _ = train(comm.split(comm.rank), Strategy, num_rows)
-    exchanges, ring_bytes = predict(p, num_rows)
-    predicted = {"DataParallel": exchanges, "DDP": {"all_reduce": ring_bytes}}
-    through, rows = {}, []
-    for name, make in STRATEGIES.items():
-        own_losses, own, trace = train(comm, make, num_rows)
-        error = max(np.max(np.abs(own[key] - parameters[key])) for key in own)
-        rows += [Row(f"{name} − one process: losses", 1e-12,
-                     max(abs(a - b) for a, b in zip(losses, own_losses)), rule="≤"),
-                 Row(f"{name} − one process: parameters after 3 steps", 1e-12, error, rule="≤")]
-        through[name] = loads(comm, trace).tolist()
-        rows += [Row(f"{name}: {label.replace('_', '-')}, all ranks", size,
-                     total(comm, trace.bytes_sent(label=label)), "B")
-                 for label, size in predicted[name].items()]
-    n = 8 * GPT(CONFIG).num_parameters()
-    rows += [Row("DataParallel, through rank 0: 2 (p−1) n + samples",
-                 sum(exchanges.values()), through["DataParallel"][0], "B"),
-             Row("DDP, through any rank: 4 n (p−1)/p, on average", 4 * n * (p - 1) / p,
-                 sum(through["DDP"]) / p, "B")]
-    lesson.table(rows, f"{num_rows} samples on p = {p} ranks, n = {n:,} bytes of parameters")
-    return through
+def ddp(comm: Communicator, weights: list, x: np.ndarray, labels: np.ndarray) -> list:
+    """DDP: the gradients, on all ranks; each takes its rows, and no rank waits for a driver."""
+    ws = [Tensor(w) for w in weights]
+    out = mlp(Tensor(part(comm, x)), ws)
+    backward(cross_entropy(out, part(comm, labels), len(x)))        # divided by the rows of all
+    return [all_reduce(comm, w.grad) for w in ws]                   # so the sum is the gradient
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    through = compare_with_one_process(lesson, 2 * comm.size + 1)   # uneven: rank 0 has one more
-    if comm.rank == 0:
-        share_an_interpreter(lesson)
-        growth = grow(lesson)
-        lesson.picture(lambda path: draw_rank_traffic(
-            path, through, "DataParallel sends all through rank 0, DDP equally much through every "
-                           "rank", growth))
+    p, draw, width = comm.size, np.random.default_rng(0), 4 * comm.size
+    weights, x = draw.normal(0, 0.5, (4, width, width)), draw.random((2 * p + 1, width))
+    labels, n, others = draw.integers(0, width, len(x)), weights.nbytes, 2 * (p - 1)
+    alone, rows, found = one_process(weights, x, labels), [], {}
+    for way, through in ((with_root, 2 * (p - 1) * n + others * 3 * width * 8),
+                         (ddp, 4 * n * (p - 1) // p)):
+        trace, found[way] = counted(comm, partial(way, comm, [*weights.copy()], x, labels))
+        if comm.rank == 0:
+            rows += [Row(f"{way.__name__}: difference from one process", 1e-14,
+                         np.abs(np.array(found[way]) - alone).max(), "", "≤"),
+                     Row("    bytes through rank 0", through, sum(
+                         m.num_bytes for m in trace.select() if 0 in (m.source, m.dest)), "B")]
+    lesson.table(rows, f"{len(x)} samples on p = {p} ranks, n = {n:,} bytes of parameters")
+    compare_with_library(lesson, weights, x, labels, found[ddp])
     lesson.takeaway("Both take the same steps. With one driver all bytes pass through rank 0, and "
                     "all threads share one GIL. With one process for each device a ring carries "
                     "less than 4n bytes through any rank.")
@@ -161,8 +108,9 @@ def main(comm: Communicator) -> None:
         "how large a part of the step is that for a large vocabulary?",
         "Replace the loops of the five exchanges with binomial trees: how does the root's traffic "
         "change?",
-        "One rank has one sample more. Why must no rank divide its loss by its own number of "
-        "samples?"])
+        "In ddp, write `part(comm, labels), len(part(comm, x))))` in place of "
+        "`part(comm, labels), len(x)))`, as if each rank were alone. What do 4 ranks get from 9 "
+        "samples, and can dividing by p mend it?"])
 
 
 if __name__ == "__main__":

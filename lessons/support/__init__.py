@@ -6,8 +6,7 @@
     kept_trace.py              the trace that a lesson writes to out/NN/trace.json       all lessons
     measuring.py               traces, rounds, critical path, seconds, totals      02-09, 14-17, 23
     auto_choice.py             why "auto" takes which algorithm                               02, 03
-    lesson_00.py, lesson_01.py, lesson_02.py, lesson_03.py, lesson_04.py, lesson_05.py, lesson_09.py,
-    lesson_10.py, lesson_12.py               the library beside the algorithm of that lesson
+    lesson_NN.py               the library beside the algorithm of lesson NN             one each
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
     bug_zoo.py                 four programs to fix                                               01
     observed_step.py           a step of a data-parallel strategy                              07-10

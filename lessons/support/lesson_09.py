@@ -79,6 +79,7 @@ def library_step(comm: Communicator, name: str, weights: np.ndarray, batches: li
 
 
 def show_kept(lesson: Lesson, comm: Communicator, steps: Steps, psi: int) -> None:
+    """Bytes that all ranks keep between two steps, and the paper's."""
     p = comm.size
     lesson.say(f"A GPT of Ψ = {psi:,} parameters in float32, AdamW, p = {p} ranks. Between two "
                "steps all ranks together hold:")
@@ -97,6 +98,7 @@ def show_kept(lesson: Lesson, comm: Communicator, steps: Steps, psi: int) -> Non
 
 
 def show_sent(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], psi: int) -> None:
+    """Bytes sent in a step of one and of several microbatches."""
     rows = []
     for name, step in steps.items():
         for m, sent in ((1, step.sent), (M, in_parts[name])):
@@ -114,6 +116,7 @@ def show_sent(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], ps
 
 
 def show_run(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], psi: int) -> None:
+    """This run's memory, traffic and time, in multiples of Ψ."""
     lesson.grid(["in this run, bytes on a rank", "kept", "peak"],
                 [(name, *(in_psi(count / psi) for count in (step.kept, step.peak)))
                  for name, step in steps.items()])
@@ -128,6 +131,7 @@ def show_run(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], psi
 
 
 def draw(lesson: Lesson, comm: Communicator, steps: Steps, psi: int) -> None:
+    """Draw each strategy's memory during a step."""
     passes = {"ZeRO-2": "a bucket", "ZeRO-3": "3 weights"}
     pictures = [step.memory._replace(title=name, predicted=(
         (same + cut / comm.size) * psi + passing(name, step),

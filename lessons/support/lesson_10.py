@@ -104,6 +104,7 @@ def predicted_peak(wrapping: Wrapping, comm: Communicator) -> int:
 
 
 def compare_peaks(lesson: Lesson, steps: dict[str, Step]) -> None:
+    """The most memory of a step, for each way to make units."""
     lesson.table([Row(f"{name}: 16Ψ/p + {wrapping.formula}",
                       predicted_peak(wrapping, lesson.comm), steps[name].peak, "B")
                   for name, wrapping in WRAPPINGS.items()],
@@ -116,6 +117,7 @@ def compare_peaks(lesson: Lesson, steps: dict[str, Step]) -> None:
 
 
 def compare_bytes(lesson: Lesson, steps: dict[str, Step], ddp: Step) -> None:
+    """Bytes sent in a step, for each way to make units."""
     p = lesson.comm.size
     lesson.table([
         *(Row(name, sum(bytes_per_step("fsdp", sizes, p, uses=uses, kept=kept)), steps[name].sent,
@@ -131,6 +133,7 @@ def compare_bytes(lesson: Lesson, steps: dict[str, Step], ddp: Step) -> None:
 
 
 def show_run(lesson: Lesson, steps: dict[str, Step]) -> None:
+    """This run's memory, traffic and time, in multiples of Ψ."""
     lesson.grid(["in this run, per rank", "kept", "peak", "sent", f"ms a step, {lesson.clock}",
                  "÷ DDP"],
                 [(name, *(f"{number(round(count / PSI / size, 2))} Ψ" for count, size in (
@@ -143,6 +146,7 @@ def show_run(lesson: Lesson, steps: dict[str, Step]) -> None:
 
 
 def draw(lesson: Lesson, steps: dict[str, Step]) -> None:
+    """Draw the memory of a step, for each way to make units."""
     pictures = [steps[name].memory._replace(title=name, predicted=(
         predicted_peak(wrapping, lesson.comm), f"16Ψ/p + {wrapping.formula}"))
         for name, wrapping in WRAPPINGS.items()]
