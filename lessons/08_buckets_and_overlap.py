@@ -7,162 +7,112 @@ buckets, from the last layer to the first, and reduces each full bucket while ba
     backward    ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
     messages          ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░░░         at best F + max(B, M)
 
+A message that has begun moves by itself, but the next round of a ring does not begin by itself: so
+backward asks, between two operations, whether a round has ended.  (minipar/parallel/data/ddp.py)
+
     python lessons/08_buckets_and_overlap.py          (or: mpirun -n 4 python lessons/…)
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
-from support.kept_trace import stop_trace
+from micro import Tensor, cross_entropy, mlp, one_process, part
 from support.kit import Lesson, Row
-from support.measuring import total
-from support.observed_step import RingWire
+from support.lesson_08 import compare_with_library
+from support.measuring import counted
 
-from minipar.comm import Cluster, Communicator
-from minipar.comm.cost import predict
-from minipar.comm.trace import Trace
-from minipar.launcher import launch, simulate
-from minipar.nn import GPT, GPTConfig
-from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategy import Microbatch, Strategy
-from minipar.viz import draw_timeline, side_by_side
-
-CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=5, num_heads=2, width=32)
-PSI = GPT(CONFIG).num_parameters()
-NUM_RANKS, FLOPS = 4, 1e9                   # of the simulated cluster
-SIZES_MB = 25.0, 0.06, 0.016                # of a bucket
+from minipar.comm import Communicator
+from minipar.launcher import launch
 
 
-def ddp(model: GPT, comm: Communicator, bucket_mb: float) -> DistributedDataParallel:
-    """DDP with buckets of one size, each reduced on a ring, whose bytes are easy to predict."""
-    return DistributedDataParallel(model, comm, bucket_mb, bucket_mb, wire=RingWire())
+def ring(comm: Communicator, flat: np.ndarray, tag: int) -> Iterator:
+    """All-reduce in place, a round at a time: each yields the messages that it waits for."""
+    p, r, pieces = comm.size, comm.rank, np.array_split(flat, comm.size)       # views
+    for i in range(2 * (p - 1)):                # p - 1 rounds that add, p - 1 that copy
+        piece = pieces[(r - 2 - i) % p]
+        arrived = np.empty_like(piece)
+        yield [comm.isend(pieces[(r - 1 - i) % p], (r + 1) % p, tag),
+               comm.irecv(arrived, (r - 1) % p, tag)]
+        piece[:] = piece + arrived if i < p - 1 else arrived
 
 
-def in_words(strategy: DistributedDataParallel) -> str:
-    """The number of its buckets."""
-    return f"{len(strategy.flats)} buckets" if len(strategy.flats) > 1 else "one bucket"
+def go_on(rings: list, wait: bool = False) -> None:
+    """Begin the next round of the oldest ring, if its last one has ended; or wait for them all."""
+    while rings:
+        oldest, messages = rings[0]
+        for message in messages:
+            if wait:
+                message.wait()
+            elif not message.test():
+                return
+        rings[0] = oldest, next(oldest, [])
+        if not rings[0][1]:
+            rings.pop(0)                        # that was its last round
+        if not wait:
+            return
 
 
-def draw_batch(rows: range, masked: bool = False) -> Microbatch:
-    """Samples `rows` of a stream of random tokens; `masked`: every third target does not count."""
-    ids = np.array([np.random.default_rng(row).integers(0, CONFIG.vocab_size, CONFIG.context + 1)
-                    for row in rows]).reshape(len(rows), CONFIG.context + 1)
-    targets = np.where(masked & (ids[:, 1:] % 3 == 0), -100, ids[:, 1:])
-    return Microbatch(ids[:, :-1], targets, np.array(rows, int))
+def backward(root: Tensor, ready: Callable, between: Callable) -> None:
+    """micro's, with two hooks: ready(w), for a tensor made of no other, when its grad is whole."""
+    order, seen = [], set()
+
+    def visit(tensor: Tensor) -> None:
+        if tensor not in seen:
+            seen.add(tensor)
+            for each in tensor.inputs:
+                visit(each)
+            order.append(tensor)
+    visit(root)
+    root.grad = 1.0
+    for tensor in reversed(order):              # all that was made of it came before
+        if not tensor.inputs:
+            ready(tensor)
+        for each, g in zip(tensor.inputs, tensor.pull(tensor.grad)):
+            each.grad = each.grad + g
+        between()
 
 
-def ddp_in_float64(comm: Communicator, bucket_mb: float) -> DistributedDataParallel:
-    """DDP in float64, with as many buckets as float32 has in buckets of `bucket_mb`."""
-    return ddp(GPT(CONFIG).initialize(0, np.float64), comm, 2 * bucket_mb)      # twice the bytes
+def ddp(comm: Communicator, weights: list, x: np.ndarray, labels: np.ndarray, num_rows: int,
+        size: int) -> list:
+    """The summed gradients, from this rank's rows, in buckets of `size` weights, the last first."""
+    ws, rings, sums, bucket = [Tensor(w) for w in weights], [], [], []
 
-
-def count_messages(comm: Communicator) -> list[Row]:
-    """Rows of the bytes and messages of one step, with buckets of several sizes."""
-    p, rows = comm.size, []
-    for bucket_mb in SIZES_MB:
-        strategy = ddp_in_float64(comm, bucket_mb)
-        comm.start_trace()
-        strategy.forward_backward([draw_batch(range(10))])
-        trace = stop_trace(comm)
-        messages = sum(predict("all_reduce", "ring", p, bucket.size).messages
-                       for bucket in strategy.flats)
-        rows += [Row(f"{in_words(strategy)}: bytes of all ranks, 2 (p−1) n", 2 * (p - 1) * 8 * PSI,
-                     total(comm, trace.bytes_sent()), "B"),
-                 Row("    messages: 2 p (p−1) a bucket", messages, total(comm, trace.num_sent()))]
-    return rows
-
-
-def accumulate(comm: Communicator) -> list[Row]:
-    """Rows that compare 4 microbatches, the first 3 inside no_sync, with one batch of them all."""
-    parts = [draw_batch(range(first, last), masked=True)        # the last microbatch is small
-             for first, last in ((0, 3), (3, 6), (6, 9), (9, 10))]
-    strategy = ddp_in_float64(comm, SIZES_MB[-1])
-
-    def step(batches: list[Microbatch]) -> tuple[int, np.ndarray]:
-        """(bytes that all ranks sent, the gradient)."""
-        for slab in strategy.slabs:
-            slab.zero_grad()
-        comm.start_trace()
-        strategy.forward_backward(batches)
-        sent = total(comm, stop_trace(comm).bytes_sent())
-        return sent, strategy.slabs[0].complete_grad().copy()
-    _, whole = step([Microbatch(*map(np.concatenate, zip(*parts)))])
-    sent, accumulated = step(parts)
-    return [Row("4 microbatches, 3 of them inside no_sync: bytes", 2 * (comm.size - 1) * 8 * PSI,
-                sent, "B"),
-            Row("    their gradient − that of one big batch", 1e-12,
-                float(np.max(np.abs(accumulated - whole))), rule="≤")]
-
-
-class Step(NamedTuple):
-    """Rank 0's step: simulated seconds, and what it traced."""
-    forward: float
-    backward: float
-    trace: Trace
-    buckets: str
-
-
-def time_step(bandwidth: float, bucket_mb: float | None) -> Step:
-    """One step on links of `bandwidth` bytes per second; without messages if bucket_mb is None."""
-    def one_step(comm: Communicator) -> Step:
-        model, batch = GPT(CONFIG).initialize(), draw_batch(range(4))
-        strategy = Strategy(model, comm) if bucket_mb is None else ddp(model, comm, bucket_mb)
-        comm.start_trace()
-        start = comm.now()
-        loss = model.loss(batch.inputs, batch.targets, 4 * CONFIG.context * comm.size)
-        middle = comm.now()
-        strategy.backward(loss)
-        return Step(middle - start, comm.now() - middle, comm.stop_trace(),
-                    "" if bucket_mb is None else in_words(strategy))
-    ranks, _ = simulate(one_step, Cluster(NUM_RANKS, latency=1e-6, bandwidth=bandwidth,
-                                          flops_per_second=FLOPS, memory_bandwidth=1e15))
-    return ranks[0]
-
-
-def hide(lesson: Lesson) -> None:
-    """Time the step on simulated ranks, with several sizes of buckets and speeds of links."""
-    forward, backward, *_ = time_step(1.0, None)
-    volume = 2 * 4 * PSI * (NUM_RANKS - 1) / NUM_RANKS          # bytes that each rank sends
-    equal = volume / backward                                   # the link that makes M = B
-    runs = [time_step(equal, bucket_mb) for bucket_mb in SIZES_MB]
-    seconds = [run.forward + run.backward for run in runs]
-    parallel, serial = forward + backward, forward + 2 * backward
-    lesson.say(f"Now in simulated time, {NUM_RANKS} ranks. Messages take as long as backward: "
-               f"F = {forward * 1e3:.1f} ms, B = M = {backward * 1e3:.1f} ms.")
-    lesson.grid(["simulated", "bucket size", "F + B + M", "step", "F + max(B, M)", "of M hidden"], [
-        (run.buckets, f"{min(size * 1024, 4 * PSI / 1024):,.0f} KiB", f"{serial * 1e3:.1f} ms",
-         f"{time * 1e3:.1f} ms", f"{parallel * 1e3:.1f} ms",
-         f"{max(0.0, serial - time) / backward:.0%}")
-        for run, size, time in zip(runs, SIZES_MB, seconds)])
-    rows = [Row("one bucket: F + B + M", serial * 1e3, seconds[0] * 1e3, "ms", "≈")]
-    for ratio in (0.25, 0.5, 1, 2, 4):
-        step = runs[-1] if ratio == 1 else time_step(equal / ratio, SIZES_MB[-1])
-        rows.append(Row(f"{runs[-1].buckets}, M = {ratio:g} B: F + max(B, M)",
-                        (forward + backward * max(1, ratio)) * 1e3,
-                        (step.forward + step.backward) * 1e3, "ms", "≈"))
-    lesson.table(rows, "step", "simulated")
-    lesson.say("Two things stay exposed: the last bucket, complete only when backward ends, and "
-               "ring rounds that wait until backward polls between two operations. Smaller buckets "
-               "leave less at the end. Each has 2(p−1) latencies; here those of several overlap.")
-    trace = side_by_side([run.trace for run in runs])
-    lesson.picture(lambda path: draw_timeline(
-        path, trace, "Forward and backward of one rank, and its messages: buckets hide them",
-        arrows=False, runs=[run.buckets for run in runs]))
+    def ready(tensor: Tensor) -> None:
+        if tensor in ws:
+            bucket.insert(0, tensor.grad)
+            if len(bucket) == size or tensor is ws[0]:      # full
+                sums.append(np.stack(bucket))
+                bucket.clear()
+                one = ring(comm, sums[-1].reshape(-1), tag=len(sums))
+                rings.append((one, next(one, [])))
+    backward(cross_entropy(mlp(Tensor(x), ws), labels, num_rows), ready, partial(go_on, rings))
+    go_on(rings, wait=True)
+    return [*np.concatenate(sums[::-1])]
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    lesson.table([*count_messages(comm), *accumulate(comm)],
-                 f"p = {comm.size} ranks, n = {8 * PSI:,} bytes of gradients (float64)")
-    if comm.rank == 0:
-        hide(lesson)
+    p, draw, rows = comm.size, np.random.default_rng(0), []
+    weights, x, labels = draw.normal(0, 0.5, (6, 8, 8)), draw.random((12, 8)), np.arange(12) % 8
+    alone, mine = one_process(weights, x, labels), [part(comm, x), part(comm, labels)]
+    for size in (6, 2):
+        trace, found = counted(comm, partial(ddp, comm, [*weights], *mine, len(x), size))
+        assert np.abs(np.array(found) - alone).max() < 1e-14, "the gradients of one process"
+        if comm.rank == 0:
+            rows += [Row(f"buckets: {6 // size}; bytes of all ranks, 2 (p − 1) n",
+                         2 * (p - 1) * weights.nbytes, trace.bytes_sent(), "B"),
+                     Row("    messages, 2 p (p − 1) a bucket", 6 // size * 2 * p * (p - 1),
+                         trace.num_sent())]
+    lesson.table(rows, f"p = {p} ranks, n = {weights.nbytes:,} bytes of gradients")
+    compare_with_library(lesson, weights, *mine, found)
     lesson.takeaway("Start each bucket's all-reduce as soon as its last gradient is ready. "
                     "Communication then overlaps with the rest of backward, and a step takes at "
                     "best F + max(B, M) instead of F + B + M.")
     lesson.exercises("assign_buckets", "in_order_ready", "accumulate_microbatches", questions=[
-        "Which bucket can never hide, however fast the link? Does a smaller first bucket help, or "
-        "a smaller last one?",
-        "Set latency=1e-3 in time_step: which number of buckets is best now?",
+        "Which bucket can never hide, however fast the link? Which size of it helps?",
+        "In backward, write `pass` in place of `between()`. Are the gradients right? What hides?",
+        "Set latency=1e-3 in time_step of support/lesson_08.py: which number of buckets is best?",
         "With m microbatches M is paid once. From which m on is overlap not worth the effort?"])
 
 

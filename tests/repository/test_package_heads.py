@@ -18,7 +18,8 @@ HEADS.remove(PUBLIC / "__init__.py")
 def contents(package: Path) -> set[str]:
     """The names of a package's files and folders; NN for the number of a lesson."""
     files = {re.sub(r"(?<=^lesson_)\d\d$", "NN", path.stem) for path in package.glob("*.py")}
-    return files - {"__init__", "__main__"} | {path.parent.name for path in package.glob("*/__init__.py")}
+    folders = {path.parent.name for path in package.glob("*/__init__.py")}
+    return files - {"__init__", "__main__"} | folders
 
 
 @pytest.mark.parametrize("file", HEADS, ids=lambda file: file.parent.relative_to(ROOT).as_posix())
