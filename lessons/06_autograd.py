@@ -1,169 +1,119 @@
 """Lesson 06. Autograd and the loop: what must parallelism preserve?
 
-Forward writes a tape: each function that was called, its inputs, and the arrays that its derivative
-will need.  Backward walks the tape from the loss and adds to the gradient of every parameter.  The
-optimizer needs only these gradients.  So a parallel program is right if it computes the gradient of
-the whole batch, and the memory it needs is what the tape keeps.
+Forward writes a tape: each tensor knows the tensors it was made of, and how its gradient becomes
+theirs.  Backward walks the tape from the loss and adds to the gradient of every weight.  Training
+needs no more.  So a parallel program is right if it computes the gradient of the whole batch.
+
+    x ──▶ a = x w ──▶ h = relu(a) ──▶ … ──▶ loss        da = dh · [a > 0]
+          ▲                                             dw = xᵀ da          forward must keep x
+    w ────┘                                             dx = da wᵀ          and w
+
+A tensor that is used k times gets the sum of k gradients, and may pass it on when all are there:
+else backward walks every path, and 10 doublings have 1,024.  (micro.py; minipar/autograd/engine.py)
 
     python lessons/06_autograd.py          mpirun -n 4 python lessons/06_autograd.py
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
-from support.kept_trace import stop_trace
+from micro import all_reduce, cross_entropy, part
 from support.kit import Lesson, Row
-from support.measuring import total
+from support.lesson_06 import compare_with_library, pulls
+from support.measuring import counted
 
-from minipar import autograd as ag
-from minipar.autograd import Tensor, gradcheck
 from minipar.comm import Communicator
-from minipar.data import shard_range
 from minipar.launcher import launch
-from minipar.memory.ledger import Ledger
-from minipar.nn import GPT, MLP, GPTConfig, Linear
-from minipar.parallel.data.ddp_by_autograd import all_reduce_gradients, data_parallel
-from minipar.parallel.replicas import global_count
-from minipar.viz.autograd_graph import draw_autograd_graph, graph_nodes
-
-TINY = GPTConfig(vocab_size=5, context=4, num_layers=1, num_heads=2, width=4)
-SMALL = GPTConfig(vocab_size=64, context=32, num_layers=3, num_heads=4, width=32)
-STEPS = 5                   # of the recurrent network: each uses the same weights
 
 
-def draw_and_count(lesson: Lesson) -> list[Row]:
-    """Draw the tape of a small MLP; return rows of the bytes it keeps."""
-    model = MLP([32, 64, 10]).initialize()
-    names = dict(zip(("W1", "b1", "W2", "b2"), model.parameters()))
-    w1, b1, w2, b2 = names.values()
-    x = Tensor(np.random.default_rng(0).standard_normal((16, 32)).astype(np.float32))
-    with Ledger(model.parameters()).recording() as ledger:
-        a = ag.linear(x, w1, b1)
-        h = ag.relu(a)
-        y = ag.linear(h, w2, b2)
-        loss = ag.cross_entropy(y, np.zeros(16, np.int64))
-    names.update(x=x, a=a, h=h, y=y, loss=loss)
-    drawn = sum(box.num_bytes for box in graph_nodes(loss, names))
-    lesson.picture(lambda path: draw_autograd_graph(
-        path, loss, names, "The tape of a two-layer MLP"))
-    return [Row("MLP: x 16 × 32, h 16 × 64, dy 16 × 10", 4 * 16 * (32 + 64 + 10), ledger.live, "B"),
-            Row("… the same, summed in the picture", ledger.live, drawn, "B")]
+class Tensor:
+    """An array, the tensors it was made of, and `pull`: from its gradient to one for each."""
+
+    def __init__(self, data: np.ndarray, inputs: tuple = (), pull: Callable = lambda g: ()):
+        self.data, self.inputs, self.pull, self.grad = data, inputs, pull, 0.0
 
 
-def activation_bytes(config: GPTConfig, b: int) -> int:
-    """The bytes that a float32 GPT saves for backward of b sequences, operation by operation.
-
-        ln_1, ln_2   each the normalized rows  b t d  and their scales  b t
-        attn         c_attn its input  b t d,  attention q k v  3 b t d  and probabilities  b h t²
-                     (for t ≤ 64: longer sequences skip blocks above the diagonal),
-                     c_proj its input  b t d
-        mlp          c_fc its input  b t d,  gelu its slope  4 b t d,  c_proj its input  4 b t d
-        at the end   ln_f  b t d + b t,  head  b t d,  cross-entropy  b t V;  the ids, as int64
-    """
-    t, d, h, v = config.context, config.width, config.num_heads, config.vocab_size
-    assert t <= 64, f"this formula holds for a context of at most 64, not {t}"
-    layer = 16 * b * t * d + 2 * b * t + b * h * t * t
-    return 4 * (config.num_layers * layer + 2 * b * t * d + b * t + b * t * v) + 8 * b * t
+def add(x: Tensor, y: Tensor) -> Tensor:
+    return Tensor(x.data + y.data, (x, y), lambda g: (g, g))
 
 
-def check_derivatives() -> float:
-    """The worst relative error of a GPT's gradients against finite differences."""
-    model = GPT(TINY).initialize(dtype=np.float64)
-    ids = np.random.default_rng(0).integers(0, TINY.vocab_size, (2, TINY.context + 1))
-    return gradcheck(lambda *_: model.loss(ids[:, :-1], ids[:, 1:]), *model.parameters())
+def linear(x: Tensor, w: Tensor) -> Tensor:
+    return Tensor(x.data @ w.data, (x, w), lambda g: (g @ w.data.T, x.data.T @ g))
 
 
-def gradients(config: GPTConfig, ids: np.ndarray, comm: Communicator | None = None,
-              graph: bool = False) -> tuple[np.ndarray, int]:
-    """The flat float64 gradient of the loss of ids (n, t + 1), and the bytes this rank sent for it.
-
-    Without `comm` one process computes all samples; with it, each rank computes its part.
-    """
-    model = GPT(config).initialize(dtype=np.float64)
-    if comm is None:
-        model.loss(ids[:, :-1], ids[:, 1:]).backward()
-        return model.slabs[0].complete_grad(), 0
-    mine = shard_range(len(ids), comm.rank, comm.size)
-    ids = ids[mine.start:mine.stop]
-    if graph:
-        data_parallel(model, comm)          # from now on every use of a weight is copy_to(weight)
-    num_targets = global_count(comm, ids[:, 1:].size)
-    comm.start_trace()
-    model.loss(ids[:, :-1], ids[:, 1:], num_targets).backward()
-    if not graph:
-        all_reduce_gradients(model, comm)
-    return model.slabs[0].complete_grad(), stop_trace(comm).bytes_sent()
+def relu(x: Tensor) -> Tensor:
+    return Tensor(np.maximum(x.data, 0), (x,), lambda g: (g * (x.data > 0),))
 
 
-def recurrent_bytes(comm: Communicator, graph: bool) -> int:
-    """Bytes that all ranks together send for STEPS times x ← tanh(x W + b) with the same W, b."""
-    layer = Linear(8, 8).initialize(dtype=np.float64)
-    if graph:
-        data_parallel(layer, comm)
-    x = Tensor(np.random.default_rng(comm.rank).standard_normal((4, 8)))
-    comm.start_trace()
-    for _ in range(STEPS):
-        x = ag.tanh(layer(x))
-    x.sum().backward()
-    if not graph:
-        all_reduce_gradients(layer, comm)
-    return total(comm, stop_trace(comm).bytes_sent())
+def along_paths(tensor: Tensor, grad: float | np.ndarray = 1.0) -> None:
+    """The chain rule as it stands: right, but a tensor used twice passes on twice."""
+    tensor.grad = tensor.grad + grad
+    for each, g in zip(tensor.inputs, tensor.pull(grad)):
+        along_paths(each, g)
+
+
+def backward(root: Tensor) -> None:
+    """Each tensor passes on once: after all that was made of it, when its gradient is whole."""
+    order, seen = [], set()
+
+    def visit(tensor: Tensor) -> None:
+        if tensor not in seen:
+            seen.add(tensor)
+            for each in tensor.inputs:
+                visit(each)
+            order.append(tensor)                # after its inputs
+    visit(root)
+    root.grad = 1.0
+    for tensor in reversed(order):
+        for each, g in zip(tensor.inputs, tensor.pull(tensor.grad)):
+            each.grad = each.grad + g
+
+
+def finite_differences(loss: Callable[[], float], w: np.ndarray, step: float = 1e-6) -> np.ndarray:
+    """∂loss/∂w, a number at a time: move it up and down, and look at the loss."""
+    grad = np.empty_like(w)
+    for i in np.ndindex(w.shape):
+        number, w[i] = w[i], w[i] + step
+        up, w[i] = loss(), number - step
+        grad[i], w[i] = (up - loss()) / (2 * step), number
+    return grad
+
+
+def train(comm: Communicator, weights: list, x: np.ndarray, labels: np.ndarray, steps: int) -> None:
+    """The loop: forward, backward, the sum over ranks, a step.  The weights change in place."""
+    for _ in range(steps):
+        ws, h = [Tensor(w) for w in weights], Tensor(part(comm, x))
+        for i, w in enumerate(ws):
+            h = linear(relu(h) if i else h, w)
+        backward(cross_entropy(h, part(comm, labels), len(x)))      # rows of all ranks
+        for w in ws:
+            w.data -= 0.1 * all_reduce(comm, w.grad)
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, __doc__)
-    if comm.rank == 0:
-        show_tape(lesson)
-    compare_gradients(lesson)
+    lesson, p, draw = Lesson(comm, __file__, __doc__), comm.size, np.random.default_rng(0)
+    start, x, labels = draw.normal(0, 0.5, (2, 5, 5)), draw.random((7, 5)), np.arange(7) % 5
+    w, found, alone = Tensor(start[0].copy()), [*start.copy()], [*start.copy()]
+    backward(cross_entropy(relu(linear(Tensor(x), w)), labels, 7))
+    error = w.grad - finite_differences(
+        lambda: cross_entropy(relu(linear(Tensor(x), w)), labels, 7).data, w.data)
+    trace, _ = counted(comm, partial(train, comm, found, x, labels, steps=3))
+    train(comm.split(comm.rank), alone, x, labels, steps=3)             # one process
+    rows = [Row("10 doublings: pulls along all paths, 2¹⁰ − 1", 1023, pulls(along_paths, add)),
+            Row("    each tensor once", 10, pulls(backward, add)),
+            Row("a gradient − finite differences", 1e-8, np.abs(error).max(), "", "≤"),
+            Row(f"3 steps on {p} ranks − one process", 1e-14,
+                np.abs(np.array(found) - alone).max(), "", "≤")]
+    lesson.table(rows + [Row("    sent, 2 (p − 1) n in each", 6 * (p - 1) * start.nbytes,
+                             trace.bytes_sent(), "B")] * (comm.rank == 0))
+    compare_with_library(lesson, w.grad, w.data, x, labels)
     lesson.takeaway("Parallelism must preserve one thing, the gradient of the whole batch. Divide "
                     "the loss by the global number of targets, and gradients simply add up.")
     lesson.exercises(questions=[
-        "Divide each rank's loss by its own count instead: by which factor is the gradient wrong? "
-        "Is it the same factor for every sample?",
-        "At which sequence length do the attention probabilities need more bytes than the rest of "
-        "a layer?"])
-
-
-def show_tape(lesson: Lesson) -> None:
-    """Draw an MLP's tape, and count the bytes that a GPT's tape keeps."""
-    rows = draw_and_count(lesson)
-    model = GPT(SMALL).initialize()
-    ids = np.random.default_rng(0).integers(0, SMALL.vocab_size, (8, SMALL.context + 1))
-    inputs, targets = ids[:, :-1].copy(), ids[:, 1:].copy()
-    with Ledger(model.parameters()).recording() as ledger:
-        loss = model.loss(inputs, targets)
-    kept = activation_bytes(SMALL, 8)
-    rows.append(Row("GPT, 3 layers: kept after forward", kept, ledger.live, "B"))
-    loss.backward()
-    rows.append(Row("GPT: left after backward", 0, ledger.live, "B"))
-    rows.append(Row("GPT: worst gradient error against finite differences", 1e-7,
-                    check_derivatives(), rule="≤"))
-    lesson.table(rows, "the tape")
-    lesson.say("A layer keeps b·t·d (64 + 4 h t/d) + 8 b·t bytes here (t tokens, width d, h "
-               "heads). The well-known s·b·h (34 + 5 a s/h) of Korthikanti et al. 2022 counts "
-               "2-byte numbers; ours would be 32 + 2 a s/h in those. The difference is dropout, "
-               "which is off here: two masks of s·b·h, and in attention a mask and the "
-               "probabilities after it, 3 a s/h.")
-
-
-def compare_gradients(lesson: Lesson) -> None:
-    """Compare gradients and bytes of the two forms of data parallelism with one process."""
-    comm, p = lesson.comm, lesson.comm.size
-    ids = np.random.default_rng(1).integers(0, SMALL.vocab_size, (2 * p + 1, SMALL.context + 1))
-    alone, _ = gradients(SMALL, ids)
-    slab, slab_bytes = gradients(SMALL, ids, comm)
-    graph, graph_bytes = gradients(SMALL, ids, comm, graph=True)
-    weights = 8 * alone.size
-    table = 8 * SMALL.vocab_size * SMALL.width      # tied: used by the embedding and by the head
-    lesson.table([
-        Row("slab form − one process", 1e-12, float(np.max(np.abs(slab - alone))), rule="≤"),
-        Row("graph form − one process", 1e-12, float(np.max(np.abs(graph - alone))), rule="≤"),
-        Row("slab form: 2 (p−1) n", 2 * (p - 1) * weights, total(comm, slab_bytes), "B"),
-        Row("graph form: 2 (p−1) (n + wte, used twice)", 2 * (p - 1) * (weights + table),
-            total(comm, graph_bytes), "B"),
-        Row(f"a weight used {STEPS} times, slab form", 2 * (p - 1) * 8 * 72,
-            recurrent_bytes(comm, graph=False), "B"),
-        Row(f"a weight used {STEPS} times, graph form", 2 * (p - 1) * 8 * 72 * STEPS,
-            recurrent_bytes(comm, graph=True), "B"),
-    ], f"{len(ids)} samples, p = {p}: gradients in float64; bytes of all ranks")
+        "In backward, write `each.grad = g` in place of `each.grad = each.grad + g`. What breaks?",
+        "Divide each rank's loss by its own count: by which factor is the gradient wrong?",
+        "From which sequence length on do attention's probabilities take most bytes of a layer?"])
 
 
 if __name__ == "__main__":
