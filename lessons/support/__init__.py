@@ -7,12 +7,11 @@
     measuring.py               traces, rounds, critical path, seconds, totals      02-09, 14-17, 23
     auto_choice.py             why "auto" takes which algorithm                               02, 03
     lesson_00.py, lesson_01.py, lesson_02.py, lesson_03.py, lesson_04.py, lesson_05.py,
-    lesson_12.py, lesson_13.py, lesson_14.py, lesson_15.py, lesson_16.py
+    lesson_11.py, lesson_12.py, lesson_13.py, lesson_14.py, lesson_15.py, lesson_16.py
                                the library beside the algorithm of that lesson
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
     bug_zoo.py                 four programs to fix                                               01
     observed_step.py           a step of a data-parallel strategy                              07-10
-    two_columns.py             AlexNet's layout                                                   11
     pipeline_runs.py           run batches through pipeline stages, and measure them           11-13
     pipeline_timelines.py      times of a timeline, and a timeline of times                   12, 13
     expert_layer.py            a layer with experts, and one process to compare with              17
