@@ -4,7 +4,7 @@
     rows.py                    Row: a predicted value beside a counted or timed one      all lessons
     page.py                    a lesson's page: guess, derivation, answers, algorithm    all lessons
     kept_trace.py              the trace that a lesson writes to out/NN/trace.json       all lessons
-    measuring.py               traces, rounds, critical path, seconds, totals      02-09, 14-17, 23
+    measuring.py               traces, rounds, critical path, seconds, totals  02-09, 11, 13-17, 23
     auto_choice.py             why "auto" takes which algorithm                               02, 03
     lesson_00.py, lesson_01.py, lesson_02.py, lesson_03.py, lesson_04.py, lesson_05.py,
     lesson_11.py, lesson_12.py, lesson_13.py, lesson_14.py, lesson_15.py, lesson_16.py

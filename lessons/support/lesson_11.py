@@ -83,7 +83,7 @@ def columns_in_one_process(columns: list[list[np.ndarray]], x: np.ndarray,
 
 def library_stages(comm: Communicator, weights: np.ndarray, x: np.ndarray,
                    labels: np.ndarray) -> list[np.ndarray]:
-    """What the lesson's in_stages gives."""
+    """The gradients of the lesson's in_stages, computed by the library's strategy."""
     model = MLP([weights.shape[-1]] * (len(weights) + 1)).initialize(0, np.float64)
     for i, weight in enumerate(weights):
         model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
@@ -97,7 +97,7 @@ def library_stages(comm: Communicator, weights: np.ndarray, x: np.ndarray,
 
 def library_columns(comm: Communicator, column: list[np.ndarray], x: np.ndarray,
                     labels: np.ndarray) -> list[np.ndarray]:
-    """What the lesson's in_columns gives."""
+    """The gradients of the lesson's in_columns, computed by the library's operations."""
     first, second, third, last = layers = [Tensor(w, requires_grad=True) for w in column]
     h = ag.relu(ag.linear(ag.relu(ag.linear(Tensor(x), first)), second))
     h = ag.relu(ag.linear(all_gather(h, comm, 1), third))

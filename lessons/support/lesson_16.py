@@ -58,13 +58,13 @@ def queries_keys_values(comm: Communicator, positions: list[np.ndarray],
 
 def library_ring(comm: Communicator, q: np.ndarray, k: np.ndarray, v: np.ndarray,
                  positions: list[np.ndarray]) -> np.ndarray:
-    """What the lesson's ring_attention gives."""
+    """The result of the lesson's ring_attention, computed by the library."""
     return heads_of(context_attention(fused(q, k, v), comm, positions, len(q)), len(q))
 
 
 def library_ulysses(comm: Communicator, q: np.ndarray, k: np.ndarray, v: np.ndarray,
                     positions: list[np.ndarray]) -> np.ndarray:
-    """What the lesson's ulysses gives."""
+    """The result of the lesson's ulysses, computed by the library."""
     h, p, length = len(q), comm.size, sum(len(each) for each in positions)
     exchanged = tokens_to_heads(fused(q, k, v), comm, columns_of_qkv(h, h, q.shape[-1], p),
                                 positions)
