@@ -131,7 +131,7 @@ class ShardedFunction:
         self.slabs = Buffers()
         for axes, named in groups.items():
             slab = ShardedSlab(named, like)
-            slab.owner, slab.comm = self, self._comm(axes)
+            slab.owner, slab.norm_comm = self, self._comm(axes)
             self.slabs.append(slab)
 
     def zero_grad(self) -> None:

@@ -8,13 +8,14 @@ parts may use one weight, as embed and head do if they are tied.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
 from ..autograd import Tensor
+from ..backend import Array
 from .gpt import GPT
-from .module import Module, Sequential
+from .module import Module, Part, Sequential
 from .parameter import Parameter
 
 
@@ -50,33 +51,36 @@ def chain(model: Module) -> list[ChainPart]:
 
     For a model of your own register a function that lists them: @chain.register(MyModel).
     """
-    raise unknown_parts_error(model)
-
-
-def unknown_parts_error(model: Module) -> TypeError:
-    """The error for a model of a class that no function is registered for."""
-    return TypeError(f"a {type(model).__name__} does not say what its parts are: write a function "
-                     "that lists them and register it, @chain.register(...)")
+    raise TypeError(f"a {type(model).__name__} does not say what its parts are: write a function "
+                    "that lists them and register it, @chain.register(...)")
 
 
 @chain.register
 def _(model: GPT) -> list[ChainPart]:
-    head = model.wte if model.config.tied else model.lm_head
-    positions = [model.wpe] if model.config.rope is None else []
-    return [ChainPart("embed", model.embed, [model.wte, *positions], False),
+    return [ChainPart("embed", model.embed, model.embed.modules, False),
             *[ChainPart(f"h.{i}", block, [block]) for i, block in enumerate(model.h)],
-            ChainPart("head", model.head, [model.ln_f, head], False)]
+            ChainPart("head", model.head, model.head.modules, False)]
+
+
+class Run(Part):
+    """Neighbouring modules of a Sequential."""
+
+    def forward(self, x: Tensor | Array) -> Tensor:
+        """The output of the last of them."""
+        x = x if isinstance(x, Tensor) else Tensor(x)
+        for module in self.modules:
+            x = module(x)
+        return x
 
 
 @chain.register
 def _(model: Sequential) -> list[ChainPart]:
     """A layer with parameters and what follows it without any."""
-    runs: list[list[Module]] = []
-    for module in model:
-        if not runs or module.parameters() and any(m.parameters() for m in runs[-1]):
+    runs: list[list[str]] = []
+    for name, module in model._modules.items():
+        if not runs or module.parameters() and any(
+                model._modules[before].parameters() for before in runs[-1]):
             runs.append([])
-        runs[-1].append(module)
-    parts = [ChainPart(f"layer {i}", Sequential(*run), run) for i, run in enumerate(runs)]
-    first = replace(
-        parts[0], apply=lambda x: parts[0].apply(x if isinstance(x, Tensor) else Tensor(x)))
-    return [first, *parts[1:]]
+        runs[-1].append(name)
+    parts = [Run(model, *names) for names in runs]
+    return [ChainPart(f"layer {i}", part, part.modules) for i, part in enumerate(parts)]

@@ -11,13 +11,14 @@ b = batch, t = tokens of a sequence, d = width, h = heads of width d/h, V = voca
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .. import autograd as ag
 from ..autograd import Tensor
-from ..backend import Array
-from .layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm
-from .module import Module
+from ..backend import Array, asarray_like
+from .layers import CrossEntropy, Dropout, Embedding, LayerNorm, Linear, RMSNorm
+from .module import Module, Part
 from .moe import MoE, MoEConfig
 from .parameter import normal
 from .rotary import RopeConfig, RotaryPositions
@@ -86,28 +87,29 @@ class Attention(Module):
                              initializer=normal(residual_std(config)))
         self.rotary = RotaryPositions(config.rope, width) if config.rope else None
         self.attn_dropout, self.resid_dropout = Dropout(config.dropout), Dropout(config.dropout)
+        self.core = CoreAttention(self, "rotary", "attn_dropout")
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b, t, d) → (b, t, d)."""
         qkv = self.c_attn(x)                # (b, t, d) @ (d, (h + 2 kv) n) → (b, t, (h + 2 kv) n)
-        return self.resid_dropout(self.c_proj(self.rotate_and_attend(qkv)))
+        attended = self.core(qkv, self.num_heads, self.num_kv_heads)
+        return self.resid_dropout(self.c_proj(attended))
 
-    def rotate_and_attend(self, qkv: Tensor) -> Tensor:
+
+class CoreAttention(Part):
+    """Attention between its two linear layers: no parameters, and all of the softmax."""
+
+    def forward(self, qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
         """Queries, keys and values (b, t, (h + 2 kv) n) → weighted means of values (b, t, h n)."""
-        return self.attend(self.apply_rotary(qkv))
+        if "rotary" in self.names:
+            qkv = self.rotary(qkv, heads + kv_heads)
+        return self.attend(qkv, heads, kv_heads)
 
-    def attend(self, qkv: Tensor) -> Tensor:
-        """As `rotate_and_attend`, of queries and keys that are rotated already."""
+    def attend(self, qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
+        """As `forward`, of queries and keys that are rotated already."""
         time = qkv.shape[1]
-        keep = self.attn_dropout.mask(qkv.data, (self.num_heads, time, time))
-        return ag.fused_attention(qkv, self.num_heads, self.num_kv_heads, keep=keep,
-                                  rate=self.attn_dropout.rate)
-
-    def apply_rotary(self, qkv: Tensor, positions: Array | None = None) -> Tensor:
-        """Queries and keys turned by their positions (b or 1, t), by default 0 … t - 1."""
-        if self.rotary is None:
-            return qkv
-        return self.rotary(qkv, self.num_heads + self.num_kv_heads, positions)
+        keep = self.attn_dropout.mask(qkv.data, (heads, time, time))
+        return ag.fused_attention(qkv, heads, kv_heads, keep=keep, rate=self.attn_dropout.rate)
 
 
 class FeedForward(Module):
@@ -173,6 +175,39 @@ def too_long_error(time: int, context: int) -> ValueError:
                       f"{context}: shorten it, or build the model with context={time}")
 
 
+class Positions(Part):
+    """The embeddings of positions."""
+
+    def forward(self, places: slice | Array) -> Tensor:
+        """Those of some places: (t, d)."""
+        weight = self.wpe.weight
+        return weight[places if isinstance(places, slice) else asarray_like(places, weight.data)]
+
+
+class Embed(Part):
+    """The first part of a GPT: tokens plus positions."""
+
+    positions: Positions
+    context: int
+
+    def forward(self, ids: Array) -> Tensor:
+        """ids (b, t) → x (b, t, d)."""
+        time = ids.shape[1]
+        if time > self.context:
+            raise too_long_error(time, self.context)
+        tokens = self.wte(ids)
+        return self.drop(tokens + self.positions(slice(time)) if "wpe" in self.names else tokens)
+
+
+class Head(Part):
+    """The last part of a GPT: a norm and the logits."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, t, d) → logits (b, t, V)."""
+        x = self.ln_f(x)
+        return self.lm_head(x) if "lm_head" in self.names else ag.linear(x, self.wte.weight.T)
+
+
 class GPT(Module):
     """ids (b, t) → logits (b, t, V).
 
@@ -180,14 +215,14 @@ class GPT(Module):
         loss(ids, targets)          a scalar            what strategies call: cross-entropy in nats
         logits(ids)                 logits (b, t, V)    model(ids), where an MLP may come, too
 
-    What these are made of, which a strategy may replace:
+    It is a list of parts, which a strategy may alter or replace, and a loss:
 
         embed(ids)                  x (b, t, d)         tokens plus positions
+        h[i](x)                     x (b, t, d)         the blocks
         head(x)                     logits (b, t, V)    the last layer norm and the head
-        run_all_parts(ids)          logits              embed, every block, head
-        criterion(logits, targets)  a scalar            the loss of logits
+        cross_entropy(logits, …)    a scalar            the loss of logits
 
-    If tensor-parallel, `run_all_parts` gives this rank's columns, and `forward` gathers all.
+    If tensor-parallel, `head` gives this rank's columns, and `model(ids)` gathers all.
     """
 
     def __init__(self, config: GPTConfig):
@@ -202,34 +237,20 @@ class GPT(Module):
         if not config.tied:
             self.lm_head = Linear(config.width, config.vocab_size, bias=False,
                                   initializer=normal(0.02))
+        self.embed = Embed(self, "wte", "wpe", "drop")
+        self.embed.positions, self.embed.context = Positions(self, "wpe"), config.context
+        self.head = Head(self, "ln_f", "wte" if config.tied else "lm_head")
+        self.cross_entropy = CrossEntropy(self)
 
-    def embed(self, ids: Array) -> Tensor:
-        """ids (b, t) → x (b, t, d)."""
-        time = ids.shape[1]
-        if time > self.config.context:
-            raise too_long_error(time, self.config.context)
-        tokens = self.wte(ids)
-        return self.drop(tokens if self.config.rope else tokens + self.positions(time))
+    def __iter__(self) -> Iterator[Module]:
+        yield from (self.embed, *self.h, self.head)
 
-    def positions(self, time: int) -> Tensor:
-        """The embeddings of the first positions: (t, d)."""
-        return self.wpe.weight[:time]
+    def forward(self, ids: Array, gather: bool = True) -> Tensor:
+        """ids (b, t) → logits (b, t, V).  Raises ValueError if t is longer than the context.
 
-    def head(self, x: Tensor) -> Tensor:
-        """x (b, t, d) → logits (b, t, V)."""
-        x = self.ln_f(x)
-        return ag.linear(x, self.wte.weight.T) if self.config.tied else self.lm_head(x)
-
-    def forward(self, ids: Array) -> Tensor:
-        """ids (b, t) → logits (b, t, V).  Raises ValueError if t is longer than the context."""
-        return self.run_all_parts(ids)
-
-    def run_all_parts(self, ids: Array) -> Tensor:
-        """Apply all parts, one after the other.  Replace it to recompute or offload each part."""
-        x = self.embed(ids)
-        for block in self.h:
-            x = block(x)
-        return self.head(x)
+        Where ranks have parts of the logits: all of them, or if not `gather` this rank's.
+        """
+        return self.run_parts(self, ids)
 
     def logits(self, ids: Array) -> Tensor:
         """The logits (b, t, V) of ids (b, t)."""
@@ -239,7 +260,7 @@ class GPT(Module):
                   ignore_index: int | None = None) -> Tensor:
         """Cross-entropy of targets (b, t) under logits (b, t, V)."""
         ignored = self.ignore_index if ignore_index is None else ignore_index
-        return ag.cross_entropy(logits, targets, loss_divisor, ignored)
+        return self.cross_entropy(logits, targets, loss_divisor, ignored)
 
     def loss(self, ids: Array, targets: Array, loss_divisor: float | None = None,
              ignore_index: int | None = None) -> Tensor:
@@ -247,4 +268,4 @@ class GPT(Module):
 
         Targets equal to `ignore_index`, by default -100, `self.ignore_index`, do not count.
         """
-        return self.criterion(self(ids), targets, loss_divisor, ignore_index)
+        return self.criterion(self(ids, gather=False), targets, loss_divisor, ignore_index)

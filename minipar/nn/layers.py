@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from .. import autograd as ag
-from ..autograd import Tensor
+from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import current_step, dropout_mask
-from .module import Module
+from .module import Module, Part
 from .parameter import Initializer, Parameter, normal, ones, zeros
 
 
@@ -133,3 +133,12 @@ class Activation(Module):
         """The function of each element of x."""
         return self.KINDS[self.kind](x)
 
+
+
+class CrossEntropy(Part):
+    """The loss of logits (…, V): the mean cross-entropy in nats of targets (…)."""
+
+    def forward(self, logits: Tensor, targets: Array, loss_divisor: float | None = None,
+                ignore_index: int = IGNORE_INDEX) -> Tensor:
+        """The sum over targets other than `ignore_index`, divided by `loss_divisor`."""
+        return ag.cross_entropy(logits, targets, loss_divisor, ignore_index)

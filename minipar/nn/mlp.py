@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from ..autograd import Tensor, cross_entropy
+from ..autograd import Tensor
 from ..backend import Array
-from .layers import Activation, Dropout, Linear
+from .layers import Activation, CrossEntropy, Dropout, Linear
 from .module import Module, Sequential
 from .parameter import normal
 
@@ -28,15 +28,15 @@ class MLP(Sequential):
                     layers.append(Dropout(dropout))
             layers.append(Linear(fan_in, fan_out, initializer=normal(math.sqrt(2 / fan_in))))
         super().__init__(*layers)
-        self.sizes = tuple(sizes)
+        self.sizes, self.cross_entropy = tuple(sizes), CrossEntropy(self)
 
     def logits(self, x: Array) -> Tensor:
         """The output for an array x (batch, sizes[0])."""
-        return self(Tensor(x))
+        return self(x if isinstance(x, Tensor) else Tensor(x))
 
     def criterion(self, logits: Tensor, labels: Array, loss_divisor: float | None = None) -> Tensor:
         """Cross-entropy of the labels (batch,) under logits (batch, classes)."""
-        return cross_entropy(logits, labels, loss_divisor, self.ignore_index)
+        return self.cross_entropy(logits, labels, loss_divisor, self.ignore_index)
 
     def loss(self, x: Array, labels: Array, loss_divisor: float | None = None) -> Tensor:
         """Cross-entropy of the labels (batch,), summed and divided by `loss_divisor`."""

@@ -5,13 +5,18 @@ parameter from a generator seeded by its own name, so every layout of a model ov
 ranks starts from the same values.  On shape-only arrays (`shape_array.py`) a model of any size
 runs, to count its costs.
 
-A strategy changes a model from outside: `transform_parameters` puts a function, such as a
-collective, between a parameter and its uses.
+A strategy changes a model from outside, by two doors:
+
+    parameter.on_use(f)     a use of the weight sees f(weight): a gathered, masked, rounded one
+    module.around(f)        a call is f(forward, *inputs): f may open contexts, change inputs and
+                            outputs, run `forward` again
+
+Where a layer has to compute in another way, another layer takes its place (`replacing`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,7 +24,7 @@ from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import generator
 from .module_state import ModuleState, dtype_error, nameless_error, unknown_attribute_error
-from .parameter import Parameter
+from .parameter import Door, Parameter
 from .slab import Buffers, Slab
 
 
@@ -32,8 +37,8 @@ class Module(ModuleState):
     ignore_index = IGNORE_INDEX     # a target that does not count in this model's loss
 
     def __init__(self):
-        self.__dict__.update(_parameters={}, _modules={}, _transforms=[], _around=[],
-                             full_name="", slabs=Buffers())
+        self.__dict__.update(_parameters={}, _modules={}, _around=[], full_name="",
+                             slabs=Buffers())
 
     def __setattr__(self, name: str, value: Any) -> None:
         parts = value if isinstance(value, list | tuple) else ()
@@ -41,7 +46,8 @@ class Module(ModuleState):
             if not all(isinstance(part, Module) for part in parts):
                 raise nameless_error(name)
             value = ModuleList(list(parts))
-        stores = {Parameter: self._parameters, Module: self._modules, object: self.__dict__}
+        stores = {Parameter: self._parameters, Part: self.__dict__, Module: self._modules,
+                  object: self.__dict__}
         kind = next(kind for kind in stores if isinstance(value, kind))
         for other in stores.keys() - {kind}:
             stores[other].pop(name, None)       # a name means one thing
@@ -55,7 +61,7 @@ class Module(ModuleState):
         own = self.__dict__
         if name in own.get("_parameters", ()):
             value = own["_parameters"][name]
-            for transform in own["_transforms"]:
+            for transform in value.transforms:
                 value = transform(value)
             return value
         if name in own.get("_modules", ()):
@@ -68,26 +74,35 @@ class Module(ModuleState):
 
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         """Run `forward`, inside what `around` has added."""
+        if not self._around:
+            return self.forward(*inputs, **options)
         forward = self.forward
         for wrapper in self._around:
             forward = partial(wrapper, forward)
         return forward(*inputs, **options)
 
-    def around(self, wrapper: Callable) -> None:
+    def around(self, wrapper: Callable, inside: bool = False) -> Door:
         """Run wrapper(forward, *inputs) at each call of this module from now on.
 
-        It may open contexts, change inputs and outputs, and run `forward` several times.
+        It runs around the wrappers that are there; with `inside`, within all of them.
         """
-        self._around.append(wrapper)
+        self._around.insert(0 if inside else len(self._around), wrapper)
+        return Door(self._around, wrapper)
 
-    def run_parts(self, parts: Iterable[Callable], x: Any) -> Any:
-        """Apply parts of this model one after the other.
+    @classmethod
+    def replacing(cls, module: "Module", **attributes: Any) -> Self:
+        """A `cls` for the place of `module`: with its parameters, modules and other attributes."""
+        made = object.__new__(cls)
+        made.__dict__.update(vars(module), **attributes)
+        return made
 
-        Replace this function to recompute or offload what the parts save for backward.
+    @cached_property
+    def run_parts(self) -> "PartsRunner":
+        """What runs parts of this model: `model.run_parts(parts, x)`.
+
+        Its calls are altered to recompute or offload what the parts save for backward.
         """
-        for part in parts:
-            x = part(x)
-        return x
+        return PartsRunner()
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, "Module"]]:
         """This module and all below it, each with its full name, in the order of assignment."""
@@ -106,15 +121,6 @@ class Module(ModuleState):
     def parameters(self) -> list[Parameter]:
         """Every parameter once."""
         return [parameter for _, parameter in self.named_parameters()]
-
-    def transform_parameters(self, transform: Callable[[Tensor], Tensor],
-                             first: bool = False) -> None:
-        """Make each use of a parameter of this module see `transform(parameter)` from now on.
-
-        It is applied after the transforms that are there; with `first`, before them.
-        """
-        for _, module in self.named_modules():
-            module._transforms.insert(0 if first else len(module._transforms), transform)
 
     def initialize(self, seed: int = 0, dtype: Any = np.float32, array: Array = None):
         """Give every parameter its initial values, in one slab per way of replication; return self.
@@ -148,8 +154,9 @@ class Module(ModuleState):
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
-        for parameter in self.parameters():
-            parameter.grad = None
+        for _, module in self.named_modules():
+            for parameter in module._parameters.values():
+                parameter.grad = None
 
 
 class ModuleList(Module):
@@ -177,11 +184,43 @@ class Sequential(ModuleList):
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last module."""
-        return self.run_all_parts(x)
+        return self.run_parts(self, x)
 
-    def run_all_parts(self, x: Tensor) -> Tensor:
-        """Apply all modules, one after the other.  Replace it to recompute or offload each part."""
-        for module in self:
-            x = module(x)
+
+class PartsRunner(Module):
+    """Applies parts, one after the other."""
+
+    def forward(self, parts: Iterable[Callable], x: Any) -> Any:
+        """The output of the last part."""
+        for part in parts:
+            x = part(x)
         return x
+
+
+class Part(Module):
+    """A step of a model's forward that has no parameters of its own.
+
+    It computes with those modules of `model` that have one of the `names`, or with what has taken
+    their place since.  It is no module of the model, so parameters keep their names.
+    """
+
+    def __init__(self, model: Module, *names: str):
+        super().__init__()
+        self.__dict__.update(_modules=model._modules, names=[*filter(model._modules.get, names)])
+
+    @property
+    def modules(self) -> list[Module]:
+        """The modules that it computes with."""
+        return [self._modules[name] for name in self.names]
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This part alone: the modules are the model's."""
+        yield prefix, self
+
+
+def replace_module(model: Module, old: Module, new: Module) -> None:
+    """Put `new` in every place of `old` in `model`."""
+    for _, module in [*model.named_modules()]:
+        module._modules.update({name: new for name, each in module._modules.items()
+                                if each is old})
 

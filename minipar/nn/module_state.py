@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..backend import asarray_like, to_host
+from ..backend import asarray_like
 from .parameter import mark_changed
 from .slab import Buffers, Slab
 
@@ -32,9 +32,9 @@ class ModuleState:
             """Module defines it."""
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """A host copy of every parameter by its full name."""
+        """A host copy of every whole parameter by its full name.  Collective if they are cut."""
         check_initialized(self)
-        return {name: np.array(to_host(p.data)) for name, p in self.named_parameters()}
+        return {name: p.whole(p.data) for name, p in self.named_parameters()}
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Copy in the values of whole parameters.

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..autograd import GradientSlot, Tensor
 from ..autograd.tensor import clock
-from ..backend import Array, asarray_like
+from ..backend import Array, asarray_like, to_host
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -68,6 +69,17 @@ class Unmaterialized:
     T = property(_refuse)
 
 
+class Door(NamedTuple):
+    """A function that alters what a use of a parameter, or a call of a module, sees."""
+
+    functions: list         # all of that parameter or module, in the order in which they apply
+    function: Callable
+
+    def remove(self) -> None:
+        """Take the function out again."""
+        self.functions.remove(self.function)
+
+
 class Parameter(Tensor):
     """A leaf of a model: a Tensor that always takes a gradient and knows its initial values.
 
@@ -76,9 +88,13 @@ class Parameter(Tensor):
     the q, k, v columns of one rank's heads side by side.  `replicated` names the mesh
     axes along which every rank holds the same values.  Backward refuses a graph that used values
     which `data -= …` changed since; after a write into `data[…]` call `mark_changed`.
+
+    A module that uses it sees the result of its `transforms`, which `on_use` adds.  `cut_by`, if
+    not None, gathers the boxes of all ranks (`TensorSplit.gather`).
     """
 
-    __slots__ = ("initializer", "global_shape", "box", "order", "replicated")
+    __slots__ = ("initializer", "global_shape", "box", "order", "replicated", "cut_by",
+                 "transforms")
 
     def __init__(self, shape: tuple[int, ...], initializer: Initializer):
         super().__init__(Unmaterialized(shape, np.float32))
@@ -86,21 +102,41 @@ class Parameter(Tensor):
         self.global_shape, self.box = tuple(shape), tuple((0, n) for n in shape)
         self.order: tuple[int, ...] | None = None
         self.replicated: tuple[str, ...] = ()
+        self.cut_by: Any = None
+        self.transforms: list[Callable[[Tensor], Tensor]] = []
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "data" and value is getattr(self, "data", None) and self.initialized:
             mark_changed([self])            # data -= …, in place
         super().__setattr__(name, value)
 
+    def on_use(self, transform: Callable[[Tensor], Tensor], first: bool = False) -> Door:
+        """Let each use by a module, as `module.weight`, see `transform(parameter)` from now on.
+
+        It is applied after the transforms that are there; with `first`, before them.
+        """
+        self.transforms.insert(0 if first else len(self.transforms), transform)
+        return Door(self.transforms, transform)
+
     def local_part(self, values: Array) -> Array:
         """The part of the global parameter `values` that this rank holds."""
         return slice_box(values, self.box, self.order)
 
-    def shard(self, box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None = None) -> None:
+    def whole(self, values: Array) -> np.ndarray:
+        """A host copy of the global array of which `values` are this rank's part, in any shape.
+
+        Collective over the ranks that have the other parts.
+        """
+        if self.cut_by is None:
+            return np.array(to_host(values)).reshape(self.shape)
+        return self.cut_by.gather(self, to_host(values))
+
+    def shard(self, box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None = None,
+              cut_by: Any = None) -> None:
         """Keep only the part `box`.  Raises ValueError if it is a part already."""
         if self.shape != self.global_shape:
             raise cut_again_error(self)
-        self.box, self.order = box, order
+        self.box, self.order, self.cut_by = box, order, cut_by
         self.data = self.local_part(self.data).copy() if self.initialized \
             else Unmaterialized(tuple(stop - start for start, stop in box), self.dtype)
 

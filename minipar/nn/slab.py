@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..autograd import Tensor
-from ..backend import Array, allocate_zeros, to_host
+from ..backend import Array, allocate_zeros
 from .parameter import Parameter, slice_box
 
 
@@ -62,7 +62,7 @@ class FlatBuffer(Protocol):
     data: Array                     # (n,)
     grad: Array                     # (n,), read through `complete_grad`
     segments: list[Segment]         # of this rank's elements, in order
-    comm: Any                       # the Communicator over which parts add up; None for a whole
+    norm_comm: Any                  # the ranks whose parts add up in a norm; None for a whole
 
     @property
     def parameters(self) -> Sequence[Tensor]:
@@ -83,17 +83,20 @@ class Slab:
     """The flat arrays behind `parameters`, (name, Parameter) pairs, which become views of them.
 
     The parameters' values are copied in.  `like` decides the kind of array (NumPy, CuPy or
-    shape-only) and its dtype.
+    shape-only) and its dtype.  All are whole, or cut by the same ranks.
     """
 
-    comm: Any = None
-    tp: Any = None              # the Communicator of the ranks with the other boxes, if cut
-    ep: Any = None              # … with different experts
+    norm_comm: Any = None       # the Communicator of all ranks with other parts; None: no others
+    tp: Any = None              # … with the other boxes of these parameters, if they are cut
+    ep: Any = None              # … with other experts
     is_copy = False
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):
         named, start = list(parameters), 0
         self.parameters = [parameter for _, parameter in named]
+        if named and named[0][1].cut_by:
+            self.tp, self.ep = named[0][1].cut_by.tp, named[0][1].cut_by.ep
+            self.norm_comm = self.tp
         self.segments: list[Segment] = []
         self._views: list[Array] = []
         num_elements = sum(parameter.size for parameter in self.parameters)
@@ -141,9 +144,9 @@ class Slab:
         return self.grad
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
-        """A host copy of `values`, an array beside `data`, by parameter name."""
-        return {s.name: np.array(to_host(values[s.start:s.stop])).reshape(s.shape)
-                for s in self.segments}
+        """A host copy of `values`, an array beside `data`, by parameter name; see `whole`."""
+        return {segment.name: parameter.whole(values[segment.start:segment.stop])
+                for segment, parameter in zip(self.segments, self.parameters)}
 
 
 class Buffers(list):

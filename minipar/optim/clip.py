@@ -41,9 +41,10 @@ def grad_norm(slabs: Sequence[FlatBuffer]) -> Array:
     if not slabs:
         raise ValueError("no gradients are here: give the slabs that this rank optimizes, "
                          "strategy.slabs")
-    total = squared_norm([slab for slab in slabs if slab.comm is None])
-    for comm in {id(slab.comm): slab.comm for slab in slabs if slab.comm is not None}.values():
-        parts = [slab for slab in slabs if slab.comm is comm]
+    total = squared_norm([slab for slab in slabs if slab.norm_comm is None])
+    cut = {id(slab.norm_comm): slab.norm_comm for slab in slabs if slab.norm_comm is not None}
+    for comm in cut.values():
+        parts = [slab for slab in slabs if slab.norm_comm is comm]
         total = total + sum_over_ranks(comm, float(squared_norm(parts)))
     return np.sqrt(total)
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
-from ..nn import Module
+from ..nn import GPT, Module
 from ..nn.chain import ChainPart
 from .conjugate import gather_from, scatter_to
 from .pipeline.stages import Stages
@@ -68,9 +68,7 @@ def check_axes(model: Module, mesh: DeviceMesh, sequence_parallel: bool,
                          "leave it out, or give the mesh cp=2")
     if not scatter_gather:
         return
-    from .tensor.parallelize import TENSOR_PARALLEL
     cut = [mesh.shape.get(axis, 1) > 1 for axis in ("pp", "tp")]
-    kind = TENSOR_PARALLEL.get(type(model))
-    if not all(cut) or kind is None or not kind.parts_end_whole or sequence_parallel:
+    if not all(cut) or not isinstance(model, GPT) or sequence_parallel:
         raise ValueError("scatter_gather is for a GPT over pp and tp without sequence_parallel: "
                          "elsewhere ranks have nothing in common to send in pieces; leave it off")

@@ -18,7 +18,7 @@ from ..autograd import Tensor
 from ..backend import Array, to_device_of
 from ..comm import Communicator
 from ..comm.collectives import all_gather, chunk_bounds
-from ..nn import Slab
+from ..nn import Parameter, Slab
 from ..nn.slab import Buffers, Segment
 
 
@@ -88,11 +88,11 @@ def runs_of(segments: Sequence[Segment]) -> list[slice]:
 class Piece:
     """This rank's piece of a flat, which optimizers, clipping and checkpoints use like a slab.
 
-    `data` and `grad` are its numbers; the pieces of all ranks of `comm` make up the parameters.
+    `data` and `grad` are its numbers; those of all ranks of `norm_comm` make up the parameters.
     """
 
-    def __init__(self, flat: Flat, comm: Communicator, data: Array, grad: Array):
-        self.flat, self.comm, self.is_copy = flat, comm, flat.slab.is_copy
+    def __init__(self, flat: Flat, norm_comm: Communicator, data: Array, grad: Array):
+        self.flat, self.norm_comm, self.is_copy = flat, norm_comm, flat.slab.is_copy
         self.parameters: Sequence[Tensor] = flat.parameters
         self.data, self.grad, self.has_grad = data, grad, False
         self.segments = [part for segment in flat.layout
@@ -158,7 +158,7 @@ class Pieces(Buffers):
             whole[there.start:there.stop] = gathered[here.start:here.stop]
 
 
-def gather_parameter(tp: Communicator | None, segment: Segment, piece: Array,
+def gather_parameter(tp: Communicator | None, segment: Segment | Parameter, piece: Array,
                      ep: Communicator | None = None) -> np.ndarray:
     """The global array of which `piece`, flat, is this rank's box; all ranks call it.
 

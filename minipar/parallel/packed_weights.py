@@ -5,8 +5,10 @@
 So whatever cuts a model over ranks needs to know Parameters only.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
+from typing import Any
 
 from ..nn import Module
 
@@ -14,19 +16,34 @@ from ..nn import Module
 class PackedLayer:
     """Base of a layer whose weight is packed."""
 
-    def weight_as_parameter(self) -> AbstractContextManager[None]:
-        """Context in which the weight is a Parameter without numbers, and the layer a plain one.
+    parts: dict[type, type]         # by the class of a layer that is cut: the same, with codes
 
-        Then the layer keeps the part of the packed weight to which the Parameter was cut.
-        """
-        raise TypeError(f"{type(self).__name__} does not say how its weight is cut")
+    @abstractmethod
+    def show_weight(self) -> None:
+        """Have the weight as a Parameter without numbers, which may then be cut."""
+
+    @abstractmethod
+    def take_part(self) -> None:
+        """Have no such Parameter any more, and keep the codes to which it was cut."""
+
+
+def kind_like(layer: Module, kind: Any) -> Any:
+    """The class, in the place of `kind`, whose weight is packed as that of `layer` is."""
+    return layer.parts[kind] if isinstance(layer, PackedLayer) else kind
 
 
 @contextmanager
 def weights_as_parameters(model: Module) -> Iterator[None]:
     """Context in which all packed weights of a model are Parameters without numbers."""
-    with ExitStack() as stack:
-        for _, layer in model.named_modules():
-            if isinstance(layer, PackedLayer):
-                stack.enter_context(layer.weight_as_parameter())
+    for layer in packed_layers(model):
+        layer.show_weight()
+    try:
         yield
+    finally:
+        for layer in packed_layers(model):
+            layer.take_part()
+
+
+def packed_layers(model: Module) -> list[PackedLayer]:
+    """The layers of a model whose weight is packed."""
+    return [layer for _, layer in model.named_modules() if isinstance(layer, PackedLayer)]

@@ -131,8 +131,8 @@ class Strategy:
             send_pieces(self.stages, self.tp)
         self.users = self.stages.users()
         for slab in self.stages.slabs:
-            cut = self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
-            slab.comm = cut if cut.size > 1 else None
+            ranks = self.norm_ranks(slab)
+            slab.norm_comm = ranks if ranks.size > 1 else None
             broadcast(self.replicas_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
         self.like = np.empty(0, self.stages.slabs[0].data.dtype, like=self.stages.slabs[0].data)
         self.slabs = Buffers(self.stages.slabs)
@@ -178,6 +178,10 @@ class Strategy:
     def replicas_of(self, slab: Slab, *axes: str) -> Communicator:
         """The ranks along `axes` that have the same parameters; of dp, edp if these are experts."""
         return self.along(*("edp" if axis == "dp" and slab.ep else axis for axis in axes))
+
+    def norm_ranks(self, slab: Slab) -> Communicator:
+        """The ranks over which a norm is summed: those with other parameters, or parts of these."""
+        return self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
 
     def rows(self, num_rows: int) -> range:
         """The rows of a batch of `num_rows` that this rank processes: those of its place along dp.

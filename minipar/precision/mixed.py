@@ -32,7 +32,7 @@ from ..autograd.ops.rounding import round_to
 from ..autograd.saved import StopForward, current_saved_tensors_hooks, saved_tensors_hooks
 from ..backend import Array, record_allocation
 from ..nn import Module
-from ..nn.chain import chain
+from ..nn.module import Part
 from ..number_formats import Format
 from .policy import Precision
 
@@ -55,31 +55,25 @@ def set_precision(model: Module, precisions: Precision | Mapping[str, Precision]
     if wide:
         raise ValueError(f"{wide[0]} is not float32, which narrow numbers are computed in: "
                          "initialize(seed) the model with dtype=np.float32")
-    names = {name: (module, "forward") for name, module in model.named_modules()}
-    names |= _methods(model)
+    names = dict(model.named_modules()) | _parts(model)
     unused = [pattern for pattern in precisions
               if not any(_matches(name, pattern) for name in names)]
     if unused:
         raise ValueError(f"no module is called {unused[0]!r}: this model has "
                          f"{', '.join(repr(name) for name in names)}")
-    for name, (module, method) in names.items():
+    for name, module in names.items():
         precision = _innermost(name, precisions)
         if precision is not None:
-            own = module.__dict__.get(method)       # a method that rematerialization put there
-            setattr(module, method, partial(_run, precision, module, method, own))
-    model.transform_parameters(_use)
+            module.around(partial(_run, precision), inside=True)
+    for parameter in model.parameters():
+        parameter.on_use(_use)
     return model
 
 
-def _methods(model: Module) -> dict[str, tuple[Module, str]]:
-    """The parts that are methods of the model itself: a GPT's "embed" and "head"."""
-    try:
-        parts = chain(model)
-    except TypeError:
-        return {}
-    methods = [(part.name, part.apply) for part in parts]
-    return {name: (model, apply.__name__) for name, apply in methods
-            if getattr(apply, "__self__", None) is model}
+def _parts(model: Module) -> dict[str, Module]:
+    """The parts that have modules of the model: a GPT's "embed" and "head"."""
+    return {name: part for name, part in vars(model).items()
+            if isinstance(part, Part) and part.names}
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -105,13 +99,10 @@ _running: ContextVar["_Call | None"] = ContextVar("precision", default=None)
 _decided: ContextVar[bool] = ContextVar("decided", default=False)
 
 
-def _run(precision: Precision, module: Module, method: str, own: Callable | None,
-         *inputs: Any, **options: Any) -> Any:
-    """Run a module's method in its precision; look it up anew, since strategies retype modules."""
+def _run(precision: Precision, forward: Callable, *inputs: Any, **options: Any) -> Any:
+    """Run a module's forward in its precision."""
     with _Call(precision).running() as call:
-        inputs = [call.enter(x) if isinstance(x, Tensor) else x for x in inputs]
-        return own(*inputs, **options) if own else \
-            getattr(type(module), method)(module, *inputs, **options)
+        return forward(*[call.enter(x) if isinstance(x, Tensor) else x for x in inputs], **options)
 
 
 def _use(weight: Tensor) -> Tensor:

@@ -89,7 +89,11 @@ class XdistController(Controller):
         """Start the job with the tests of the worker that has collected first."""
         if not self.has_started:
             self.has_started = True
-            listed = json.loads(Path(node.workerinput["mpi_tests"]).read_text())
+            path = Path(node.workerinput["mpi_tests"])
+            if not path.exists():           # the worker has stopped before; xdist does not say why
+                raise pytest.UsageError("nothing could be collected: give files and folders that "
+                                        f"exist, not {' '.join(node.config.args)}")
+            listed = json.loads(path.read_text())
             self.mpi.tests = [MpiTest(nodeid, (path, line, name), num_ranks)
                               for nodeid, (path, line, name), num_ranks in listed]
             self.mpi.start_ahead()

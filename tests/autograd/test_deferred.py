@@ -69,7 +69,8 @@ def test_no_operation_on_a_weight_runs_before_it_is_called(x):
         reductions.append(array.shape)
         return array
     copy_to, _ = conjugate.conjugate(lambda comm, array: array, all_reduce)
-    model.transform_parameters(lambda w: copy_to.apply(w, comm=None))
+    for parameter in model.parameters():
+        parameter.on_use(lambda w: copy_to.apply(w, comm=None))
     with Meter().running() as meter:
         y = weights_used_in_every_way(model)(x)
         rest = y.backward(np.ones((2, 4)), defer_weights=True)

@@ -26,8 +26,7 @@ def close(ours, right, what):
 
 def row_layer(comm, split):
     """(x entering as columns, the layer's output, the layer) for a layer of 12 inputs."""
-    layer = Linear(12, 5)
-    tensor.split_rows(layer, split(comm))
+    layer = tensor.split_rows(Linear(12, 5), split(comm))
     layer.initialize(0, np.float64)
     layer.bias.data[...] = draw(3, 5)
     start, stop = chunk_bounds(12, comm.size)[comm.rank]

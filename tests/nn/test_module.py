@@ -1,5 +1,7 @@
 """Modules: names, order, transforms, initial values, state dictionaries."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -113,23 +115,63 @@ def test_a_parameter_with_two_names_is_one_parameter():
     assert module.a.weight is module.b.weight
 
 
-def test_transform_parameters_stands_between_a_parameter_and_its_users():
+def test_each_use_of_a_parameter_sees_what_on_use_adds():
     pair, x = Pair().initialize(2, np.float64), Tensor(np.ones((2, 3)))
     before, seen = pair(x).data, []
 
     def double(weight):
         seen.append(weight)
         return weight * 2.0
-    pair.transform_parameters(double)
+    doors = [parameter.on_use(double) for parameter in pair.parameters()]
     after = pair(x).data
     assert len(seen) == 7                               # every use of every parameter
     state = pair.state_dict()                           # which are what they were
     np.testing.assert_array_equal(state["gain"], np.ones(3))
-    pair.transform_parameters(lambda weight: weight * 0.5)      # applied after the first
+    for parameter in pair.parameters():
+        parameter.on_use(lambda weight: weight * 0.5)           # applied after the first
     np.testing.assert_array_equal(pair(x).data, before)
     assert not np.allclose(after, before)
     pair(x).sum().backward()
     assert pair._parameters["gain"].grad is not None
+    for door in doors:
+        door.remove()
+    np.testing.assert_array_equal(pair.gain.data, np.full(3, 0.5))
+    pair._parameters["gain"].on_use(lambda weight: weight + 1.0, first=True)
+    np.testing.assert_array_equal(pair.gain.data, np.ones(3))       # (1 + 1) * 0.5
+    assert len(seen) == 7 * 3 and (pair.state_dict()["gain"] == 1).all()
+
+
+def test_a_tied_weight_has_one_list():
+    module = Module()
+    module.a, module.b = Linear(2, 2, bias=False), Linear(2, 2, bias=False)
+    module.b.weight = module.a.weight
+    module.initialize(0, np.float64)
+    plain = module.a.weight.data.copy()
+    door = module.a._parameters["weight"].on_use(lambda weight: weight * 3.0)
+    np.testing.assert_array_equal(module.b.weight.data, plain * 3)
+    door.remove()
+    np.testing.assert_array_equal(module.b.weight.data, plain)
+
+
+def test_wrappers_of_a_call_nest_and_are_taken_out():
+    layer, x = Linear(2, 2).initialize(0, np.float64), Tensor(np.ones((1, 2)))
+    plain, order = layer(x).data, []
+
+    def wrapper(name, factor, add):
+        def call(forward, x):
+            order.append(name)
+            return forward(x * factor) + add
+        return call
+    outer = layer.around(wrapper("outer", 2.0, 1.0))
+    inner = layer.around(wrapper("inner", 3.0, 0.0), inside=True)
+    np.testing.assert_allclose(layer(x).data, layer.forward(x * 6.0).data + 1)
+    assert order == ["outer", "inner"]
+    copied = deepcopy(layer)
+    outer.remove()
+    np.testing.assert_allclose(layer(x).data, layer.forward(x * 3.0).data)
+    inner.remove()
+    np.testing.assert_array_equal(layer(x).data, plain)
+    np.testing.assert_allclose(copied(x).data, copied.forward(x * 6.0).data + 1)
 
 
 def test_state_dict_is_a_copy_and_loads_back():

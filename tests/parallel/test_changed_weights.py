@@ -32,7 +32,7 @@ def evaluations(name, model, parts):
     elif parts:
         yield lambda: model.loss(IDS, IDS).data
         yield lambda: model.wte(IDS).data
-        yield lambda: model.positions(3).data.copy()
+        yield lambda: model.embed.positions(slice(3)).data.copy()
         yield lambda: model.head(model.embed(IDS)).data
 
 

@@ -14,8 +14,8 @@ from minipar.parallel.context.attention import context_attention
 from minipar.parallel.context.layout import ContextOptions, ContextSplit
 from minipar.parallel.context.parallelize_context import parallelize_context
 from minipar.parallel.data.ddp_by_autograd import data_parallel
-from minipar.parallel.tensor.layers import ColumnLinear, RowLinear, TensorSplit
-from minipar.parallel.tensor.parallelize import parallelize
+from minipar.parallel.tensor.layers import RowLinear, TensorSplit
+from minipar.parallel.tensor.parallelize import parallelize, split_model
 from tests.support.tensor_models import GPTS, MLPS, inputs_of
 
 P = 2
@@ -137,10 +137,10 @@ def test_a_classic_mistake_is_refused(name):
     assert "\n" not in str(error.value)
 
 
-def pair(comm, num_hidden=4):
+def pair(comm, num_hidden=4, split=TensorSplit):
     """A column layer and a row layer, cut."""
-    model = parallelize(MLP([3, num_hidden, 3]), comm).initialize(0, np.float64)
-    assert isinstance(model[0], ColumnLinear) and isinstance(model[2], RowLinear)
+    model = split_model(MLP([3, num_hidden, 3]), split(comm)).initialize(0, np.float64)
+    assert model[0].weight.shape[1] < num_hidden and isinstance(model[2], RowLinear)
     return model
 
 
@@ -163,7 +163,8 @@ def test_a_layer_norm_on_split_tokens_needs_copies():
     def body(comm, copies):
         norm = LayerNorm(4).initialize(0, np.float64)
         if copies:
-            norm.transform_parameters(lambda w: pairs.copy_to(w, comm))
+            for parameter in norm.parameters():
+                parameter.on_use(lambda w: pairs.copy_to(w, comm))
         x = leaf(1, 4, 4)
         y = pairs.gather_from(norm(pairs.scatter_to(x, comm, 1)), comm, 1)
         return check_types(y.sum(), comm, {"x": x, **dict(norm.named_parameters())})
@@ -175,9 +176,8 @@ def test_a_layer_norm_on_split_tokens_needs_copies():
 def test_what_is_refused_has_wrong_gradients_and_what_passes_right_ones():
     """The check against the truth: dx of a column and row pair, with and without f."""
     def body(comm, forgotten):
-        model = pair(comm, 32)
-        if forgotten:
-            model[0].split = type("NoF", (TensorSplit,), {"enter": lambda self, x: x})(comm)
+        without = type("NoF", (TensorSplit,), {"enter": lambda self, x: x})
+        model = pair(comm, 32, without if forgotten else TensorSplit)
         x = leaf(2, 3)
         loss = model(x).sum()
         try:
@@ -198,7 +198,8 @@ def test_messages_of_another_axis_are_computation():
     def body(comm):
         other = comm.split(0)
         model = pair(comm)
-        model.transform_parameters(lambda w: pairs.copy_to(w, other))      # dp around tp
+        for parameter in model.parameters():
+            parameter.on_use(lambda w: pairs.copy_to(w, other))     # dp around tp
         loss = model.loss(np.ones((2, 3)), np.zeros(2, np.int64))
         return check_types(loss, comm, *leaves(model))
     assert Cluster(P).run(body)[0] == ["I"] * P

@@ -18,7 +18,7 @@ import minipar
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_gather, all_reduce, reduce_scatter
 from minipar.nn import MLP
-from minipar.nn.module import Module
+from minipar.nn.module import Module, replace_module
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.ddp_by_autograd import data_parallel
 from minipar.parallel.strategy import Microbatch
@@ -96,7 +96,7 @@ def zero3_by_graph(comm: Any) -> None:
 def tensor_parallel(comm: Any) -> None:
     mlp = MLP([6, 8, 8, 3])
     split_columns(mlp[2], split := TensorSplit(comm))
-    split_rows(mlp[4], split)
+    replace_module(mlp, mlp[4], split_rows(mlp[4], split))
     mlp.initialize(0).loss(X, LABELS, 4).backward()
 
 

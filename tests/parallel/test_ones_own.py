@@ -3,6 +3,9 @@
 `docs/pages/design.md` shows both.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,6 +15,7 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import all_gather
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.work import start_work
+from minipar.nn import Module
 from minipar.nn.gpt import Block
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
@@ -40,17 +44,16 @@ class ByteDDP(DistributedDataParallel):
 class ClippedActivations:
     """Keeps each output of the modules of a kind within ± limit."""
 
-    def __init__(self, model, kind: type, limit: float):
+    def __init__(self, model: Module, kind: type[Module], limit: float):
         self.limit = limit
-        for _, module in model.named_modules():
-            if isinstance(module, kind):
-                module.around(self.clip)
+        self.doors = [module.around(self.clip) for _, module in model.named_modules()
+                      if isinstance(module, kind)]
 
-    def clip(self, forward, *inputs):
+    def clip(self, forward: Callable, *inputs: Any) -> Tensor:
         y = forward(*inputs)
         inside = np.abs(y.data) <= self.limit
-        return y * inside.astype(y.dtype) + Tensor(np.where(inside, 0, np.sign(y.data)
-                                                            * self.limit).astype(y.dtype))
+        at_limit = np.where(inside, 0, np.sign(y.data) * self.limit)
+        return y * inside.astype(y.dtype) + Tensor(at_limit.astype(y.dtype))
 
 
 def step(comm, make, case):

@@ -16,8 +16,8 @@ from minipar.environment import find_mpirun, mpirun_environment
 from tests.repository.test_layering import ROOT, lines_of_code
 
 SPINE = ROOT / "docs" / "spine.txt"
-STRATEGIES, FIRST_STRATEGY = 2730, 970                  # lines of code at most
-GPT, WORLD, INFERENCE = 540, 795, 1150
+STRATEGIES, FIRST_STRATEGY = 2770, 985                  # lines of code at most
+GPT, WORLD, INFERENCE = 555, 795, 1150
 LOADED, ZERO1_STEP, MESH_STEP = 82, 30, 44              # files at most
 I, II, III, IV = range(4)                               # the parts
 FIRST = "minipar/parallel/data/ddp_by_autograd.py"

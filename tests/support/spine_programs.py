@@ -56,6 +56,7 @@ def strategies() -> None:
     from minipar.comm import Cluster
     from minipar.comm.mesh import DeviceMesh
     from minipar.nn import MLP
+    from minipar.nn.module import replace_module
     from minipar.optim import SGD
     from minipar.parallel.data.ddp import DistributedDataParallel
     from minipar.parallel.data.ddp_by_autograd import data_parallel
@@ -86,7 +87,7 @@ def strategies() -> None:
 
         model, split = MLP([6, 8, 8, 3]), TensorSplit(comm)
         split_columns(model[2], split)
-        split_rows(model[4], split)
+        replace_module(model, model[4], split_rows(model[4], split))
         model.initialize(0).loss(x, labels, 4).backward()
 
         pipeline = OneFOneB(mlp(), comm, 8, cuts=[2])
@@ -124,7 +125,7 @@ def gpt() -> None:
         for block in model.h:
             split_attention(block.attn, split)
             split_columns(block.mlp.c_fc, split)
-            split_rows(block.mlp.c_proj, split)
+            block.mlp.c_proj = split_rows(block.mlp.c_proj, split)
         model.initialize(0)
         with training_step(0, 0, samples):
             model.loss(ids, ids, 16).backward()

@@ -51,3 +51,10 @@ def test_without_mpi_tests_are_skipped_and_counted(tmp_path):
     assert status == 0
     assert counts(output) == {"passed": 5, "skipped": 2}
     assert "2 tests on real ranks did not run: there is no mpirun here" in output
+
+
+def test_a_file_that_does_not_exist_is_named(tmp_path):
+    status, output = Sandbox(tmp_path, TESTS).run(*IN_PARALLEL, "missing.py")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "ERROR: nothing could be collected: give files and folders that exist" in output
+    assert "missing.py" in output and "INTERNALERROR" not in output

@@ -24,7 +24,7 @@ from ...gspmd import P, shard
 from ...nn import GPT
 from ...optim import AdamW
 from ...parallel.tensor.layers import TensorSplit
-from ...parallel.tensor.parallelize import parallelize
+from ...parallel.tensor.parallelize import split_model
 from ..gpt import BATCH, CONFIG, make_batch, make_step
 from ..timing import Row, check_same, milliseconds, seconds_of_slowest, training_step
 
@@ -54,10 +54,8 @@ class SilentSplit(TensorSplit):
 
 def make_model(comm: Communicator) -> GPT:
     """The GPT, split over the ranks of `comm`."""
-    model = parallelize(GPT(CONFIG), comm).initialize(seed=0)
-    if isinstance(comm, Silent):
-        model.split.__class__ = SilentSplit
-    return model
+    split = (SilentSplit if isinstance(comm, Silent) else TensorSplit)(comm)
+    return split_model(GPT(CONFIG), split).initialize(seed=0)
 
 
 ANNOTATIONS = {"wte.weight": P("tp"), "h.*.attn.c_attn.weight": P(None, "tp"),

@@ -5,14 +5,13 @@
                    hidden 0  hidden 1                            hidden layer
 
 A map has the attention scores q kᵀ/√d, before the softmax.  Fused attention does not return them,
-so they are computed once more from its qkv: inside `capture_attention`, `rotate_and_attend` of an
-attention layer is a function that records them.
+so they are computed once more from its qkv, around the calls of an attention layer's core.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import NamedTuple
 
 import numpy as np
@@ -84,20 +83,15 @@ def capture_attention(layers: Sequence[Attention]) -> Iterator[dict[Attention, T
     """Context in which these layers record their attention maps, by layer."""
     maps = {}
 
-    def noting(layer: Attention) -> Callable[[Tensor], Tensor]:
-        attend = layer.rotate_and_attend
-
-        def noted(qkv: Tensor) -> Tensor:
-            maps[layer] = attention_scores(qkv, layer.num_heads, layer.num_kv_heads)
-            return attend(qkv)
-        return noted
+    def note(layer: Attention, attend: Callable, qkv: Tensor, *heads: int) -> Tensor:
+        maps[layer] = attention_scores(qkv, *heads)
+        return attend(qkv, *heads)
+    doors = [layer.core.around(partial(note, layer)) for layer in layers]
     try:
-        for layer in layers:
-            layer.rotate_and_attend = noting(layer)
         yield maps
     finally:
-        for layer in layers:
-            vars(layer).pop("rotate_and_attend", None)        # restores the method of its class
+        for door in doors:
+            door.remove()
 
 
 def attention_of(part: ChainPart) -> Attention:

@@ -71,17 +71,14 @@ class Masks:
         self.parameters = {name: own[name] for name in masks}
         self._masks = {p.slot: (p.local_part(masks[name]).astype(bool), p.box)
                        for name, p in self.parameters.items()}
-        for _, module in model.named_modules():
-            if any(p.slot in self._masks for p in module._parameters.values()):
-                module._transforms.insert(0, self.apply)
+        for parameter in self.parameters.values():
+            parameter.on_use(self.apply, first=True)
 
     def apply(self, value: Parameter) -> Tensor:
         """The first transform of a parameter: mask `value`.  ValueError if it is no Parameter."""
         if not isinstance(value, Parameter):
             raise ValueError("masks must be the first transform of a parameter: put them on before "
                              "any other")
-        if value.slot not in self._masks:
-            return value
         return ApplyMask.apply(value, asarray_like(self.local(value), value.data))
 
     def local(self, parameter: Parameter) -> np.ndarray:

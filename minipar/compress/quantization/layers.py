@@ -9,8 +9,7 @@ other parameters (biases, layer norms) stay as they are.  `parallelize` and a pi
 over ranks (`parallel/packed_weights.py`).
 """
 
-from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,11 @@ from ...autograd import Function, Tensor
 from ...backend import Array, as_rows
 from ...backend.shape_array import ShapeArray
 from ...nn import Embedding, Linear, Module
+from ...nn.module import replace_module
 from ...nn.moe import refuse_experts
 from ...nn.parameter import Parameter, zeros
 from ...parallel.packed_weights import PackedLayer
-from ...parallel.tensor.layers import ColumnLinear, RowLinear
-from ...parallel.tensor.sequence import RegatheringColumnLinear
+from ...parallel.tensor.layers import RowLinear
 from ...parallel.tensor.vocabulary import VocabularyEmbedding
 from .affine import Grid, IntGrid
 from .granularity import CHANNEL, Granularity
@@ -37,10 +36,10 @@ EMBEDDING_BITS = 8                      # at least: they are few of a model's by
 class QuantizedLayer(PackedLayer):
     """A layer whose weight is `quantized` and dequantized to `dtype` at every use."""
 
-    plain: type                     # the same layer with a weight of floats
     quantized: QuantizedTensor
     dtype: np.dtype
-    stand_in: Parameter             # the place of the weight in the whole one, once it was cut
+    stand_in: Parameter | None = None       # the place of the weight in the whole one
+    cut_to: tuple[tuple[int, int], ...]     # the box of it that `quantized` is
 
     @property
     def weight(self) -> Tensor:
@@ -48,57 +47,40 @@ class QuantizedLayer(PackedLayer):
         rows = self.quantized.rows(self.dtype)
         return Tensor(rows.T if isinstance(self, Linear) else rows)
 
-    @contextmanager
-    def weight_as_parameter(self: Any) -> Iterator[None]:
-        """Context in which the weight is a Parameter without numbers, and the layer a plain one."""
-        own, shape = self.__dict__, self.quantized.shape
-        kinds = INPUTS_TOO if isinstance(self, IntegerLinear) else WEIGHTS
-        is_linear = isinstance(self, Linear)
-        if "stand_in" not in own:
-            own["stand_in"] = Parameter(shape[::-1] if is_linear else shape, zeros)
-            own["stand_in"].data = ShapeArray(own["stand_in"].shape, self.dtype)
-        weight = own["stand_in"]
-        box_before, self.__class__ = weight.box, self.plain
-        self._parameters["weight"] = weight
-        try:
-            yield
-        finally:
-            del self._parameters["weight"]
-            self.__class__ = kinds[type(self)]
-        if weight.box != box_before:
-            columns, outputs = weight.box if is_linear else weight.box[::-1]
-            rows = np.arange(shape[0]) if weight.order is None else np.array(weight.order)
-            own["quantized"] = self.quantized.part(rows[slice(*outputs)], columns)
+    def show_weight(self: Any) -> None:
+        """Have the weight as a Parameter without numbers, which may then be cut."""
+        if self.stand_in is None:
+            shape = self.quantized.shape
+            weight = Parameter(shape[::-1] if isinstance(self, Linear) else shape, zeros)
+            weight.data = ShapeArray(weight.shape, self.dtype)
+            vars(self).update(stand_in=weight, cut_to=weight.box)
+        self._parameters["weight"] = self.stand_in
+
+    def take_part(self: Any) -> None:
+        """Have no such Parameter any more, and keep the codes to which it was cut."""
+        weight = self._parameters.pop("weight")
+        if weight.box != self.cut_to:
+            columns, outputs = weight.box if isinstance(self, Linear) else weight.box[::-1]
+            rows = np.arange(self.quantized.shape[0]) if weight.order is None \
+                else np.array(weight.order)
+            self.quantized = self.quantized.part(rows[slice(*outputs)], columns)
+            self.cut_to = weight.box
 
 
 class QuantizedLinear(QuantizedLayer, Linear):
     """x (..., in) → x ŵ + bias (..., out)."""
 
-    plain = Linear
-
 
 class QuantizedEmbedding(QuantizedLayer, Embedding):
     """ids (...) → rows of ŵ (..., width)."""
-
-    plain = Embedding
-
-
-class QuantizedColumnLinear(QuantizedLayer, ColumnLinear):
-    """A layer whose ŵ is cut by its outputs."""
-
-    plain = ColumnLinear
 
 
 class QuantizedRowLinear(QuantizedLayer, RowLinear):
     """A layer whose ŵ is cut by its inputs."""
 
-    plain = RowLinear
-
 
 class QuantizedVocabularyEmbedding(QuantizedLayer, VocabularyEmbedding):
     """An embedding whose ŵ is cut along the vocabulary."""
-
-    plain = VocabularyEmbedding
 
 
 class IntegerProduct(Function):
@@ -140,20 +122,8 @@ class IntegerLinear(QuantizedLinear):
                                     zero=self.input_zero)
 
 
-class IntegerColumnLinear(IntegerLinear, ColumnLinear):
-    """An IntegerLinear that is cut by its outputs."""
-
-    plain = ColumnLinear
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., in) → this rank's columns of x̂ ŵ + bias (..., out/p)."""
-        return super().forward(self.split.enter(x))
-
-
 class IntegerRowLinear(IntegerLinear, RowLinear):
     """An IntegerLinear that is cut by its inputs."""
-
-    plain = RowLinear
 
     def forward(self, x: Tensor) -> Tensor:
         """This rank's columns of x (..., in/p) → x̂ ŵ + bias (..., out), after the sum."""
@@ -161,14 +131,9 @@ class IntegerRowLinear(IntegerLinear, RowLinear):
         return y + self.split.shared(self.bias) if self.has_bias else y
 
 
-# quantized layers by what `parallelize` made of the plain ones; nothing is kept for a backward
-WEIGHTS: dict[type, type[QuantizedLayer]] = {
-    kind.plain: kind for kind in (QuantizedLinear, QuantizedEmbedding, QuantizedColumnLinear,
-                                  QuantizedRowLinear, QuantizedVocabularyEmbedding)}
-WEIGHTS[RegatheringColumnLinear] = QuantizedColumnLinear
-INPUTS_TOO: dict[type, type[QuantizedLayer]] = {
-    kind.plain: kind for kind in (IntegerLinear, IntegerColumnLinear, IntegerRowLinear)}
-INPUTS_TOO[RegatheringColumnLinear] = IntegerColumnLinear
+QuantizedLinear.parts = {RowLinear: QuantizedRowLinear}
+QuantizedEmbedding.parts = {VocabularyEmbedding: QuantizedVocabularyEmbedding}
+IntegerLinear.parts = {RowLinear: IntegerRowLinear}
 
 
 def weight_rows(layer: Linear | Embedding) -> Array:
@@ -190,23 +155,28 @@ def layer_grid(layer: Linear | Embedding, grid: Grid,
     return grid.for_embeddings(EMBEDDING_BITS), per if grid.per or not per.size else CHANNEL
 
 
-def set_quantized_weight(layer: Linear | Embedding, quantized: QuantizedTensor) -> None:
-    """Replace the layer's weight by `quantized`; then its model must make new slabs."""
-    dtype = layer._parameters.pop("weight").dtype
-    layer.__class__ = QuantizedLinear if isinstance(layer, Linear) else QuantizedEmbedding
-    layer.__dict__.update(quantized=quantized, dtype=dtype)
+def set_quantized_weight(model: Module, layer: Linear | Embedding,
+                         quantized: QuantizedTensor) -> QuantizedLayer:
+    """Replace a layer of `model` by one whose weight is `quantized`; return that.
+
+    Then the model must make new slabs.
+    """
+    kind: Any = QuantizedLinear if isinstance(layer, Linear) else QuantizedEmbedding
+    made = kind.replacing(layer, quantized=quantized, dtype=layer._parameters.pop("weight").dtype)
+    replace_module(model, layer, made)
+    return made
 
 
-def use_integer_inputs(layer: QuantizedLinear, scale: Array, zero: Array) -> None:
-    """Make a layer quantize its inputs and multiply integers.
+def use_integer_inputs(model: Module, layer: QuantizedLinear, scale: Array, zero: Array) -> None:
+    """Replace a layer of `model` by one that quantizes its inputs and multiplies integers.
 
     Raises ValueError for a weight in groups: one sum of products would need several scales.
     """
     if layer.quantized.per.kind == "group":
         raise ValueError("a product of integers needs one scale for each output, not one for each "
                          f"{layer.quantized.per}: quantize per channel, or leave activations out")
-    layer.__class__ = IntegerLinear
-    layer.__dict__.update(input_scale=scale.reshape(1, 1), input_zero=zero.reshape(1, 1))
+    replace_module(model, layer, IntegerLinear.replacing(
+        layer, input_scale=scale.reshape(1, 1), input_zero=zero.reshape(1, 1)))
 
 
 def drop_weights(model: Module, kept: Container[Module]) -> None:
@@ -231,7 +201,7 @@ def quantizable_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
             raise ValueError(f"layer {name} is quantized already, to "
                              f"{layer.quantized.grid.bits} bits: quantize the model that it was "
                              "made from")
-        if type(layer) not in (Linear, Embedding):
+        if type(layer) not in (Linear, Embedding) or layer._parameters["weight"].cut_by:
             raise ValueError(f"{name} is a {type(layer).__name__}, a part of a layer: quantize the "
                              "whole model, loaded from strategy.state_dict()")
     return layers

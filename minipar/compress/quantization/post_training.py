@@ -21,6 +21,7 @@ Source: Nagel et al., A white paper on neural network quantization (2021), secti
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import partial
 
 import numpy as np
 
@@ -63,10 +64,11 @@ def quantize(model: Module, grid: Grid = INT8, per: Granularity = CHANNEL, metho
     parts = chain(model) if method == "gptq" else []
     for _, layer in layers:
         if isinstance(layer, Embedding) or method == "nearest":
-            set_quantized_weight(layer, QuantizedTensor.nearest(
+            set_quantized_weight(model, layer, QuantizedTensor.nearest(
                 weight_rows(layer), *layer_grid(layer, grid, per), observer))
-    _gptq_by_parts(parts, {layer for _, layer in layers}, calibration, lambda layer, h: gptq(
-        weight_rows(layer), h, grid, per, observer, damping, order=order))
+    _gptq_by_parts(parts, {layer for _, layer in layers}, calibration,
+                   lambda layer, h: set_quantized_weight(model, layer, gptq(
+                       weight_rows(layer), h, grid, per, observer, damping, order=order)))
     if model.slabs:
         model.make_slabs(model.slabs[0].data)       # without the quantized weights
     if activations:
@@ -117,14 +119,14 @@ def without(layers: list[tuple[str, Linear | Embedding]],
 
 def _gptq_by_parts(parts: Sequence[ChainPart], chosen: Container[Module],
                    calibration: Sequence[Array],
-                   quantized: Callable[[Linear, Array], QuantizedTensor]) -> None:
+                   quantize_layer: Callable[[Linear, Array], object]) -> None:
     with no_grad():
         batches = list(calibration)
         for part in parts:
             layers = [m for module in part.modules for _, m in module.named_modules()
                       if type(m) is Linear and m in chosen]
             for layer in layers:
-                set_quantized_weight(layer, quantized(layer, _hessian_of(layer, part, batches)))
+                quantize_layer(layer, _hessian_of(layer, part, batches))
             batches = [part(x) for x in batches]
 
 
@@ -148,24 +150,19 @@ def _fit_activations(model: Module, observer: str, calibration: Sequence[Array])
         for x in calibration:
             model.logits(x)
     for layer in layers:
-        use_integer_inputs(layer, *seen[layer].calculate_qparams())
+        use_integer_inputs(model, layer, *seen[layer].calculate_qparams())
 
 
 @contextmanager
 def capture_inputs(layers: Iterable[Module],
                    see: Callable[[Module, Array], None]) -> Iterator[None]:
     """Context in which every input x of these layers is passed to see(layer, x)."""
-    layers = list(layers)
-
-    def watched(layer: Module) -> Callable[[Tensor], Tensor]:
-        def forward(x: Tensor) -> Tensor:
-            see(layer, x.data)
-            return type(layer).forward(layer, x)
-        return forward
-    for layer in layers:
-        layer.forward = watched(layer)
+    def watch(layer: Module, forward: Callable, x: Tensor) -> Tensor:
+        see(layer, x.data)
+        return forward(x)
+    doors = [layer.around(partial(watch, layer)) for layer in layers]
     try:
         yield
     finally:
-        for layer in layers:
-            del layer.__dict__["forward"]
+        for door in doors:
+            door.remove()

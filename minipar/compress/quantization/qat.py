@@ -23,6 +23,8 @@ Source: Bengio, Léonard & Courville, Estimating or propagating gradients throug
 for conditional computation (2013); Jacob et al. (2018), section 3.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...autograd import Function, Tensor
@@ -31,7 +33,8 @@ from ...backend import Array, keep_where
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Embedding, Linear, Module
-from ...parallel.tensor.layers import RowLinear, retype
+from ...nn.parameter import Door
+from ...parallel.tensor.layers import RowLinear
 from .affine import INT8, IntGrid
 from .granularity import CHANNEL, Granularity
 from .layers import (
@@ -80,7 +83,7 @@ class FakeQuantizedWeight:
         self.grid, self.per, self.shape = grid, per, weight.shape
         self.is_linear = isinstance(layer, Linear)
         self.comm: Communicator | None = None
-        split = layer.__dict__.get("split")
+        split = weight.cut_by
         if split is not None and split.tp.size > 1 and (
                 per.kind == "tensor" or per.kind == "channel" and isinstance(layer, RowLinear)):
             self.comm = split.tp
@@ -114,16 +117,19 @@ class FakeQuantizedWeight:
 
 
 class FakeQuantizedInput:
-    """A linear layer that observes its inputs in training, and rounds them."""
+    """Around a linear layer: observes its inputs in training, and rounds them."""
 
-    input_observer: Observer
+    door: Door
 
-    def forward(self, x: Tensor) -> Tensor:
-        seen = self.input_observer
+    def __init__(self, comm: Communicator | None):
+        self.observer = Observer("moving", ACTIVATIONS, comm)
+
+    def __call__(self, forward: Callable, x: Tensor) -> Tensor:
+        """The layer's output for the rounded x."""
         if is_recording():
-            seen.observe(x.data.reshape(1, x.size))
-        scale, zero = (a.reshape(()) for a in seen.calculate_qparams())
-        return super().forward(fake_quantize(x, scale, zero, ACTIVATIONS))
+            self.observer.observe(x.data.reshape(1, x.size))
+        scale, zero = (a.reshape(()) for a in self.observer.calculate_qparams())
+        return forward(fake_quantize(x, scale, zero, ACTIVATIONS))
 
 
 def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
@@ -140,11 +146,12 @@ def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
         raise ValueError("a model with float weights was expected: load the model that was "
                          "quantized")
     for layer in layers:
-        layer._transforms.append(FakeQuantizedWeight(layer, *layer_grid(layer, grid, per)))
+        weight = layer._parameters["weight"]
+        if not _fakes(layer):           # a weight of two layers is rounded once
+            weight.on_use(FakeQuantizedWeight(layer, *layer_grid(layer, grid, per)))
         if activations and isinstance(layer, Linear):
-            kind = type(layer)
-            retype(layer, type(f"FakeQuantized{kind.__name__}", (FakeQuantizedInput, kind), {}),
-                   input_observer=Observer("moving", ACTIVATIONS, comm))
+            fake_input = FakeQuantizedInput(comm)
+            fake_input.door = layer.around(fake_input)
     return model
 
 
@@ -153,8 +160,8 @@ def freeze(model: Module) -> None:
     for _, module in model.named_modules():
         for fake in _fakes(module):
             fake.fitted = fake.calculate_qparams(module._parameters["weight"].data)
-        if isinstance(module, FakeQuantizedInput):
-            module.input_observer.freeze()
+        for fake_input in _fake_inputs(module):
+            fake_input.observer.freeze()
 
 
 def convert(model: Module) -> Module:
@@ -162,7 +169,7 @@ def convert(model: Module) -> Module:
 
     Inputs that were observed become integers too.  Raises ValueError for a sharded model.
     """
-    for name, layer in model.named_modules():
+    for name, layer in [*model.named_modules()]:
         for fake in _fakes(layer):
             weight = layer._parameters["weight"]
             if weight.shape != weight.global_shape:
@@ -170,14 +177,21 @@ def convert(model: Module) -> Module:
                                  "into a whole model, prepare and convert that")
             rows = weight.data.T if fake.is_linear else weight.data
             fitted = fake.fitted or fake.calculate_qparams(weight.data)
-            layer._transforms.remove(fake)
-            set_quantized_weight(layer, QuantizedTensor.fitted(rows, *fitted, fake.grid, fake.per))
-            if "input_observer" in layer.__dict__:
-                use_integer_inputs(layer, *layer.__dict__.pop("input_observer").calculate_qparams())
+            made = set_quantized_weight(model, layer, QuantizedTensor.fitted(
+                rows, *fitted, fake.grid, fake.per))
+            for fake_input in _fake_inputs(layer):
+                fake_input.door.remove()
+                use_integer_inputs(model, made, *fake_input.observer.calculate_qparams())
     if model.slabs:
         model.make_slabs(model.slabs[0].data)
     return model
 
 
 def _fakes(module: Module) -> list[FakeQuantizedWeight]:
-    return [t for t in module._transforms if isinstance(t, FakeQuantizedWeight)]
+    weight = module._parameters.get("weight")
+    transforms = [] if weight is None else weight.transforms
+    return [t for t in transforms if isinstance(t, FakeQuantizedWeight)]
+
+
+def _fake_inputs(module: Module) -> list[FakeQuantizedInput]:
+    return [wrapper for wrapper in module._around if isinstance(wrapper, FakeQuantizedInput)]

@@ -23,6 +23,7 @@ from .granularity import Granularity
 from .layers import (
     IntegerLinear,
     QuantizedLayer,
+    QuantizedLinear,
     layer_grid,
     quantizable_layers,
     set_quantized_weight,
@@ -41,7 +42,7 @@ def pack_quantized(model: Module) -> tuple[Arrays, dict[str, Any]]:
     if not layers:
         raise ValueError("the model is not quantized: quantize() it first")
     for name, layer in layers:
-        if layer.plain not in (Linear, Embedding):
+        if layer.stand_in is not None and layer.stand_in.cut_by:
             raise ValueError(f"{name} is a {type(layer).__name__}, a part of a layer: save the "
                              "model before parallelize cuts it")
     arrays = model.state_dict()
@@ -77,10 +78,10 @@ def unpack_quantized(model: Module, entry: dict[str, Any], arrays: Arrays) -> No
                                             *layer_grid(layer, grid, per))
         except ValueError as error:
             raise ValueError(f"{name}.weight: {error}") from error
-        set_quantized_weight(layer, quantized)
-        if entry["activations"] and isinstance(layer, Linear):
+        made = set_quantized_weight(model, layer, quantized)
+        if entry["activations"] and isinstance(made, QuantizedLinear):
             of_input = _take(arrays, f"{name}.input/")
-            use_integer_inputs(layer, of_input["scale"], of_input["zero"])
+            use_integer_inputs(model, made, of_input["scale"], of_input["zero"])
     model.make_slabs(model.slabs[0].data)
 
 

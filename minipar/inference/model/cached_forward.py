@@ -83,7 +83,7 @@ def attend_over_cache(attention: Attention, qkv: Array, cache: KVCache, layer: i
     """Queries, keys and values (T, (h + 2 kv) n) → the attention over the cache (T, h n)."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
     if attention.rotary is not None:                    # keys are turned before they are kept
-        qkv = attention.apply_rotary(Tensor(qkv[None]), batch.positions[None]).data
+        qkv = attention.rotary(Tensor(qkv[None]), heads + kv_heads, batch.positions[None]).data
     qkv = qkv.reshape(len(batch.positions), heads + 2 * kv_heads, -1)
     q, k, v = qkv[:, :heads], qkv[:, heads:heads + kv_heads], qkv[:, heads + kv_heads:]
     return cache.attend(layer, batch, q, k, v).reshape(len(qkv), -1)

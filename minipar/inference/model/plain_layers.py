@@ -19,26 +19,26 @@ from ...autograd import Tensor
 from ...autograd.function import is_observed
 from ...backend import Array, check_ids, is_host
 from ...nn import Embedding, LayerNorm, Linear, Module, RMSNorm
-from ...nn.gpt import GPT, FeedForward, GatedFeedForward
+from ...nn.gpt import GPT, FeedForward, GatedFeedForward, Head
 
 
 def evaluate(layer: Module, x: Array) -> Array:
     """The output of `layer` for the array x, inside no_grad()."""
     own, function = layer.__dict__, PLAIN.get(type(layer))
-    if function is None or own["_transforms"] or "forward" in own or is_observed():
+    altered = own["_around"]
+    for parameter in own["_parameters"].values():
+        altered = altered or parameter.transforms
+    if function is None or altered or is_observed():
         return layer(Tensor(x) if x.dtype.kind == "f" else x).data
     return function(own, x)
 
 
 def evaluate_head(model: GPT, x: Array) -> Array:
-    """x (T, d) → logits (T, V), as GPT.head."""
-    if type(model) is not GPT or "head" in model.__dict__ or is_observed():
+    """x (T, d) → logits (T, V), as Head."""
+    if type(model.head) is not Head or model.head._around or is_observed():
         return model.head(Tensor(x)).data
-    parts = model._modules
-    x = evaluate(parts["ln_f"], x)
-    if not model.config.tied:
-        return evaluate(parts["lm_head"], x)
-    return x @ parts["wte"].weight.data.T
+    x = evaluate(model.ln_f, x)
+    return x @ model.wte.weight.data.T if model.config.tied else evaluate(model.lm_head, x)
 
 
 # ---- the plain layers: `own` are the attributes of the layer

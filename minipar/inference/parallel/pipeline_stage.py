@@ -15,7 +15,7 @@ from ...compress.quantization.layers import drop_weights
 from ...nn import GPT
 from ...parallel.packed_weights import weights_as_parameters
 from ...parallel.pipeline.stages import Stages
-from ...parallel.tensor.parallelize import TensorParallel
+from ...parallel.tensor.parallelize import split_of
 from ..cache import KVSizes, PagedKVCache, TokenBatch
 from ..model.cached_forward import embed, head, run_blocks
 from ..model_runner import Draw, NewToken, draw_tokens
@@ -74,8 +74,8 @@ class Stage:
         """
         counts = self.logprob_counts(draws)
         try:
-            if isinstance(self.model, TensorParallel):
-                found = draw_tokens_over_ranks(self.model.split.tp, logits, self.vocab_size, draws)
+            if split := split_of(self.model):
+                found = draw_tokens_over_ranks(split.tp, logits, self.vocab_size, draws)
             else:
                 found = draw_tokens(logits, draws)
         except ValueError:                  # the other stages must learn of it

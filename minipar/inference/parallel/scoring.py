@@ -11,7 +11,7 @@ import numpy as np
 
 from ...backend import Array, to_host
 from ...nn import GPT
-from ...parallel.tensor.parallelize import TensorParallel
+from ...parallel.tensor.parallelize import split_of
 from ..cache import ContiguousKVCache, SequenceInput, TokenBatch
 from ..generate import make_cache
 from ..model import forward_over_cache
@@ -41,9 +41,10 @@ def prompt_logprobs_over_ranks(engine: Any, prompt: list[int], count: int) -> li
 
 def scores_of(model: GPT, logits: Array, tokens: list[int], count: int) -> list[Score]:
     """As `scores`, of logits that may be this rank's columns."""
-    if not isinstance(model, TensorParallel):
+    split = split_of(model)
+    if split is None:
         return scores(to_host(logits), tokens, count)
-    found = top_logprobs_over_ranks(model.split.tp, to_host(logits)[:len(tokens)],
+    found = top_logprobs_over_ranks(split.tp, to_host(logits)[:len(tokens)],
                                     model.config.vocab_size, tokens, count)
     if any(math.isnan(logprob) for logprob, _ in found):
         raise ValueError(NOT_FINITE)

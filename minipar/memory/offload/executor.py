@@ -143,28 +143,33 @@ class DecisionExecutor:
         self.decisions, self.empty, self.ahead = tuple(decisions), empty, ahead
         self.out, self.back = out or CopyStream(), back or CopyStream()
         self.stays = {id(owner): owner for owner in (storage(p.data) for p in stays)}
+        self.transfers: list[Transfer] = []             # of the parts that have run
 
-    def run_parts(self, parts: Sequence[Callable], x: Any) -> Tensor:
-        """Apply the parts to x, one after the other; the last is the loss.
-
-        Raises ValueError if their number is not that of the decisions.
-        """
-        if len(parts) != len(self.decisions):
-            raise ValueError(f"{len(self.decisions)} decisions for {len(parts)} parts: give one "
-                             "for each part, the loss included")
-        transfers: list[Transfer] = []
-        for i, (part, decision) in enumerate(zip(parts, self.decisions)):
-            if not is_recording():
-                x = part(x)
-                continue
-            transfers.append(transfer := Transfer(self))
-            with transfer_hooks(transfer, decision):
-                x = checkpoint(part, x) if decision in (RECOMPUTE, OFFLOAD_INPUT) else part(x)
-            if i >= self.ahead:
-                transfers[i - self.ahead].wait_out()
-            transfer.begin_copy_out()
-            x = BackwardMark.apply(x, on_backward=partial(self._arrive, transfers, i))
+    def run_first(self, parts: Sequence[Callable], x: Any) -> Tensor:
+        """Apply all parts but the loss.  Raises ValueError for another number of decisions."""
+        if len(parts) + 1 != len(self.decisions):
+            raise ValueError(f"{len(self.decisions)} decisions for {len(parts) + 1} parts: give "
+                             "one for each part, the loss included")
+        self.transfers = []
+        for part, decision in zip(parts, self.decisions):
+            x = self._run(part, decision, x)
         return x
+
+    def run_last(self, part: Callable, x: Tensor) -> Tensor:
+        """Apply the loss."""
+        return self._run(part, self.decisions[-1], x)
+
+    def _run(self, part: Callable, decision: str, x: Any) -> Tensor:
+        if not is_recording():
+            return part(x)
+        transfers, i = self.transfers, len(self.transfers)
+        transfers.append(transfer := Transfer(self))
+        with transfer_hooks(transfer, decision):
+            x = checkpoint(part, x) if decision in (RECOMPUTE, OFFLOAD_INPUT) else part(x)
+        if i >= self.ahead:
+            transfers[i - self.ahead].wait_out()
+        transfer.begin_copy_out()
+        return BackwardMark.apply(x, on_backward=partial(self._arrive, transfers, i))
 
     def _arrive(self, transfers: list[Transfer], i: int) -> None:
         """Prepare backward of part i: start copies in `ahead` parts early, wait for its own."""
@@ -189,7 +194,10 @@ def parts_and_loss(model: Module, targets: Array,
 
 
 def apply_decisions(model: Module, executor: DecisionExecutor) -> Module:
-    """Change `model` so that `model.loss` runs its parts and the loss by `executor`."""
-    model.loss = lambda x, targets, loss_divisor=None: executor.run_parts(
-        parts_and_loss(model, targets, loss_divisor), x)
+    """Change `model` so that it runs its parts and the loss by `executor`."""
+    def loss(forward: Callable, logits: Tensor, targets: Array, *options: Any) -> Tensor:
+        targets = unchanging(targets)           # the loss may be computed again
+        return executor.run_last(lambda x: forward(x, targets, *options), logits)
+    model.run_parts.around(lambda forward, parts, x: executor.run_first(chain(model), x))
+    model.cross_entropy.around(loss)
     return model

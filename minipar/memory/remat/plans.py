@@ -74,13 +74,13 @@ def rematerialize(model: Module, policy: Policy) -> Module:
 
     Call it before a strategy takes the model.  A pipeline stage asks for a plan of its own parts.
     """
-    def run_parts(parts: Sequence[ChainPart], x: Any) -> Tensor:
+    def by_plan(forward: Callable, parts: Any, x: Any) -> Tensor:
         if not is_recording():                  # no backward follows: nothing to recompute
-            return run_plan(keep_all(parts), parts, x)
+            return forward(parts, x)
+        if parts is model:                      # all of them
+            parts = chain(model)
         if isinstance(policy, ProfilingPolicy):
             policy.profile(model, parts, x)
         return run_plan(policy(parts), parts, x)
-
-    model.run_parts = run_parts
-    model.run_all_parts = lambda x: model.run_parts(chain(model), x)
+    model.run_parts.around(by_plan)
     return model

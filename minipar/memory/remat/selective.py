@@ -7,8 +7,6 @@ It changes what happens inside a block, so it is no plan of whole parts (`plans.
 that makes one (`policies.py`).
 """
 
-from functools import partial
-
 from ...nn import GPT
 from .recompute import checkpoint
 
@@ -19,5 +17,5 @@ def rematerialize_attention(model: GPT) -> GPT:
     Selective recomputation of Korthikanti et al. 2022, section 5: much memory, few FLOPs.
     """
     for block in model.h:
-        block.attn.rotate_and_attend = partial(checkpoint, block.attn.rotate_and_attend)
+        block.attn.core.around(checkpoint)
     return model

@@ -11,6 +11,7 @@ target.  The loss is this rank's share.  The ranks' gradients add up, as those o
 other samples do.
 """
 
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -19,32 +20,25 @@ import numpy as np
 from ...autograd import Tensor
 from ...backend import Array, asarray_like
 from ...nn import GPT, MLP, Dropout, Module, MoE
-from ...nn.gpt import Attention, too_long_error
+from ...nn.gpt import CoreAttention, too_long_error
 from ..errors import experts_of_whole_sequences_error
-from ..tensor.layers import retype
-from ..tensor.parallelize import PartialDropout, TensorParallelGPT
+from ..tensor.parallelize import PartialDropout, split_of
 from ..tensor.sequence import SequenceSplit
 from .attention import context_attention
 from .layout import ContextSplit, GatherTokens, TokenLayout, cut_tokens, sequences_of
 from .ulysses import columns_of_qkv, heads_to_tokens, tokens_to_heads
 
 
-class ContextAttentionLayer(Attention):
+class ContextCoreAttention(CoreAttention):
     """The attention of a GPT whose tokens are spread over ranks."""
 
     context_split: ContextSplit
 
-    def apply_rotary(self, qkv: Tensor, positions: Array | None = None) -> Tensor:
-        """Queries and keys turned by their positions in the whole sequence."""
-        if positions is None:
-            positions = self.context_split.layout.mine[None]
-        return super().apply_rotary(qkv, positions)
-
-    def attend(self, qkv: Tensor) -> Tensor:
+    def attend(self, qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
         """Weighted means of the values of all tokens, for this rank's (b, t, h n)."""
         split, layout = self.context_split, self.context_split.layout
         neighbours, ring, u = split.neighbours, split.ring, split.neighbours.size
-        heads, kv_heads, fmt = self.num_heads, self.num_kv_heads, split.message_format
+        fmt = split.message_format
         keep = self.attn_dropout.mask(qkv.data, (heads, layout.length, layout.length))
         if u > 1:
             width = qkv.shape[-1] // (heads + 2 * kv_heads)
@@ -80,65 +74,6 @@ class ContextPartialDropout(PartialDropout, ContextDropout):
     """With sequence parallelism: the part of this rank of tp of the tokens of its rank of cp."""
 
 
-class ContextParallel(GPT):
-    """Base of the GPTs whose tokens are spread over the ranks of `context_split.cp`."""
-
-    context_split: ContextSplit
-
-    def embed(self, ids: Array) -> Tensor:
-        """ids (b, t), whole → x (b, t/p, d) of this rank's tokens."""
-        if ids.shape[1] > self.config.context:
-            raise too_long_error(ids.shape[1], self.config.context)
-        return super().embed(cut_tokens(self.context_split.cp, ids, self.context_split.layout))
-
-    def positions_of(self, tokens: slice) -> Array:
-        """The positions in the whole sequence of some of this rank's tokens."""
-        return asarray_like(self.context_split.layout.mine[tokens], self.wpe.weight.data)
-
-    def criterion(self, logits: Tensor, targets: Array, loss_divisor: float | None = None,
-                  ignore_index: int | None = None) -> Tensor:
-        """This rank's share of the loss of targets (b, t), whole; logits are of its tokens."""
-        split = self.context_split
-        return super().criterion(logits, cut_tokens(split.cp, targets, split.layout),
-                                 loss_divisor, ignore_index)
-
-    def forward(self, ids: Array) -> Tensor:
-        """ids (b, t) → logits (b, t, V) of all tokens, on every rank."""
-        with sequences_of(ids.shape[1]):
-            return GatherTokens.apply(super().forward(ids), comm=self.context_split.cp,
-                                      layout=self.context_split.layout)
-
-    def loss(self, ids: Array, targets: Array, loss_divisor: float | None = None,
-             ignore_index: int | None = None) -> Tensor:
-        """This rank's share of the loss: give the divisor of all ranks' targets, then add up."""
-        with sequences_of(ids.shape[1]):
-            return self.criterion(self.run_all_parts(ids), targets, loss_divisor, ignore_index)
-
-
-class ContextParallelGPT(ContextParallel):
-    """A GPT whose tokens are spread over ranks."""
-
-    def positions(self, time: int) -> Tensor:
-        """The embeddings of the positions of this rank's tokens."""
-        return self.wpe.weight[self.positions_of(slice(time))]
-
-
-class ContextTensorParallelGPT(ContextParallel, TensorParallelGPT):
-    """A GPT whose tokens are spread over cp, and whose layers over tp."""
-
-    def embed(self, ids: Array) -> Tensor:
-        """As ContextParallel.embed; raises ValueError if tp cannot split the tokens of a rank."""
-        if isinstance(self.split, SequenceSplit):
-            check_divides(self.context_split, self.split.tp.size)
-        return super().embed(ids)
-
-    def places(self, time: int) -> Array:
-        """The positions of this rank's tokens, with sequence parallelism of those of tp."""
-        return self.positions_of(super().places(time))
-
-
-CONTEXT_PARALLEL: dict[type[Module], type[ContextParallel]] = {
-    GPT: ContextParallelGPT, TensorParallelGPT: ContextTensorParallelGPT}
 DROPOUTS = {Dropout: ContextDropout, PartialDropout: ContextPartialDropout}
 
 
@@ -169,17 +104,53 @@ def parallelize_context(model: Module, split: ContextSplit) -> Any:
     every rank has all, and their gradients are sums over the ranks.  Raises ValueError for other
     models, and for heads that Ulysses cannot divide.
     """
-    if type(model) not in CONTEXT_PARALLEL:
-        what = "an MLP has none" if isinstance(model, MLP) else f"not of a {type(model).__name__}"
+    if type(model) is not GPT or isinstance(model.h[0].attn.core, ContextCoreAttention):
+        what = "an MLP has none" if isinstance(model, MLP) else \
+            f"not of a {type(model).__name__}{' twice' if type(model) is GPT else ''}"
         raise ValueError("context parallelism spreads the tokens of a GPT over ranks, and "
                          f"{what}: leave cp out")
     for block in model.h:
         check_experts(block.mlp)
         attention = block.attn
         columns_of_qkv(attention.num_heads, attention.num_kv_heads, 1, split.neighbours.size)
-        retype(attention, ContextAttentionLayer, context_split=split)
-        for dropout in (attention.resid_dropout, block.mlp.dropout):
-            retype(dropout, DROPOUTS[type(dropout)], context_split=split)
-    retype(model.drop, DROPOUTS[type(model.drop)], context_split=split)
-    retype(model, CONTEXT_PARALLEL[type(model)], context_split=split)
+        attention.core = ContextCoreAttention.replacing(attention.core, context_split=split)
+        attention.resid_dropout = _spread(attention.resid_dropout, split)
+        block.mlp.dropout = _spread(block.mlp.dropout, split)
+        if attention.rotary is not None:
+            attention.rotary.around(lambda forward, qkv, heads, *positions: forward(
+                qkv, heads, *positions or [split.layout.mine[None]]), inside=True)
+    model.drop = _spread(model.drop, split)
+    _spread_calls(model, split)
     return model
+
+
+def _spread(dropout: Dropout, split: ContextSplit) -> Dropout:
+    return DROPOUTS[type(dropout)].replacing(dropout, context_split=split)
+
+
+def _spread_calls(model: GPT, split: ContextSplit) -> None:
+    """Let the model, its embedding and its loss take whole sequences (b, t)."""
+    tensor_split, longest = split_of(model), model.config.context
+
+    def whole_logits(forward: Callable, ids: Array, gather: bool = True) -> Tensor:
+        with sequences_of(ids.shape[1]):
+            logits = forward(ids, gather)
+            return GatherTokens.apply(logits, comm=split.cp, layout=split.layout) if gather \
+                else logits
+
+    def embed(forward: Callable, ids: Array) -> Tensor:
+        if ids.shape[1] > longest:
+            raise too_long_error(ids.shape[1], longest)
+        if isinstance(tensor_split, SequenceSplit):
+            check_divides(split, tensor_split.tp.size)
+        return forward(cut_tokens(split.cp, ids, split.layout))
+
+    def cross_entropy(forward: Callable, logits: Tensor, targets: Array, *options: Any) -> Tensor:
+        with sequences_of(targets.shape[1]):
+            return forward(logits, cut_tokens(split.cp, targets, split.layout), *options)
+
+    model.around(whole_logits)
+    model.embed.around(embed)
+    model.embed.positions.around(
+        lambda forward, places: forward(split.layout.mine[places]), inside=True)
+    model.cross_entropy.around(cross_entropy)

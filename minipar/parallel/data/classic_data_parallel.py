@@ -45,7 +45,7 @@ class DataParallel(Strategy):
         super().__init__(model, alone)
         self.comm = self.dp = self.replicas = comm
         for slab in self.slabs:             # rank 0 alone has gradients
-            slab.comm, slab.is_copy = comm, comm.rank > 0
+            slab.norm_comm, slab.is_copy = comm, comm.rank > 0
 
     def rows(self, num_rows: int) -> range:
         """All rows for rank 0, none for the others."""

@@ -25,7 +25,8 @@ def data_parallel(model: Module, comm: Communicator) -> Module:
     After `loss.backward()` all ranks hold the gradients of the whole batch.
     """
     broadcast_parameters(model, comm)
-    model.transform_parameters(lambda weight: copy_to(weight, comm))
+    for parameter in model.parameters():
+        parameter.on_use(lambda weight: copy_to(weight, comm))
     return model
 
 

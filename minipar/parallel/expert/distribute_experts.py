@@ -11,15 +11,19 @@ already, and only the ranks of edp are summed: nothing is divided or multiplied 
 Rajbhandari et al. 2022 (DeepSpeed-MoE), section 5.
 """
 
+from typing import NamedTuple
+
+import numpy as np
+
 from ... import autograd as ag
 from ...autograd import Tensor
-from ...backend import asarray_like
+from ...backend import Array, asarray_like
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Module, MoE, Parameter
 from ...nn.moe import Experts
 from ...nn.parameter import Unmaterialized
-from ..tensor.layers import retype
+from ..flats import gather_parameter
 from .exchange import agree_on_exchange, return_rows, send_rows
 
 AXIS = "ep"             # of the mesh
@@ -64,13 +68,10 @@ def distribute_experts(model: Module, ep: Communicator) -> Module:
         check_layer(name, layer, ep)
         bounds = chunk_bounds(layer.config.num_experts, ep.size)
         for parameter in layer.experts.parameters():
-            cut_experts(parameter, bounds[ep.rank])
-        retype(layer.experts, DistributedExperts, ep=ep, bounds=bounds)
+            cut_experts(parameter, bounds[ep.rank], ep)
+        layer.experts = DistributedExperts.replacing(layer.experts, ep=ep, bounds=bounds)
     if model.slabs:
         model.make_slabs(model.slabs[0].data)
-    for slab in model.slabs:
-        if AXIS not in slab.segments[0].replicated:
-            slab.ep = ep
     return model
 
 
@@ -83,8 +84,20 @@ def check_layer(name: str, layer: MoE, ep: Communicator) -> None:
                          "cannot share: choose a smaller ep, or more experts")
 
 
-def cut_experts(parameter: Parameter, own: tuple[int, int]) -> None:
-    """Keep the experts `own` (start, stop) of a parameter, its axis 0; tp may have cut others."""
+class ExpertSplit(NamedTuple):
+    """The ranks of `ep` have different experts, whose other axes those of `tp` may have cut."""
+
+    ep: Communicator
+    tp: Communicator | None
+
+    def gather(self, parameter: Parameter, values: Array) -> np.ndarray:
+        """The global array of which `values` are this rank's part.  Collective."""
+        return gather_parameter(self.tp, parameter, values, self.ep)
+
+
+def cut_experts(parameter: Parameter, own: tuple[int, int], ep: Communicator) -> None:
+    """Keep the experts `own` (start, stop) of a parameter, its axis 0."""
+    parameter.cut_by = ExpertSplit(ep, parameter.cut_by and parameter.cut_by.tp)
     parameter.box = (own, *parameter.box[1:])
     parameter.data = parameter.data[slice(*own)].copy() if parameter.initialized \
         else Unmaterialized(tuple(stop - start for start, stop in parameter.box), parameter.dtype)

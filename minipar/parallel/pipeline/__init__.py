@@ -4,7 +4,7 @@
     schedule/               which rank does what in which order, without an array
     executor, p2p, headers  what trains by any schedule, and its messages
     cut                     where to cut a model into stages
-    stages, stage_slab      the stages of a model, and what a rank keeps of it
+    stages                  the stages of a model, and what a rank keeps of it
     naive                   one microbatch, one rank at work at a time
 
 `docs/pages/pipelines.md` shows how to use them.

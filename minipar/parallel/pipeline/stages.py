@@ -3,29 +3,57 @@
     embed │ h.0 │ h.1 │ h.2 │ h.3 │ head          the parts of a GPT
     ──── stage 0 ────┼──── stage 1 ─────          cuts = [3]: a new stage begins at part 3
 
-Each rank keeps the parameters of its stages in one slab and drops the others.  If two ranks use one
-weight, a tied embedding, both keep it.  Its gradients are summed once a batch, so that both ranks
-take the same step, and the norm of all gradients counts it once.  Without a pipeline there is one
-stage, the whole model.
+    rank 0   [ wpe | h.0 h.1 ]         [ wte ]    its own parameters are one slab,
+    rank 1   [ h.2 h.3 | ln_f ]        [ wte ]    those that ranks share another
+
+Each rank keeps the parameters of its stages and drops the others.  If two ranks use one weight, a
+tied embedding, both keep it.  Its gradients are summed once a batch, so that both ranks take the
+same step, and the norm of all gradients counts it once, on the first of them.  Without a pipeline
+there is one stage, the whole model with its slabs.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import numpy as np
+
 from ...autograd import Tensor
-from ...backend import Array
+from ...backend import Array, to_host
 from ...comm import Communicator
+from ...comm.collectives import all_gather
 from ...nn import Module, Parameter, Slab
 from ...nn.chain import ChainPart, chain
 from ...nn.module import ModuleList
 from ...nn.parameter import Unmaterialized
-from ...nn.slab import Buffers
+from ...nn.slab import Buffers, Segment
 from ..errors import NEEDS_ALL_STAGES_MESSAGE, cuts_error, in_no_part_error
+from ..flats import end_to_end, gather_parameter
 from .cut import cut_evenly
 from .schedule.actions import Placement
-from .stage_slab import SlabLayout, StageSlab
 
-Users = tuple[tuple[int, int], ...]         # (stage, number of a part in it)
+Users = tuple[tuple[int, int], ...]                 # (stage, number of a part in it)
+SlabLayout = Sequence[tuple[Segment, Parameter]]    # of one rank
+
+
+class StageSlab(Slab):
+    """A slab with the parameters of layouts[r] on rank r of `pp`, whose values are in `slab`.
+
+    Every rank knows all layouts.  `is_copy`: another rank counts it in norms.
+    """
+
+    def __init__(self, slab: Slab, layouts: Sequence[SlabLayout], pp: Communicator, is_copy: bool):
+        super().__init__([(segment.name, parameter) for segment, parameter in layouts[pp.rank]],
+                         slab.data)
+        self.pp, self.tp, self.ep, self.is_copy = pp, slab.tp, slab.ep, is_copy
+        self.layout = [segment for layout in layouts for segment, _ in layout]     # of all ranks
+        self.counts = [sum(s.stop - s.start for s, _ in layout) for layout in layouts]
+
+    def named(self, values: Array) -> dict[str, np.ndarray]:
+        """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""
+        with self.pp.labelled("state"):
+            flat = to_host(all_gather(self.pp, values, counts=self.counts))
+        return {s.name: gather_parameter(self.tp, s, flat[s.start:s.stop], self.ep)
+                for s in end_to_end(self.layout)}
 
 
 def layout_by_holders(slab: Slab, ranks_of: dict[Parameter, set[int]]
@@ -92,9 +120,12 @@ class Stages:
 
     def _make_slabs(self, ranks_of: dict[Parameter, set[int]]) -> None:
         """Put this rank's parameters into slabs: its own, and those it shares.  Collective."""
-        self.slabs: list[StageSlab] = []
-        self.shared: list[tuple[Communicator, StageSlab]] = []
+        self.slabs: list[Slab] = []
+        self.shared: list[tuple[Communicator, Slab]] = []
         self.shares = any(len(ranks) > 1 for ranks in ranks_of.values())
+        if self.pp.size == 1:
+            self.slabs += self.model.slabs
+            return
         for slab in self.model.slabs:
             for holders, held in layout_by_holders(slab, ranks_of).items():
                 layouts = [[(segment, parameter) for segment, parameter in held
@@ -106,7 +137,7 @@ class Stages:
                     if among is not None:
                         among.axes = self.pp.axes
                         self.shared.append((among, self.slabs[-1]))
-        self.model.slabs = Buffers(self.slabs) if self.pp.size == 1 else Buffers()
+        self.model.slabs = Buffers()
 
     def _drop_weights_of_others(self, ranks_of: dict[Parameter, set[int]]) -> None:
         """Make the parameters of other ranks shapes without values."""

@@ -18,17 +18,7 @@ from ...nn.moe import Experts
 from ...nn.moe.layer import GroupedLinear
 from ...nn.moe.rows import grouped_linear
 from ..conjugate import gather_from, scatter_to
-from .layers import TensorSplit, retype, shard_parameter
-
-
-class ColumnGroupedLinear(GroupedLinear):
-    """The layers of experts, cut by their outputs: the beginning of a pair."""
-
-    split: TensorSplit
-
-    def forward(self, x: Tensor, counts: tuple[int, ...]) -> Tensor:
-        """x (rows, in) → this rank's columns (rows, out/p)."""
-        return super().forward(self.split.enter(x), counts)
+from .layers import TensorSplit
 
 
 class RowGroupedLinear(GroupedLinear):
@@ -45,22 +35,17 @@ class RowGroupedLinear(GroupedLinear):
         return y + ag.embedding(self.bias, experts)         # once, to the sum
 
 
-class GatheringMoE(MoE):
-    """A layer that gets this rank's tokens of each sequence (b, t/p, d), and routes all of them."""
-
-    tp: Communicator
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (b, t/p, d) → (b, t/p, d)."""
-        return scatter_to(super().forward(gather_from(x, self.tp, 1)), self.tp, 1)
-
-
 def split_experts(experts: Experts, split: TensorSplit) -> None:
     """Cut every expert over the ranks of `split.tp`."""
     for linear in [experts.c_fc, experts.c_gate] if experts.is_gated else [experts.c_fc]:
-        retype(linear, ColumnGroupedLinear, split=split)
-        shard_parameter(linear._parameters["weight"], 2, split.tp)
+        linear.around(split.around_columns, inside=True)
+        split.shard(linear._parameters["weight"], 2)
         if linear.has_bias:
-            shard_parameter(linear._parameters["bias"], 1, split.tp)
-    retype(experts.c_proj, RowGroupedLinear, split=split)
-    shard_parameter(experts.c_proj._parameters["weight"], 1, split.tp)
+            split.shard(linear._parameters["bias"], 1)
+    split.shard(experts.c_proj._parameters["weight"], 1)
+    experts.c_proj = RowGroupedLinear.replacing(experts.c_proj, split=split)
+
+
+def gather_tokens(layer: MoE, tp: Communicator) -> None:
+    """Let a layer that gets this rank's tokens of each sequence (b, t/p, d) route all of them."""
+    layer.around(lambda forward, x: scatter_to(forward(gather_from(x, tp, 1)), tp, 1), inside=True)

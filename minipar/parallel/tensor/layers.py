@@ -14,24 +14,30 @@ forward, and 2 in backward.
 Shoeybi et al. 2019 (Megatron-LM), figure 3.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ... import autograd as ag
 from ...autograd import Tensor
+from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
-from ...nn import Linear, Module, Parameter
+from ...nn import Linear, Parameter
 from ...nn.gpt import Attention
 from ..conjugate import copy_to, reduce_from
 from ..errors import heads_do_not_divide_error, too_narrow_error
+from ..flats import gather_parameter
+from ..packed_weights import kind_like
 
 AXIS = "tp"             # of the mesh
 
 
 class TensorSplit:
     """Values enter and leave a pair of layers that the ranks of `tp` share."""
+
+    ep: None = None         # no ranks with other experts
 
     def __init__(self, tp: Communicator):
         self.tp = tp
@@ -42,6 +48,10 @@ class TensorSplit:
         The letters are the types of conjugate.py.
         """
         return copy_to(x, self.tp)
+
+    def around_columns(self, forward: Callable, x: Tensor, *counts: Any) -> Tensor:
+        """Around a layer that is cut by its outputs, the beginning of a pair: x enters."""
+        return forward(self.enter(x), *counts)
 
     def leave(self, y: Tensor) -> Tensor:
         """Megatron's g, P → I: the sum of all ranks' y."""
@@ -54,15 +64,21 @@ class TensorSplit:
         """
         return weight
 
+    def shard(self, parameter: Parameter, dim: int, order: tuple[int, ...] | None = None) -> None:
+        """Reorder the last axis by `order`, if given, then keep this rank's chunk of axis `dim`.
 
-class ColumnLinear(Linear):
-    """A linear layer cut by its outputs: the beginning of a pair."""
+        Raises ValueError for an axis of length 1, which has no pieces.
+        """
+        box, length, p = list(parameter.box), parameter.shape[dim], self.tp.size
+        if length == 1 < p:
+            raise too_narrow_error(p)
+        box[dim] = chunk_bounds(length, p)[self.tp.rank]
+        parameter.shard(tuple(box), order, self)
+        parameter.replicated = tuple(axis for axis in parameter.replicated if axis != AXIS)
 
-    split: TensorSplit
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (…, in) → this rank's columns of x weight + bias (…, out/p)."""
-        return ag.linear(self.split.enter(x), self.weight, self.bias if self.has_bias else None)
+    def gather(self, parameter: Parameter, values: Array) -> np.ndarray:
+        """The global array of which `values` are this rank's part.  Collective."""
+        return gather_parameter(self.tp, parameter, values)
 
 
 class RowLinear(Linear):
@@ -77,42 +93,28 @@ class RowLinear(Linear):
         return y + self.split.shared(self.bias) if self.has_bias else y
 
 
-def retype(module: Module, kind: type, **attributes: Any) -> None:
-    """Let `module` be a `kind` from now on: the same parameters under the same names."""
-    module.__class__ = kind
-    module.__dict__.update(attributes)
+def split_columns(linear: Linear, split: TensorSplit, order: tuple[int, ...] | None = None,
+                  around: Callable | None = None) -> Linear:
+    """Cut a linear layer by its outputs, which are first brought into `order`; return it.
 
-
-def shard_parameter(parameter: Parameter, dim: int, tp: Communicator,
-                    order: tuple[int, ...] | None = None) -> None:
-    """Reorder the last axis by `order`, if given, then keep this rank's chunk of axis `dim`.
-
-    Raises ValueError for an axis of length 1, which has no pieces.
+    `around`, if given, is run around its calls instead of `split.around_columns`.
     """
-    box, length = list(parameter.box), parameter.shape[dim]
-    if length == 1 < tp.size:
-        raise too_narrow_error(tp.size)
-    box[dim] = chunk_bounds(length, tp.size)[tp.rank]
-    parameter.shard(tuple(box), order)
-    parameter.replicated = tuple(axis for axis in parameter.replicated if axis != AXIS)
-
-
-def split_columns(linear: Linear, split: TensorSplit, order: tuple[int, ...] | None = None) -> None:
-    """Cut a linear layer by its outputs, which are first brought into `order`."""
-    retype(linear, ColumnLinear, split=split)
+    linear.around(around or split.around_columns, inside=True)
     own = linear._parameters            # the raw ones, before transforms
-    shard_parameter(own["weight"], 1, split.tp, order)
+    split.shard(own["weight"], 1, order)
     if linear.has_bias:
-        shard_parameter(own["bias"], 0, split.tp, order)
+        split.shard(own["bias"], 0, order)
+    return linear
 
 
-def split_rows(linear: Linear, split: TensorSplit) -> None:
-    """Cut a linear layer by its inputs; its bias stays whole."""
-    retype(linear, RowLinear, split=split)
-    shard_parameter(linear._parameters["weight"], 0, split.tp)
+def split_rows(linear: Linear, split: TensorSplit) -> RowLinear:
+    """A layer for the place of `linear`, cut by its inputs; its bias stays whole."""
+    split.shard(linear._parameters["weight"], 0)
+    return kind_like(linear, RowLinear).replacing(linear, split=split)
 
 
-def split_attention(attention: Attention, split: TensorSplit) -> None:
+def split_attention(attention: Attention, split: TensorSplit,
+                    around: Callable | None = None) -> None:
     """Every rank gets some heads: their columns of q, k and v, and their rows of the projection.
 
     Raises ValueError if the heads, or those of keys and values, do not divide.
@@ -120,9 +122,9 @@ def split_attention(attention: Attention, split: TensorSplit) -> None:
     p, heads, kv_heads = split.tp.size, attention.num_heads, attention.num_kv_heads
     if heads % p or kv_heads % p:
         raise heads_do_not_divide_error(heads, kv_heads, p)
-    width = attention.c_proj.weight.shape[0] // heads
-    split_columns(attention.c_attn, split, by_rank(heads, kv_heads, width, p))
-    split_rows(attention.c_proj, split)
+    width = attention.c_proj._parameters["weight"].shape[0] // heads
+    split_columns(attention.c_attn, split, by_rank(heads, kv_heads, width, p), around)
+    attention.c_proj = split_rows(attention.c_proj, split)
     attention.num_heads, attention.num_kv_heads = heads // p, kv_heads // p
 
 

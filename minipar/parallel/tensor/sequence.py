@@ -11,16 +11,18 @@ rank, so they pass through `copy_to`.  Korthikanti et al. 2022, figure 5.
     backward   x₀ ──all_gather──▶ x ─▶ dA = xᵀ g
 
 The inputs of the column layers are the last activations that are as large as without tensor
-parallelism.  RegatheringColumnLinear gathers them again in backward, so that a layer keeps exactly
-1/p of its activations, for one more all-gather: 5/4 of the bytes.  Section 4.2.2 there.
+parallelism.  `regather` gathers them again in backward, so that a layer keeps exactly 1/p of its
+activations, for one more all-gather: 5/4 of the bytes.  Section 4.2.2 there.
 """
+
+from collections.abc import Callable
 
 from ... import autograd as ag
 from ...autograd import Tensor
 from ...backend import Array
 from ...comm import collectives
 from ..conjugate import all_gather, copy_to, reduce_scatter
-from .layers import ColumnLinear, TensorSplit
+from .layers import TensorSplit
 
 TOKENS = 1              # the axis of x (batch, tokens, width) that is split
 
@@ -41,12 +43,9 @@ class SequenceSplit(TensorSplit):
         return copy_to(weight, self.tp)
 
 
-class RegatheringColumnLinear(ColumnLinear):
-    """A column layer that keeps this rank's tokens of its input."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (b, t/p, in), this rank's tokens → this rank's columns (b, t, out/p) for all tokens."""
-        tp, whole = self.split.tp, self.split.enter(x)
+    def regather(self, forward: Callable, x: Tensor) -> Tensor:
+        """As `around_columns`, but keep this rank's tokens x of what has entered."""
+        whole = self.enter(x)
 
         def keep(array: Array) -> Array:
             return x.data if array is whole.data else array
@@ -54,6 +53,6 @@ class RegatheringColumnLinear(ColumnLinear):
         def bring_back(array: Array) -> Array:
             if array.ndim != x.ndim:            # the weight
                 return array
-            return collectives.all_gather(tp, array, TOKENS)
+            return collectives.all_gather(self.tp, array, TOKENS)
         with ag.saved_tensors_hooks(keep, bring_back):
-            return ag.linear(whole, self.weight, self.bias if self.has_bias else None)
+            return forward(whole)

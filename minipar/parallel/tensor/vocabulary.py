@@ -11,14 +11,17 @@ Shoeybi et al. 2019 (Megatron-LM), section 3.
 
 import numpy as np
 
-from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets
+from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets, linear
 from ...autograd.ops.attention import MASKED
 from ...autograd.ops.cross_entropy import scaled
 from ...backend import Array, as_rows, check_ids, keep_where, row_sum, scatter_add
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, chunk_bounds
 from ...nn import Embedding
-from .layers import TensorSplit, retype, shard_parameter
+from ...nn.gpt import Head
+from ...nn.layers import CrossEntropy
+from ..packed_weights import kind_like
+from .layers import TensorSplit
 
 
 class PartialEmbedding(Function):
@@ -106,15 +109,42 @@ class VocabularyEmbedding(Embedding):
         return self.split.leave(mine)
 
 
-def split_vocabulary(embedding: Embedding, split: TensorSplit) -> None:
-    """Cut an embedding by its rows.  Raises ValueError if there are fewer of them than ranks."""
-    vocab_size, tp = embedding.weight.shape[0], split.tp
+def split_vocabulary(embedding: Embedding, split: TensorSplit) -> VocabularyEmbedding:
+    """An embedding for the place of `embedding`, cut by its rows.
+
+    Raises ValueError if there are fewer of them than ranks.
+    """
+    vocab_size, tp = embedding._parameters["weight"].shape[0], split.tp
     if vocab_size < tp.size:
         raise ValueError(f"a vocabulary of {vocab_size} tokens leaves some of {tp.size} ranks "
                          f"without any: choose tp of at most {vocab_size}")
-    retype(embedding, VocabularyEmbedding, split=split, vocab_size=vocab_size,
-           bounds=chunk_bounds(vocab_size, tp.size)[tp.rank])
-    shard_parameter(embedding.weight, 0, tp)
+    split.shard(embedding._parameters["weight"], 0)
+    return kind_like(embedding, VocabularyEmbedding).replacing(
+        embedding, split=split, vocab_size=vocab_size,
+        bounds=chunk_bounds(vocab_size, tp.size)[tp.rank])
+
+
+class VocabularyHead(Head):
+    """A head tied to an embedding that is cut along the vocabulary: this rank's columns."""
+
+    split: TensorSplit
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, t, d) → the logits (b, t, V/p) of this rank's tokens."""
+        return linear(self.split.enter(self.ln_f(x)), self.wte.weight.T)
+
+
+class VocabularyLoss(CrossEntropy):
+    """The loss of this rank's columns of the logits, the same on every rank."""
+
+    tp: Communicator
+    vocab_size: int
+
+    def forward(self, logits: Tensor, targets: Array, loss_divisor: float | None = None,
+                ignore_index: int = IGNORE_INDEX) -> Tensor:
+        """As CrossEntropy."""
+        return vocabulary_cross_entropy(logits, targets, self.tp, self.vocab_size, loss_divisor,
+                                        ignore_index)
 
 
 def vocabulary_cross_entropy(logits: Tensor, targets: Array, comm: Communicator, total: int,

@@ -182,16 +182,16 @@ class FullyShardedDataParallel(ZeRO2):
         self.uses: list[Unit] = []                      # in this microbatch, or batch
         self.last_uses: list[Unit] = []                 # in the one before
         self.free_all()
+        for unit in self.units:
+            for parameter, _, _ in unit.places:
+                parameter.on_use(self.use, first=True)
         for slab in self.stages.slabs:
             slab.drop()
-        for _, module in self.model.named_modules():
-            if any(p.slot in self.unit_of for p in module._parameters.values()):
-                module._transforms.insert(0, self.use)
         for module in {self.model, *(m for parts in self.stages.parts for part in parts
                                      for m in part.modules)}:
             module.around(self.during_call)
 
-    def use(self, parameter: Parameter) -> Parameter:
+    def use(self, parameter: Tensor) -> Tensor:
         """Gather a parameter's unit before forward uses it."""
         unit = self.unit_of[parameter.slot]
         # a recomputation repeats a forward whose backward follows at once: what was kept stays so

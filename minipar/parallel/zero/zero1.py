@@ -51,8 +51,8 @@ class ZeRO1(DistributedDataParallel):
                      flat.mine(flat.slab.grad))
 
     def norm_ranks(self, slab: Slab) -> Communicator:
-        """The ranks over which a norm is summed: those that have the other parts of the slab."""
-        return self.along("pp", "dp", "cp", *["tp"] * (slab.tp is not None))
+        """The ranks over which a norm is summed: also those with the other pieces."""
+        return self.along("pp", "dp", "cp", *["tp"] * bool(slab.tp))
 
     def reduce(self, flat: Flat) -> None:
         """Begin the reduce-scatter of a flat's gradient: the sum arrives in its piece."""

@@ -52,7 +52,8 @@ class ShardedParameters:
         for slab in model.slabs:
             slab.drop()
         model.slabs = Buffers()
-        model.transform_parameters(self.gather, first=True)
+        for parameter in model.parameters():
+            parameter.on_use(self.gather, first=True)
 
     def _shard(self, flat: Flat) -> Piece:
         """This rank's piece of a parameter, a leaf of the graph; the parameter's values go."""

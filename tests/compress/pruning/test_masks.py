@@ -149,6 +149,7 @@ def alone(comm):
 
 def test_a_transform_before_the_masks_is_refused():
     model, _ = masked_gpt()
-    model.transform_parameters(lambda weight: weight * 1.0, first=True)
+    for parameter in model.parameters():
+        parameter.on_use(lambda weight: weight * 1.0, first=True)
     with pytest.raises(ValueError, match="must be the first transform"):
         model.loss(IDS, IDS)

@@ -158,7 +158,7 @@ def test_views_of_what_came_back_are_no_storages_of_their_own():
     x, ledger = Tensor(np.ones((4, 3)), requires_grad=True), Ledger()
     how = DecisionExecutor([KEEP, "offload input"], MappedFile().empty)
     with ledger.recording():
-        y = how.run_parts([lambda x: x * 2.0, lambda x: x * x], x)
+        y = how.run_last(lambda x: x * x, how.run_first([lambda x: x * 2.0], x))
         backward(y, np.ones((4, 3)))
     assert ledger.peak == 4 * 3 * 8
     np.testing.assert_array_equal(x.grad, 8.0)

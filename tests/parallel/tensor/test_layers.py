@@ -153,7 +153,7 @@ def test_what_cannot_be_cut_is_refused(build, p, options, message):
 def test_twice_is_refused():
     def body(comm):
         parallelize(parallelize(MLP([2, 4, 2]), comm), comm)
-    with pytest.raises(ValueError, match="plain MLP or GPT, not TensorParallelMLP"):
+    with pytest.raises(ValueError, match="plain MLP or GPT, not one that is cut already"):
         Cluster(2).run(body)
 
 

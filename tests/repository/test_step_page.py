@@ -1,0 +1,55 @@
+"""docs/pages/step.md: its tables list functions in the order in which a step calls them."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+from greenlet import getcurrent
+
+from minipar.comm import Cluster
+from minipar.comm.mesh import DeviceMesh
+from minipar.nn import MLP
+from minipar.optim import SGD
+from minipar.parallel.strategy import Microbatch
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel
+from minipar.parallel.zero.zero2 import ZeRO2
+from tests.repository.test_layering import ROOT
+
+PAGE = (ROOT / "docs" / "pages" / "step.md").read_text("utf-8")
+PACKAGE = f"{ROOT / 'minipar'}/"
+
+
+def train(strategy) -> None:
+    """A step."""
+    strategy.forward_backward([Microbatch(np.ones((4, 6), np.float32), np.array([0, 1, 2, 0]),
+                                          np.arange(4))])
+    strategy.step(optimizer := SGD(strategy.slabs))
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("head, kind, axes", [
+    ("ZeRO-2 beside tensor parallelism", ZeRO2, {"dp": 2, "tp": 2}),
+    ("FSDP", FullyShardedDataParallel, {"dp": 2})])
+def test_a_step_calls_these_functions_in_this_order(head, kind, axes):
+    section = PAGE.partition(f"\n## {head}\n")[2].partition("\n## ")[0]
+    listed = [": ".join(row) for row in re.findall(r"^\| `(\S+)` \| `(\S+)` \|", section,
+                                                   re.MULTILINE)]
+
+    def body(comm):
+        strategy = kind(MLP([6, 8, 8, 3]).initialize(0), DeviceMesh(comm, **axes))
+        calls, rank = [], getcurrent()
+
+        def note(frame, event, _):          # the ranks take turns in one thread
+            file = frame.f_code.co_filename
+            if event == "call" and file.startswith(PACKAGE) and getcurrent() is rank:
+                calls.append(f"{file.removeprefix(PACKAGE)}: {frame.f_code.co_qualname}")
+        train(strategy)
+        if comm.rank == 0:
+            sys.setprofile(note)
+        train(strategy)
+        if comm.rank == 0:
+            sys.setprofile(None)
+        return calls
+    rest = iter(Cluster(2 * len(axes), chooser=None).run(body)[0][0])
+    assert len(listed) > 10 and not [name for name in listed if name not in rest]
