@@ -1,160 +1,114 @@
 """Lesson 13. Interleaved 1F1B and zero bubble: can the bubble shrink without more microbatches?
 
-In 1F1B each rank idles for p - 1 forwards and p - 1 backwards of its stage.  Three ways to idle
-less:
+In 1F1B each rank idles for p - 1 forwards and p - 1 backwards of its stage.  To idle less:
 
-    interleaved   v small stages on each rank         each wait is shorter: bubble / v,
-                                                      messages · v
-    ZB-H1         B = I + W.  The stage before waits  W fills the gaps, which leaves
-                  for I, the gradient of the input;   (p-1)(F + I - W), a third of the bubble;
-                  no rank waits for W, the gradient   activations are kept until W
-                  of the weights
-    ZB-V          two stages on each rank, in a V,    half of ZB-H1's bubble
-                  and backward cut into I and W
+    interleaved   v small stages on each rank       each wait is shorter: bubble / v, messages · v
+    ZB-H1         B = I + W: some rank waits for    W fills gaps, (p-1)(F + I - W) remains,
+                  I, the gradient of the input,     a third of the bubble; activations are
+                  none for W, that of the weights   kept until W
+    ZB-V          both, two stages on each rank     half of ZB-H1's bubble
 
-    python lessons/13_interleaved_and_zero_bubble.py
-    mpirun -n 4 python lessons/13_interleaved_and_zero_bubble.py
+p = 2 ranks, m = 4 microbatches, F = I = W:
+
+    1F1B     rank 0   F0 F1 ·  ·  B0 B0 F2 B1 B1 F3 B2 B2 ·  B3 B3
+             rank 1   ·  F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 ·  ·
+    ZB-H1    rank 0   F0 F1 ·  I0 W0 F2 I1 W1 F3 I2 W2 I3 W3
+             rank 1   ·  F0 I0 F1 I1 W0 F2 I2 W1 F3 I3 W2 W3
+
+The library's: minipar/parallel/pipeline/schedule/schedules.py, zero_bubble.py; executor.py.
+
+    python lessons/13_interleaved_and_zero_bubble.py         mpirun -n 4 python lessons/13_…
 """
 
+from functools import partial
+
 import numpy as np
-from support.kit import ABOUT, AT_MOST, EQUAL, Lesson, Row
-from support.pipeline_runs import Run, distance, gradients, run, serial
-from support.pipeline_timelines import (
-    from_rank_0,
-    one_clock,
-    played,
-    times_of,
-    too_early,
-    typical,
-)
+from micro import Tensor, backward, cross_entropy, one_process
+from support.kit import Lesson, Row
+from support.lesson_13 import bubble_of, compare_with_library
+from support.measuring import counted, total
 
 from minipar.comm import Communicator
-from minipar.comm.simulated.topology import Link
-from minipar.formulas import pipelines
 from minipar.launcher import launch
-from minipar.nn import MLP
-from minipar.parallel.pipeline.schedule.metrics import bubble
-from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times
-from minipar.parallel.strategy import Microbatch
-from minipar.viz.pipeline import draw_pipelines
-
-WIDTH, LAYERS, ROWS, FLOAT = 128, 4, 64, 8      # layers of each rank; samples of a microbatch
-STEPS = 4
-TITLES = {"1f1b": "1F1B", "interleaved": "interleaved", "zb_h1": "ZB-H1", "zb_v": "ZB-V"}
-STAGES = {"1f1b": 1, "interleaved": 2, "zb_h1": 1, "zb_v": 2}           # of each rank: v
-BUBBLES = {"1f1b": "(p−1)/m", "interleaved": "(p−1)/(v m)",
-           "zb_h1": "(p−1)(F+I−W)/(m(F+I+W))", "zb_v": "half of ZB-H1's"}
-LIVE = {"1f1b": "p − s", "interleaved": "2(p−s−1) + (v−1)p + 1", "zb_h1": "p", "zb_v": "2p"}
-BOUNDARIES = {"1f1b": "(p−1)", "interleaved": "(v p − 1)", "zb_h1": "(p−1)", "zb_v": "2(p−1)"}
 
 
-def activation_bytes(n: int) -> dict[str, int]:
-    """Bytes that a stage keeps for a microbatch: its input, and the output of each layer."""
-    return {name: (LAYERS // v + 1) * n for name, v in STAGES.items()}
+def interleaved(p: int, m: int, v: int, r: int) -> list[tuple]:
+    """Rank r has stages r, r + p, …: p microbatches go through all of them, then the next p."""
+    stages, groups = range(r, p * v, p), [range(i, i + p) for i in range(0, m, p)]
+    forwards = [("F", s, i) for group in groups for s in stages for i in group]
+    backwards = [("B", s, i) for group in groups for s in reversed(stages) for i in group]
+    ahead = min((v - 1) * p + 2 * (p - r - 1), m * v)   # then the first gradient is back
+    row = forwards[:ahead]
+    for pair in zip(forwards[ahead:], backwards):
+        row += pair
+    return row + backwards[m * v - ahead:]
 
 
-def schedules_alone(lesson: Lesson, formula: dict[str, float], p: int, m: int) -> None:
-    """Compare each schedule's bubble with its formula: equal stages, and messages for nothing."""
-    lesson.say(f"m = {m} microbatches on p = {p} ranks. First the schedules alone: F, I and W take "
-               "equally long and messages no time. Idle time as a share of the work:")
-    lesson.table([*(Row(f"{TITLES[name]}: {BUBBLES[name]}", formula[name],
-                        bubble(played(name, p, m)).of_ideal) for name in TITLES),
-                  Row(f"… of {STEPS} steps without a stop: 1/{STEPS}", formula["zb_v"] / STEPS,
-                      bubble(played("zb_v", p, m, num_steps=STEPS)).of_ideal)], "bubble")
-    lesson.say("Zero bubble is not zero within one step. In ZB-V rank s never waits between two "
-               "actions, but it starts s forwards late and ends p − 1 − s early. It could start "
-               "the next step early, too, but the optimizer makes all ranks wait: clipping and the "
-               "check for infinities need sums over all stages. The authors skip this "
-               "synchronization. Each rank steps at once and validates its step when the sums "
-               "arrive; in the rare case that they require another step, it undoes its own and "
-               "repeats it (post-validation). Then the corners of successive steps fit into each "
-               "other: the last row.")
+def zb_h1(p: int, m: int, r: int) -> list[tuple]:
+    """1F1B of stage r, whose W come `delay` microbatches after their I."""
+    ahead, delay = p - r - 1, r
+    row = [("F", r, i) for i in range(ahead)]
+    for i in range(m + delay):
+        row += [("F", r, ahead + i)] if ahead + i < m else []
+        row += [("I", r, i)] if i < m else []
+        row += [("W", r, i - delay)] if i >= delay else []
+    return row
 
 
-def check_gradients(lesson: Lesson, runs: dict[str, Run], expected_loss: float,
-                    expected: dict[str, np.ndarray]) -> None:
-    """Compare each schedule's loss and gradients with one process."""
-    comm, p = lesson.comm, lesson.comm.size
-    lesson.say(f"Now an MLP of {p * LAYERS} layers runs these schedules, with {ROWS} samples a "
-               "microbatch, in float64. An action starts only when everything it needs is done, "
-               "and each schedule gives the gradients of one process.")
-    lesson.table([row for name, one in runs.items() for row in (
-        Row(f"{TITLES[name]}: loss", expected_loss, one.seen.loss),
-        Row("… difference of a gradient", 1e-12, distance(gradients(one.strategy), expected), "",
-            AT_MOST),
-        Row("… actions that started too early", 0, too_early(comm, one),
-            rule=EQUAL if one_clock(comm) else ABOUT))], "equal")
+def run(comm: Communicator, row: list[tuple], weights: np.ndarray, xs: np.ndarray,
+        labels: np.ndarray) -> dict:
+    """Do this rank's actions in order.  Stage s is a layer, relu(x) weights[s], on rank s mod p."""
+    p, last, in_flight, grads, sends = comm.size, len(weights) - 1, {}, {}, []
 
-
-def count_costs(lesson: Lesson, runs: dict[str, Run], m: int, n: int) -> None:
-    """Count the messages and activations of each schedule; n: the bytes of an activation."""
-    p, s, each = lesson.comm.size, lesson.comm.rank, activation_bytes(n)
-    boundaries = {"1f1b": p - 1, "interleaved": 2 * p - 1, "zb_h1": p - 1, "zb_v": 2 * (p - 1)}
-    live = {"1f1b": p - s, "interleaved": 2 * (p - s - 1) + p + 1, "zb_h1": p, "zb_v": 2 * p}
-    lesson.say("The price of each schedule. A message of `b d` numbers crosses each boundary "
-               "between ranks forward, another one backward. Activations wait for their W; a stage "
-               "with half the layers keeps half as many, and its input. (Arrays that only I needs "
-               "are freed after I, and where a V turns, its two stages share an array.)")
-    lesson.table([row for name, one in runs.items() for row in (
-        Row(f"{TITLES[name]}: sent, 2 m b d · {BOUNDARIES[name]}", 2 * m * n * boundaries[name],
-            one.seen.sent, "B"),
-        Row(f"… in flight, {LIVE[name]}", live[name], one.strategy.pipeline.most_in_flight),
-        Row(f"… activations, each {each[name]:,} B", live[name] * each[name], one.activations, "B",
-            AT_MOST if name in ("zb_h1", "zb_v") else EQUAL))], f"the price on rank s = {s}")
-
-
-def predict_times(lesson: Lesson, runs: dict[str, Run], formula: dict[str, float], m: int,
-          n: int) -> None:
-    """Predict each schedule's time from the times of F, I and W; draw the timelines."""
-    comm, p = lesson.comm, lesson.comm.size
-    simulated = comm.is_simulated
-    link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
-    rows, timelines = [], {}
-    for name, one in runs.items():
-        replayed = one.timeline and played(
-            name, p, m, times_of(one.timeline) if simulated else
-            typical(runs["zb_h1"].timeline).shared(STAGES[name]), link, n)
-        idle = from_rank_0(comm, one.timeline and bubble(one.timeline).of_ideal)
-        measured = from_rank_0(comm, one.timeline and one.timeline.makespan())
-        predicted = from_rank_0(comm, replayed and replayed.makespan())
-        # In a V two of a rank's stages may send at once, in an order that is not determined.
-        exact = simulated and name != "zb_v"
-        rows += [Row(f"{TITLES[name]}: bubble of the ideal", formula[name], idle, "", ABOUT),
-                 Row("… ms, from F, I and W", 1e3 * predicted, 1e3 * measured, "ms",
-                     EQUAL if exact else ABOUT)]
-        timelines[f"{TITLES[name]}, {m} microbatches" + ("" if simulated else ", predicted")] = (
-            one.timeline if simulated else replayed)
-    lesson.table(rows, "time", lesson.clock)
-    lesson.say("More messages mean more waiting for them; the bubble is larger than the formula by "
-               "the time of the links. The first stage computes no I for its first layer." + (
-                   "" if simulated else " The prediction, also in the picture, simulates the "
-                   "schedules with the shortest measured F, I and W, and free links. The rest is "
-                   "bookkeeping and, with fewer cores than ranks, waiting for a core."))
-    kept = dict(zip(timelines, activation_bytes(n).values()))
-    lesson.picture(lambda path: draw_pipelines(path, timelines, kept))
+    def receive(stage: int, tag: int) -> np.ndarray:
+        comm.recv(out := np.empty_like(xs[0]), stage % p, tag)
+        return out
+    for kind, s, i in row:                  # tag 2s: an input of stage s; 2s + 1: a gradient for it
+        if kind == "F":
+            x = np.maximum(receive(s - 1, 2 * s), 0) if s else xs[i]
+            y = Tensor(x @ weights[s])
+            if s == last:
+                backward(cross_entropy(y, labels[i], labels.size))
+            else:
+                sends.append(comm.isend(y.data, (s + 1) % p, 2 * s + 2))
+            in_flight[s, i] = x, y
+        if kind in "BI":                    # the gradient of the input: stage s - 1 waits for it
+            x, y = in_flight[s, i]
+            y.grad = y.grad if s == last else receive(s + 1, 2 * s + 1)
+            if s:
+                dx = (y.grad @ weights[s].T) * (x > 0)
+                sends.append(comm.isend(dx, (s - 1) % p, 2 * s - 1))
+        if kind in "BW":                    # that of the weights: at any time
+            x, y = in_flight.pop((s, i))
+            grads[s] = grads.get(s, 0) + x.T @ y.grad
+    for request in sends:
+        request.wait()
+    return grads
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    p = comm.size
-    m, n = 2 * p, ROWS * WIDTH * FLOAT          # microbatches; bytes of an activation
-    draw = np.random.default_rng(0)
-    batches = [Microbatch(draw.standard_normal((ROWS, WIDTH)), draw.integers(0, WIDTH, ROWS),
-                          np.arange(ROWS)) for _ in range(m)]
-    shapes = [WIDTH] * (p * LAYERS + 1)
-    expected_loss, expected = serial(MLP(shapes).initialize(0, np.float64), batches)
-    runs = {name: run(comm, name, MLP(shapes).initialize(0, np.float64), batches)
-            for name in TITLES}
-    formula = {name: pipelines.bubble(name, p, m, Times().shared(v), v).of_ideal
-               for name, v in STAGES.items()}
-    schedules_alone(lesson, formula, p, m)
-    check_gradients(lesson, runs, expected_loss, expected)
-    count_costs(lesson, runs, m, n)
-    predict_times(lesson, runs, formula, m, n)
+    p, m, draw, rows = comm.size, 2 * comm.size, np.random.default_rng(0), []
+    weights = draw.normal(size=(2 * p, 8, 8)) / 2           # layers of width 8
+    xs, labels = draw.normal(size=(m, 4, 8)), draw.integers(0, 8, (m, 4))   # 4 samples each
+    for name, v, schedule, bubble in (
+            ("interleaved", 2, [interleaved(p, m, 2, r) for r in range(p)], (p - 1) / (2 * m)),
+            ("ZB-H1", 1, [zb_h1(p, m, r) for r in range(p)], (p - 1) / (3 * m))):
+        ws = weights[:v * p]
+        trace, grads = counted(comm, partial(
+            run, comm, schedule[comm.rank], ws, xs, labels))
+        alone = one_process(ws, xs.reshape(-1, 8), labels.ravel())
+        error = max(np.abs(grad - alone[s]).max() for s, grad in grads.items())
+        rows += [Row(f"{name}: difference from one process", 1e-14, error, "", "≤"),
+                 Row("    idle time / work", bubble, bubble_of(schedule, v)),
+                 Row("    messages", 2 * m * (v * p - 1), total(comm, trace.num_sent()))]
+    lesson.table(rows, f"p = {p}, m = {m}, v = 2, F = I = W")
+    compare_with_library(lesson, interleaved, zb_h1, run)
     lesson.takeaway("Smaller stages divide the bubble by v and multiply messages by v. Moving W "
                     "into the gaps leaves a third of the bubble, but keeps activations longer. "
                     "Neither needs more microbatches.")
     lesson.exercises(questions=[
+        "In zb_h1, write `p - r - 1, 0` in place of `p - r - 1, r`. What remains of the saving?",
         "Why does ZB-H1's formula no longer hold if W > min(F, I)?",
         "Messages take a tenth of F. From which v on does interleaving cost time?",
         "In 1F1B the last rank keeps one microbatch, in ZB-H1 p. Which rank's memory decides?"])

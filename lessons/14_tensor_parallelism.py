@@ -1,153 +1,119 @@
 """Lesson 14. Tensor parallelism: where do f and g go?
 
-A layer too large for one rank is split: A by columns, B by rows.  Then
+A layer too large for one rank is cut: A by columns, B by rows.  Then
 
-    gelu(x [A₀ A₁]) [B₀; B₁]  =  gelu(x A₀) B₀ + gelu(x A₁) B₁
+    relu(x [A₀ A₁]) [B₀; B₁]  =  relu(x A₀) B₀ + relu(x A₁) B₁
 
-and the ranks exchange nothing between the two products.  Before them stands f, an all-reduce in
-backward; after them stands g, an all-reduce in forward.  Attention is such a pair, too.
+    rank 0   x ──▶ f ──▶ x A₀ ─▶ relu ─▶ · B₀ ──▶ g ──▶ z        forward          backward
+                   ↕                              ↕         f    nothing          an all-reduce
+    rank 1   x ──▶ f ──▶ x A₁ ─▶ relu ─▶ · B₁ ──▶ g ──▶ z   g    an all-reduce    nothing
 
-    python lessons/14_tensor_parallelism.py --ranks 8
-    mpirun -n 4 python lessons/14_tensor_parallelism.py
+and the ranks exchange nothing between the two products.  Attention is such a pair, too: a head
+needs its own columns of the weights of q, k and v, and its own rows of the projection.
+
+A layer has two pairs: 2 all-reduces forward, 2 backward, each 2(p-1)·t·d numbers of all ranks.
+The library's: minipar/parallel/tensor/layers.py, and vocabulary.py beside it.
+
+    python lessons/14_tensor_parallelism.py          mpirun -n 4 python lessons/14_…
 """
 
 import numpy as np
-from support.kit import Lesson, Row, number
+from micro import Tensor, all_gather, all_reduce, backward, linear, part, relu
+from support.kit import Lesson, Row
+from support.lesson_14 import compare_with_library
 from support.measuring import counted, total
 
-from minipar.autograd import Tensor
 from minipar.comm import Communicator
-from minipar.comm.collectives import all_reduce, chunk_bounds
 from minipar.launcher import launch
-from minipar.nn import GPT, GPTConfig
-from minipar.parallel.check_types import check_types
-from minipar.parallel.tensor.layers import TensorSplit
-from minipar.parallel.tensor.parallelize import split_model
-from minipar.viz import draw_sharded_pair
 
-B, T, V, SIZE = 2, 16, 50, 8        # samples, tokens, vocabulary, bytes of a float64
-IDS = np.random.default_rng(0).integers(0, V, (B, T + 1))
+N = 4                               # width of a head
 
 
-def config(p: int, num_layers: int = 2) -> GPTConfig:
-    """A GPT with two heads for each of p ranks."""
-    return GPTConfig(V, T, num_layers, num_heads=2 * p, width=16 * p)
+def f(x: Tensor, comm: Communicator) -> Tensor:
+    """x itself.  Each rank uses it with its own weights, so the gradients add up."""
+    return Tensor(x.data, (x,), lambda grad: (all_reduce(comm, grad),))
 
 
-class ForgottenF(TensorSplit):
-    """A split without f: right in forward, wrong in backward."""
-
-    def enter(self, x: Tensor) -> Tensor:
-        """x itself: no all-reduce in backward."""
-        return x
+def g(y: Tensor, comm: Communicator) -> Tensor:
+    """The sum of all ranks' y.  Each summand has the gradient of the sum, which all ranks have."""
+    return Tensor(all_reduce(comm, y.data), (y,), lambda grad: (grad,))
 
 
-class ForgottenG(TensorSplit):
-    """A split without g: every rank continues with its own summand."""
-
-    def leave(self, y: Tensor) -> Tensor:
-        """y itself: no all-reduce in forward."""
-        return y
+def mlp(x: Tensor, a: Tensor, b: Tensor, comm: Communicator) -> Tensor:
+    """relu(x A) B.  This rank has the columns a of A, and the rows b of B."""
+    return g(linear(relu(linear(f(x, comm), a)), b), comm)
 
 
-def gradients(comm: Communicator | None, p: int, split: type = TensorSplit) -> tuple:
-    """(loss, whole gradients by name, verdict of the types, model) of one process or of p ranks."""
-    model = GPT(config(p))
-    if comm is not None:
-        split_model(model, split(comm))
-    model.initialize(dtype=np.float64)
-    loss, verdict = model.loss(IDS[:, :-1], IDS[:, 1:]), ""
-    if comm is not None:
-        named = dict(model.named_parameters())
-        try:
-            check_types(loss, comm, named, {n for n, x in named.items() if not x.replicated})
-            verdict = "accepted"
-        except TypeError as error:
-            verdict = str(error).partition(": the gradient")[0]
-    loss.backward()
-    whole = model.slabs.gradients()
-    return loss.item(), whole, verdict, model
+def heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(q kᵀ / √N) v in each head, which is N columns of q, k and v (tokens, …)."""
+    def apart(x: np.ndarray) -> np.ndarray:         # (tokens, heads · N) → (heads, tokens, N)
+        return x.reshape(len(x), -1, N).swapaxes(0, 1)
+
+    def join(x: np.ndarray) -> np.ndarray:          # and back
+        return x.swapaxes(0, 1).reshape(x.shape[1], -1)
+    qs, ks, vs = (apart(x.data) for x in (q, k, v))
+    exps = np.tril(np.exp(qs @ ks.mT / N**.5))      # a token sees no later ones
+    probs = exps / exps.sum(2, keepdims=True)
+
+    def pull(grad: np.ndarray) -> list:
+        dprobs = apart(grad) @ vs.mT
+        ds = probs * (dprobs - (probs * dprobs).sum(2, keepdims=True)) / N**.5
+        return [join(ds @ ks), join(ds.mT @ qs), join(probs.mT @ apart(grad))]
+    return Tensor(join(probs @ vs), (q, k, v), pull)
 
 
-def errors(comm: Communicator, alone: tuple, found: tuple) -> tuple[float, float, int]:
-    """(error of the loss, worst gradient error, number of wrong gradients), over all ranks."""
-    off = np.array([np.max(np.abs(found[1][name] - g)) for name, g in alone[1].items()])
-    off = all_reduce(comm, np.append(off, abs(found[0] - alone[0])), "max")
-    return float(off[-1]), float(off[:-1].max()), int(np.sum(off[:-1] > 1e-9))
+def attention(x: Tensor, qkv: list[Tensor], o: Tensor, comm: Communicator) -> Tensor:
+    """This rank has the columns of some heads in each of the three qkv, and their rows of o."""
+    x = f(x, comm)
+    return g(linear(heads(*[linear(x, w) for w in qkv]), o), comm)
 
 
-def count(comm: Communicator, num_layers: int) -> tuple[int, int]:
-    """(all-reduces, bytes of all ranks) of one forward and backward."""
-    model = split_model(GPT(config(comm.size, num_layers)), TensorSplit(comm))
-    model.initialize(dtype=np.float64)
-    trace, _ = counted(comm, lambda: model.loss(IDS[:, :-1], IDS[:, 1:]).backward())
-    sent = trace.num_sent(label="all_reduce") // (2 * (comm.size - 1) * comm.size)
-    return total(comm, sent), total(comm, trace.bytes_sent())
+def cross_entropy(z: Tensor, labels: np.ndarray, comm: Communicator) -> Tensor:
+    """Mean of -log softmax(z)[label].  Of the V logits of a row this rank has V/p, which are z."""
+    (rows, columns), p = z.data.shape, comm.size
+    largest = all_gather(comm, z.data.max(1), p * rows).reshape(p, rows).max(0)
+    shifted = z.data - largest[:, None]             # so no exp is too large
+    exps = np.exp(shifted)
+    right = labels[:, None] == np.arange(columns) + comm.rank * columns     # at most one of a row
+    sums = all_reduce(comm, exps.sum(1))            # one number for each row, where z has V/p
+    at_label = all_reduce(comm, (shifted * right).sum(1))
+    return Tensor((np.log(sums) - at_label).mean(), (z,), lambda grad: (
+        grad * (exps / sums[:, None] - right) / rows,))
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    alone, found = gradients(None, comm.size), gradients(comm, comm.size)
-    compare_with_one_process(lesson, alone, found)
-    forget_f_or_g(lesson, alone)
-    draw(lesson, found[-1])
+    p, t, d, wide, draw = comm.size, 6, 8, 2 * N * comm.size, np.random.default_rng(0)
+    axes = 1, 1, 1, 0, 1, 0, 1      # columns of wq, wk, wv, rows of wo; A; B; the last layer
+    weights = [draw.normal(size=(d, wide) if axis else (wide, d)) / 2 for axis in axes]
+    x, labels = draw.normal(size=(t, d)), draw.integers(0, wide, t)
+
+    def step(comm: Communicator) -> tuple:
+        *ws, last = [Tensor(part(comm, w, axis)) for w, axis in zip(weights, axes)]
+        layer, y = counted(comm, lambda: mlp(
+            attention(Tensor(x), ws[:3], ws[3], comm), ws[4], ws[5], comm))
+        end, loss = counted(comm, lambda: cross_entropy(linear(f(y, comm), last), labels, comm))
+        back, _ = counted(comm, lambda: backward(loss))
+        return [layer, end, back], loss.data, [w.grad for w in (*ws, last)]
+    (traces, loss, grads), (_, right, alone) = step(comm), step(comm.split(comm.rank))
+    error = max(np.abs(mine - part(comm, whole, axis)).max()
+                for mine, whole, axis in zip(grads, alone, axes))
+    sent, n = [total(comm, trace.bytes_sent()) for trace in traces], 2 * (p - 1) * t * d * 8
+    lesson.table([
+        Row("loss: difference from one process", 1e-14, abs(loss - right), "", "≤"),
+        Row("gradients: difference from one process", 1e-14, error, "", "≤"),
+        Row("a layer forward: 2 all-reduces", 2 * n, sent[0], "B"),
+        Row("loss: a maximum and two sums a token", (p - 1) * (p + 4) * t * 8, sent[1], "B"),
+        Row("backward: 2 all-reduces, and f before the logits", 3 * n, sent[2], "B")],
+        f"p = {p}, t = {t} tokens, d = {d}")
+    compare_with_library(lesson, mlp, attention, cross_entropy)
     lesson.takeaway("Split columns, then rows: f where the ranks begin to differ, g where their "
                     "results are summed, two all-reduces forward and two backward for each layer.")
     lesson.exercises(questions=[
-        "Split A by rows and B by columns instead: how many messages, and why can gelu not wait?",
+        "In f, write `(grad,)` in place of `(all_reduce(comm, grad),)`. Which results are wrong?",
+        "Split A by rows and B by columns instead: how many messages, and why can relu not wait?",
         "12 heads of queries share 4 heads of keys and values: which p are possible?",
         "At which b·t does an all-reduce of b·t·d take less time than the products of its layer?"])
-
-
-def compare_with_one_process(lesson: Lesson, alone: tuple, found: tuple) -> None:
-    """Compare values with one process, and count all-reduces, their bytes and the parameters."""
-    comm, p = lesson.comm, lesson.comm.size
-    d = config(p).width
-    n = SIZE * B * T * d
-    (reduces2, bytes2), (reduces3, bytes3) = count(comm, 2), count(comm, 3)
-    off_loss, off_gradient, _ = errors(comm, alone, found)
-    cut, kept = (slab.data.size for slab in found[-1].slabs)
-    whole = sum(g.size for g in alone[1].values())
-    lesson.table([
-        Row("loss − one process", 1e-10, off_loss, rule="≤"),
-        Row("worst gradient − one process", 1e-10, off_gradient, rule="≤"),
-        Row("all-reduces of a layer, forward and backward", 4, reduces3 - reduces2),
-        Row("… their bytes, all ranks: 4 · 2(p−1) · b·t·d", 4 * 2 * (p - 1) * n, bytes3 - bytes2,
-            "B"),
-        Row("all-reduces of a step: 4 L + 2 + 3", 4 * 2 + 2 + 3, reduces2),
-        Row("… bytes of the loss and the ends: 2(p−1)(2 b·t·d + 3 b·t)",
-            2 * (p - 1) * (2 * n + 3 * SIZE * B * T), bytes2 - 2 * (bytes3 - bytes2), "B"),
-        Row("parameters: Σ of the split + the replicated, once", whole, total(comm, cut) + kept),
-    ], f"p = {p}: GPT of 2 layers, {2 * p} heads, b·t·d = {B} · {T} · {d}, float64")
-    lesson.say("The other all-reduces: g of the embedding, whose rows are split too, and f of the "
-               "head. For the loss the ranks all-reduce three numbers a token (maximum, target's "
-               "logit, sum of exponentials), so no rank ever holds all logits.")
-
-
-def forget_f_or_g(lesson: Lesson, alone: tuple) -> None:
-    """Leave out f, then g: show what is wrong, and what the check of the types says."""
-    comm, rows = lesson.comm, []
-    for name, split in (("as it is", TensorSplit), ("f forgotten", ForgottenF),
-                        ("g forgotten", ForgottenG)):
-        result = gradients(comm, comm.size, split)
-        loss, gradient, num_wrong = errors(comm, alone, result)
-        assert (num_wrong == 0) == (name == "as it is") == (result[2] == "accepted"), name
-        rows.append((name, number(loss), number(gradient), f"{num_wrong} of {len(alone[1])}",
-                     result[2]))
-    lesson.say("What goes wrong without f or g? A forgotten f is the classic mistake: the loss is "
-               "right, the gradients are wrong, and training continues without an error. The types "
-               "I, R, V, P (`parallel/check_types.py`) find it before the first step:")
-    lesson.grid(["program", "loss off by", "gradients off by", "wrong", "the types say"], rows)
-
-
-def draw(lesson: Lesson, model: GPT) -> None:
-    """Draw the MLP of the first block, with the columns and rows of each rank."""
-    p, weight = lesson.comm.size, model.h[0].mlp.c_fc.weight
-    num_columns = weight.global_shape[1]
-    bounds = chunk_bounds(num_columns, p)
-    assert bounds[lesson.comm.rank] == weight.box[1]
-    lesson.picture(lambda path: draw_sharded_pair(
-        path, bounds, num_columns, f"z = gelu(x A) B on {p} ranks: messages at its ends only"))
 
 
 if __name__ == "__main__":

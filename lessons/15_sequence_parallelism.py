@@ -1,143 +1,114 @@
 """Lesson 15. Sequence parallelism: which activations are still replicated?
 
-Tensor parallelism splits the layers, but between them every rank computes the same layer norms and
-dropouts for all tokens, and keeps the same activations.  Sequence parallelism splits the tokens
+Tensor parallelism cuts the layers, but between them every rank computes the same layer norms and
+dropouts for all tokens, and keeps the same activations.  Sequence parallelism cuts the tokens
 there:
 
     tensor      ──x, all──▶ norm ──▶ f: copy       ═ pair ═ g: all-reduce     ──▶ x, all
     sequence    ──some x──▶ norm ──▶ all-gather    ═ pair ═ reduce-scatter    ──▶ some x
 
-Weights that are used on split tokens (norms, biases, positions) need their gradients summed:
-copy_to(w).
+    kept of an MLP and its norm, in t·d numbers      tensor  2 + 8/p     sequence  1 + 9/p
+    sent, in (p-1)·t·d numbers of all ranks                  4                     4
 
-    python lessons/15_sequence_parallelism.py --ranks 8
-    mpirun -n 4 python lessons/15_sequence_parallelism.py
+An all-reduce is a reduce-scatter and an all-gather: so the same bytes in smaller steps.  Weights
+that are used on split tokens (norms, biases, positions) need their gradients summed: copy_to(w).
+The library's: minipar/parallel/tensor/sequence.py.
+
+    python lessons/15_sequence_parallelism.py        mpirun -n 4 python lessons/15_…
 """
 
+from functools import partial
+
 import numpy as np
+from micro import Tensor, all_gather, backward, copy_to, linear, reduce_from, reduce_scatter, relu
 from support.kit import Lesson, Row
-from support.measuring import counted
+from support.lesson_15 import compare_with_library, kept
+from support.measuring import counted, total
 
 from minipar.comm import Communicator
-from minipar.comm.collectives import all_reduce, sum_over_ranks
-from minipar.formulas.activations import layer_activations
 from minipar.launcher import launch
-from minipar.memory.ledger import Ledger
-from minipar.nn import GPT, GPTConfig
-from minipar.parallel.tensor.parallelize import parallelize
-from minipar.random import training_step
-from minipar.viz import draw_stacked_bars
-
-B, V, SIZE = 2, 50, 8               # samples, vocabulary, bytes of a float64
-MODES = {"one process": None, "tensor": {}, "sequence": {"sequence_parallel": True},
-         "gathered again": {"sequence_parallel": True, "gather_again": True}}
 
 
-def config(p: int, num_layers: int, dropout: float = 0.0) -> GPTConfig:
-    """A GPT with two heads and eight tokens for each of p ranks."""
-    return GPTConfig(V, min(8 * p, 64 // p * p), num_layers, num_heads=2 * p, width=16 * p,
-                     dropout=dropout)
+def norm(x: Tensor, gain: Tensor) -> Tensor:
+    """Each token, a row of x, brought to mean 0 and variance 1, times gain."""
+    scale = 1 / x.data.std(axis=1, keepdims=True)
+    unit = (x.data - x.data.mean(axis=1, keepdims=True)) * scale
+
+    def pull(grad: np.ndarray) -> tuple:
+        du = grad * gain.data
+        along = (du * unit).mean(axis=1, keepdims=True)
+        return scale * (du - du.mean(axis=1, keepdims=True) - unit * along), (grad * unit).sum(0)
+    return Tensor(unit * gain.data, (x, gain), pull)
 
 
-def parts(mode: str, p: int) -> dict[str, int]:
-    """Predicted bytes that a rank keeps of one layer, by operation."""
-    how = (1, "tensor") if mode == "one process" else (p, mode)
-    kept = layer_activations(config(p, 1), B, *how, itemsize=SIZE)
-    return {what: size for what, size in kept.items() if size}
+def whole(comm: Communicator, x: np.ndarray) -> np.ndarray:
+    """All tokens, of which rank i has the i-th part."""
+    return all_gather(comm, x.reshape(-1), comm.size * x.size).reshape(-1, x.shape[1])
 
 
-def run(comm: Communicator, mode: str, num_layers: int, dropout: float = 0.0) -> tuple:
-    """(bytes kept, trace of all ranks' messages, loss and gradients) of a forward and backward."""
-    c = config(comm.size, num_layers, dropout)
-    ids = np.random.default_rng(0).integers(0, V, (B, c.context + 1))
-    model = GPT(c) if MODES[mode] is None else parallelize(GPT(c), comm, **MODES[mode])
-    model.initialize(dtype=np.float64)
-    ledger = Ledger(model.parameters())
-
-    def forward_backward() -> tuple[int, float]:
-        with ledger.recording(), training_step(0, 0, np.arange(B)):
-            loss = model.loss(ids[:, :-1].copy(), ids[:, 1:].copy())
-        kept = ledger.live
-        loss.backward()
-        return kept, loss.item()
-    trace, (kept, loss) = counted(comm, forward_backward)
-    return kept, trace, {"loss": loss, **model.slabs.gradients()}
+def summed(comm: Communicator, y: np.ndarray) -> np.ndarray:
+    """This rank's part of the tokens in the sum of all ranks' y."""
+    return reduce_scatter(comm, y.reshape(-1)).reshape(-1, y.shape[1])
 
 
-def layer(comm: Communicator, mode: str) -> tuple[int, dict[str, int]]:
-    """(bytes kept, bytes sent by label) of one layer: three layers minus two."""
-    (kept3, trace3, _), (kept2, trace2, _) = run(comm, mode, 3), run(comm, mode, 2)
-    return kept3 - kept2, {
-        label: int(sum_over_ranks(comm, trace3.bytes_sent(label=label)
-                                - trace2.bytes_sent(label=label)))
-        for label in ("all_reduce", "all_gather", "reduce_scatter")}
+def gather(x: Tensor, comm: Communicator) -> Tensor:
+    """In the place of f.  Each rank uses all tokens in its own way: so backward adds up."""
+    return Tensor(whole(comm, x.data), (x,), lambda grad: (summed(comm, grad),))
+
+
+def scatter(y: Tensor, comm: Communicator) -> Tensor:
+    """In the place of g.  Each y has the gradient of the sum, all tokens of it."""
+    return Tensor(summed(comm, y.data), (y,), lambda grad: (whole(comm, grad),))
+
+
+def tensor_layer(x: Tensor, gain: Tensor, a: Tensor, b: Tensor, comm: Communicator) -> Tensor:
+    """All tokens x; this rank's columns a and rows b."""
+    h = copy_to(norm(x, gain), comm)
+    return reduce_from(linear(relu(linear(h, a)), b), comm)
+
+
+def sequence_layer(x: Tensor, gain: Tensor, a: Tensor, b: Tensor, comm: Communicator) -> Tensor:
+    """The same for this rank's tokens x.  Each rank uses gain on different tokens: copy_to."""
+    h = gather(norm(x, copy_to(gain, comm)), comm)
+    return scatter(linear(relu(linear(h, a)), b), comm)
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    p = comm.size
-    measured = compare_modes(lesson)
-    lesson.say(f"Once a step sequence parallelism also reduces the gradients of "
-               f"{6 * config(p, 1).width} numbers a layer that are used on split tokens.  It still "
-               "keeps the gathered inputs of the column layers whole.  Gathering them **again** in "
-               "backward costs a quarter more bytes, and leaves exactly 1/p of the activations.")
-    compare_formulas(lesson, measured)
-    lesson.picture(lambda path: draw_stacked_bars(
-        path, {mode: parts(mode, p) for mode in MODES}, measured,
-        f"Activations that a rank keeps of one layer, {p} ranks", "bytes kept for backward"))
-    lesson.takeaway("Between the pairs of layers tokens are independent: split them there. Each "
+    p, r, t, d, rows = comm.size, comm.rank, 4 * comm.size, 2 * comm.size, []
+    draw, n = np.random.default_rng(0), t * d
+    x, gain, a, b, grad = [draw.normal(size=s) for s in ((t, d), d, (d, 4 * d), (4 * d, d), (t, d))]
+    alone = [Tensor(each) for each in (x, gain, a, b)]
+    y = tensor_layer(*alone, comm.split(r))                 # this rank alone, with all weights
+    backward(y, grad)
+
+    def cut(x: np.ndarray, axis: int = 0) -> np.ndarray:
+        return np.array_split(x, p, axis)[r]
+    for name, layer, tokens, keeps, sends in (
+            ("tensor", tensor_layer, np.array, 2 * n + t + 8 * n // p, 4 * n),
+            ("sequence", sequence_layer, cut, n + (n + t + 8 * n) // p, 4 * n + 2 * d)):
+        parts = [Tensor(each) for each in (tokens(x), gain, cut(a, 1), cut(b))]
+        forward, mine = counted(comm, partial(layer, *parts, comm))
+        size = kept(mine, parts)
+        back, _ = counted(comm, partial(backward, mine, tokens(grad)))
+        error = max(np.abs(one - two).max() for one, two in (
+            (mine.data, tokens(y.data)), (parts[0].grad, tokens(alone[0].grad)),
+            (parts[1].grad, alone[1].grad), (parts[2].grad, cut(alone[2].grad, 1))))
+        sent = total(comm, forward.bytes_sent() + back.bytes_sent())
+        rows += [Row(f"{name}: difference from one process", 1e-13, error, "", "≤"),
+                 Row("    numbers that a rank keeps", keeps, size),
+                 Row("    sent by all ranks", (p - 1) * sends * 8, sent, "B")]
+    lesson.table(rows, f"p = {p}: an MLP and its norm, {t} tokens, d = {d}")
+    compare_with_library(lesson, tensor_layer, sequence_layer)
+    lesson.takeaway("Between the pairs of layers tokens are independent: cut them there. Each "
                     "all-reduce becomes its two halves, which send the same bytes and need less "
                     "memory.")
     lesson.exercises("row_linear", questions=[
-        "Which weights need copy_to, and what would you see if one lacked it?",
+        "In sequence_layer, write `norm(x, gain)` in place of `norm(x, copy_to(gain, comm))`. What "
+        "is each rank's gradient of gain? Which weights of a GPT need copy_to?",
         "Attention needs all tokens. What would the ranks send each other if queries stayed "
         "split, and met the keys and values of one rank after the other?",
         "When is the fourth bar worth its all-gathers? Compare with recomputing the layer."])
-
-
-def compare_modes(lesson: Lesson) -> dict[str, int]:
-    """Compare memory, messages and gradients of all modes; return the bytes a layer keeps."""
-    comm, p, c = lesson.comm, lesson.comm.size, config(lesson.comm.size, 1)
-    t, d, h = c.context, c.width, c.num_heads
-    n, small = SIZE * B * t * d, SIZE * 6 * d       # one activation; norms and biases of a layer
-    alone, rows, measured = run(comm, "one process", 2, dropout=0.1)[2], [], {}
-    sums = {"tensor": (4, 0, 0), "sequence": (0, 4, 4), "gathered again": (0, 6, 4)}
-    for mode in MODES:
-        measured[mode], sent = layer(comm, mode)
-        rows.append(Row(f"{mode}: a layer keeps", sum(parts(mode, p).values()), measured[mode],
-                        "B"))
-        if mode in sums:
-            reduces, gathers, scatters = sums[mode]
-            rows += [Row("    sends: 2(p−1) a reduce, (p−1) a half, of b·t·d",
-                         (p - 1) * n * (2 * reduces + gathers + scatters),
-                         sum(sent.values()) - 2 * (p - 1) * small * (mode != "tensor"), "B")]
-            found = run(comm, mode, 2, dropout=0.1)[2]
-            off = np.array([np.max(np.abs(found[name] - x)) for name, x in alone.items()], float)
-            rows.append(Row("    loss and gradients − one process, with dropout", 1e-10,
-                            float(np.max(all_reduce(comm, off, "max"))), rule="≤"))
-    lesson.table(rows, f"p = {p}: b·t·d = {B} · {t} · {d}, {h} heads, float64; bytes of a layer")
-    return measured
-
-
-def compare_formulas(lesson: Lesson, measured: dict[str, int]) -> None:
-    """Show the paper's formulas beside ours, and check that ours give the bytes `measured`."""
-    p, c = lesson.comm.size, config(lesson.comm.size, 1)
-    t, d, h = c.context, c.width, c.num_heads
-    n = SIZE * B * t * d
-    lesson.say("The same as bytes per b·t·d, in 2-byte numbers, without the scales of the norms "
-               "(h heads and p ranks; the paper writes s·b·h, a heads and t ranks):")
-    lesson.grid(["", "Korthikanti et al. 2022", "… without dropout's share", "minipar"], [
-        ("one process", "34 + 5ht/d", "32 + 2ht/d", "32 + 2ht/d"),
-        ("tensor", "10 + 24/p + 5ht/dp", "8 + 24/p + 2ht/dp", "8 + 24/p + 2ht/dp"),
-        ("sequence", "–", "–", "4 + 28/p + 2ht/dp"),
-        ("gathered again", "34/p + 5ht/dp", "32/p + 2ht/dp", "32/p + 2ht/dp")])
-    halves = {"one process": (32, 0), "tensor": (8, 24), "sequence": (4, 28),
-              "gathered again": (0, 32)}
-    for mode, (whole, split) in halves.items():         # the last column equals the ledger
-        q = 1 if mode == "one process" else p
-        scales = 2 * SIZE * B * t // (1 if mode in ("one process", "tensor") else p)
-        two_byte = (whole * q + split) * n + 2 * h * t * n // d
-        assert measured[mode] - scales == two_byte // (2 * q), mode
 
 
 if __name__ == "__main__":

@@ -1,161 +1,119 @@
 """Lesson 16. Context parallelism: what if one sequence is too long for a rank?
 
-Every rank takes some of the tokens.  A GPT treats each token by itself, except in attention, where
-a query needs the keys and values of all tokens before it.  Two ways bring them together:
+Every rank takes some of the t tokens.  A GPT treats each token by itself, except in attention,
+where a query needs the keys and values of all tokens before it.  Two ways bring them together:
 
-    ring       queries stay; blocks of k, v travel around the ring, p - 1 hops.  Partial results
-               are merged by the online softmax: each hop adds to out, maximum and sum
-    Ulysses    an all-to-all turns t/p tokens of all heads into all tokens of h/p heads; another
-               one turns the results back
+    ring       queries stay, blocks of k, v travel        hop      0     1     2     3
+               round the ring.  Two softmaxes over        rank 0   kv₀   kv₃   kv₂   kv₁
+               some keys merge into one, exactly.         rank 1   kv₁   kv₀   kv₃   kv₂
+    Ulysses    an all-to-all turns t/p tokens of h heads into t tokens of h/p heads, and back
+    sent by all ranks, of width d      ring  2(p-1) · t·d      Ulysses  4(p-1)/p · t·d
 
-    python lessons/16_context_parallelism.py --ranks 8
-    mpirun -n 4 python lessons/16_context_parallelism.py
+An early query sees few keys, so in zig-zag order each rank has an early and a late piece:
+
+    contiguous   00112233    the last rank works (2p-1)/p times as much as the mean
+    zig-zag      01233210    all ranks work the same
+
+The library's: minipar/parallel/context/ring.py, and ulysses.py beside it.
+
+    python lessons/16_context_parallelism.py         mpirun -n 4 python lessons/16_…
 """
 
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
-from support.kit import ABOUT, AT_MOST, Lesson, Row
-from support.measuring import counted
+from support.kit import Lesson, Row
+from support.lesson_16 import compare_with_library
+from support.measuring import counted, total
 
-from minipar.autograd import Tensor
-from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import all_reduce, sum_over_ranks
-from minipar.formulas.activations import layer_activations
-from minipar.formulas.context_parallel import computed_pairs, imbalance, pairs_by_hop
-from minipar.launcher import launch, simulate
-from minipar.memory.ledger import Ledger
-from minipar.nn import GPT, GPTConfig
-from minipar.parallel.context.attention import context_attention
-from minipar.parallel.context.layout import ContextOptions, ContextSplit, TokenLayout
-from minipar.parallel.context.parallelize_context import parallelize_context
-from minipar.parallel.context.token_order import positions_of_ranks
-from minipar.viz import draw_ring_attention
+from minipar.comm import Communicator
+from minipar.launcher import launch
 
-B, V, SIZE = 2, 50, 8                   # samples, words, bytes of a float64
-LONG, WIDE = 1024, 64                   # tokens, and the width of the head, of a timed attention
+Array = np.ndarray
 
 
-def config(p: int, num_layers: int) -> GPTConfig:
-    """A GPT with two heads and eight tokens for each of p ranks."""
-    return GPTConfig(V, 8 * p, num_layers, num_heads=2 * p, width=16 * p)
+def attend(q: Array, k: Array, v: Array, at: Array, keys_at: Array) -> tuple:
+    """A softmax over some keys, not yet divided: the largest score m, Σ exp(x - m), Σ exp(x - m) v.
+
+    Queries (heads, tokens, n) at positions `at` see the keys up to their own position.
+    """
+    scores = np.where(at[:, None] >= keys_at, q @ k.mT / q.shape[-1]**.5, -1e9)  # -∞ gives nan
+    m = scores.max(-1, keepdims=True)
+    weights = np.exp(scores - m)
+    return m, weights.sum(-1, keepdims=True), weights @ v
 
 
-class LocalPositions(ContextSplit):
-    """A mistake: every rank counts its tokens from 0."""
-
-    def make_layout(self, length: int) -> TokenLayout:
-        """Right but for the positions of this rank's tokens."""
-        right = super().make_layout(length)
-        return right._replace(mine=np.arange(len(right.mine)))
-
-
-class Run(NamedTuple):
-    """A forward and backward: bytes that all ranks sent, bytes kept, the loss and all gradients."""
-
-    forward: int
-    backward: int
-    kept: int
-    loss: float
-    gradients: dict[str, np.ndarray]
+def merge(one: tuple, two: tuple) -> tuple:
+    """The softmax over the keys of both: bring both to the same m, then add."""
+    (m1, s1, o1), (m2, s2, o2) = one, two
+    m = np.maximum(m1, m2)
+    w1, w2 = np.exp(m1 - m), np.exp(m2 - m)
+    return m, w1 * s1 + w2 * s2, w1 * o1 + w2 * o2
 
 
-def run(comm: Communicator, split: ContextSplit | None, num_layers: int) -> Run:
-    """A run; without `split` of one process.  Loss and gradients are summed over the ranks."""
-    c = config(comm.size, num_layers)
-    ids = np.random.default_rng(0).integers(0, V, (B, c.context + 1))
-    model = GPT(c) if split is None else parallelize_context(GPT(c), split)
-    model.initialize(dtype=np.float64)
-    ledger = Ledger(model.parameters())
-
-    def forward() -> Tensor:
-        with ledger.recording():        # targets are shifted before tokens are cut
-            return model.loss(ids[:, :-1], ids[:, 1:], loss_divisor=B * c.context)
-    before, loss = counted(comm, forward)
-    kept = ledger.live
-    after, _ = counted(comm, loss.backward)
-    sent = [int(sum_over_ranks(comm, trace.bytes_sent())) for trace in (before, after)]
-    gradients = {name: p.grad for name, p in model.named_parameters()}
-    if split is None:
-        return Run(*sent, kept, loss.item(), gradients)
-    gradients = {name: all_reduce(comm, g) for name, g in gradients.items()}
-    return Run(*sent, kept, sum_over_ranks(comm, loss.item()), gradients)
+def ring_attention(comm: Communicator, q: Array, k: Array, v: Array, positions: Array) -> Array:
+    """Attention of this rank's queries to all keys; rank i has the tokens at positions[i]."""
+    p, r, kv = comm.size, comm.rank, np.stack([k, v])
+    so_far = attend(q, k, v, positions[r], positions[r])
+    for hop in range(1, p):
+        arrived = np.empty_like(kv)
+        comm.sendrecv(kv, (r + 1) % p, arrived, (r - 1) % p)
+        kv = arrived                                # they began on rank r - hop
+        so_far = merge(so_far, attend(q, *kv, positions[r], positions[r - hop]))
+    _, s, o = so_far
+    return o / s
 
 
-def error(one: Run, other: Run) -> float:
-    """The largest difference of any gradient, or of the loss."""
-    off = [np.max(np.abs(one.gradients[name] - g)) for name, g in other.gradients.items()]
-    return float(max(*off, abs(one.loss - other.loss)))
+def zigzag(length: int, p: int) -> Array:
+    """The positions that each rank has: of 2p pieces rank r has piece r, and r from the end."""
+    pieces = np.split(np.arange(length), 2 * p)
+    return np.array([np.concatenate([pieces[r], pieces[-1 - r]]) for r in range(p)])
 
 
-def seconds(p: int, order: str) -> float:
-    """Virtual seconds of a forward and backward of attention on links that cost nothing."""
-    def body(comm: Communicator) -> None:
-        positions = positions_of_ranks(order, LONG, p)
-        qkv = Tensor(np.ones((1, len(positions[comm.rank]), 3 * WIDE)), requires_grad=True)
-        context_attention(qkv, comm, positions, 1).sum().backward()
-    return simulate(body, Cluster(p, latency=0, bandwidth=1e15))[1]
+def all_to_all(comm: Communicator, rows: Array) -> Array:
+    """rows[i] goes to rank i; row i of the result has come from rank i.  Lesson 05's `pairwise`."""
+    p, r, got = comm.size, comm.rank, np.empty(rows.shape)
+    got[r] = rows[r]
+    for k in range(1, p):
+        comm.sendrecv(rows[(r + k) % p], (r + k) % p, got[(r - k) % p], (r - k) % p)
+    return got
+
+
+def ulysses(comm: Communicator, q: Array, k: Array, v: Array, positions: Array) -> Array:
+    """The same: exchange tokens for heads, compute, exchange back."""
+    p, (h, c, n), at = comm.size, q.shape, positions.reshape(-1)
+
+    def to_heads(x: Array) -> Array:                # c tokens of h heads → p c tokens of h/p heads
+        return all_to_all(comm, x.reshape(p, h // p, c, n)).swapaxes(0, 1).reshape(h // p, -1, n)
+    _, s, o = attend(to_heads(q), to_heads(k), to_heads(v), at, at)
+    return all_to_all(comm, (o / s).reshape(h // p, p, c, n).swapaxes(0, 1)).reshape(h, c, n)
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    alone = run(comm, None, 2)
-    compare_ways(lesson, alone)
-    lesson.say("The ring sends its blocks again in backward, and with them the gradients that they "
-               "collect. A rank keeps 1/p of the activations, and one number for each query and "
-               "head instead of its probabilities: backward computes these again, block by block.")
-    wrong = run(comm, LocalPositions(comm), 2)
-    assert error(alone, wrong) > 1e-6
-    lesson.say(f"If every rank counts its positions from 0, nothing fails: the loss is "
-               f"{wrong.loss:.6f} instead of {alone.loss:.6f}. A token takes its "
-               "position, target and mask along to whichever rank has it.")
-    compare_orders(lesson)
+    p, c, h, n, rows = comm.size, 8, 2 * comm.size, 4, []           # c tokens of each rank
+    q, k, v = np.random.default_rng(0).normal(size=(3, h, p * c, n))
+    at, dealt = np.arange(p * c), zigzag(p * c, p)
+    mine, (_, s, o) = dealt[comm.rank], attend(q, k, v, at, at)     # all on one process
+    for name, attention, factor in (("ring", ring_attention, 2 * p), ("Ulysses", ulysses, 4)):
+        trace, found = counted(comm, partial(
+            attention, comm, q[:, mine], k[:, mine], v[:, mine], dealt))
+        off, sent = np.abs(found - (o / s)[:, mine]).max(), total(comm, trace.bytes_sent())
+        rows += [Row(f"{name}: difference from one process", 1e-14, off, "", "≤"),
+                 Row("    sent by all ranks", factor * (p - 1) * c * h * n * 8, sent, "B")]
+    for name, order, most in (("contiguous", at.reshape(p, c), ((2 * p - 1) * c + 1) / (p * c + 1)),
+                              ("zig-zag", dealt, 1.0)):
+        seen = (order + 1).sum(axis=1)              # pairs of a query and a key, of each rank
+        rows.append(Row(f"{name}: pairs of the busiest / mean", most, seen.max() / seen.mean()))
+    lesson.table(rows, f"p = {p}: {p * c} tokens, {h} heads of {n}")
+    compare_with_library(lesson, ring_attention, ulysses)
     lesson.takeaway("Keys travel, queries stay, and partial softmaxes merge exactly; in zig-zag "
                     "order all ranks compute the same.")
     lesson.exercises(questions=[
+        "In merge, write `m = m1` in place of `m = np.maximum(m1, m2)`. When is the result wrong?",
         "Why does backward need the final log-sum-exp, and not the one of its hop?",
-        "Eight heads of queries share one head of keys and values: what do the ring and Ulysses "
-        "send then?",
-        "A sequence is packed from many short documents, none of which sees another: which order "
-        "is balanced now?"])
-
-
-def compare_ways(lesson: Lesson, alone: Run) -> None:
-    """Compare what a layer sends and keeps in both ways, and the values with one process."""
-    comm, p, c = lesson.comm, lesson.comm.size, config(lesson.comm.size, 1)
-    n = SIZE * B * c.context * c.width                  # bytes of one activation
-    ways = {"ring": (ContextOptions(), "2(p−1)·b·t·d", 2 * (p - 1) * n, 4 * (p - 1) * n),
-            "Ulysses": (ContextOptions(ulysses=p), "4(p−1)/p·b·t·d", *[4 * (p - 1) * n // p] * 2)}
-    rows = [Row("one process: a layer keeps", sum(layer_activations(c, B, itemsize=SIZE).values()),
-                alone.kept - run(comm, None, 1).kept, "B")]
-    for name, (options, formula, forward, backward) in ways.items():
-        two, one = (run(comm, ContextSplit(comm, options), layers) for layers in (2, 1))
-        keeps = layer_activations(c, B, itemsize=SIZE, cp=p, ulysses=options.ulysses)
-        rows += [Row(f"{name}: a layer sends in forward: {formula}", forward,
-                     two.forward - one.forward, "B"),
-                 Row("    … in backward", backward, two.backward - one.backward, "B"),
-                 Row("    … and each rank keeps", sum(keeps.values()), two.kept - one.kept, "B"),
-                 Row("    loss and gradients − one process", 1e-10, error(alone, two),
-                     rule=AT_MOST)]
-    lesson.table(rows, f"p = {p}: b·t·d = {B} · {c.context} · {c.width}, {2 * p} heads, float64; "
-                 "all ranks together")
-
-
-def compare_orders(lesson: Lesson) -> None:
-    """Compare the work of the ranks in both orders of tokens, and draw it."""
-    p = lesson.comm.size
-    orders = {name: positions_of_ranks(name, 16 * p, p) for name in ("contiguous", "zigzag")}
-    pairs = {name: pairs_by_hop(positions_of_ranks(name, 200 * p, p)) for name in orders}
-    work = {name: int(computed_pairs(name, LONG, p).sum(axis=1).max()) for name in orders}
-    slow, fast = (seconds(p, name) for name in orders)
-    lesson.table([
-        Row("contiguous: pairs of the busiest rank / mean: (2p−1)/p", (2 * p - 1) / p,
-            imbalance(pairs["contiguous"]), rule=ABOUT),
-        Row("zig-zag: the same", 1.0, imbalance(pairs["zigzag"])),
-        Row(f"time of contiguous / zig-zag, {LONG} tokens", work["contiguous"] / work["zigzag"],
-            slow / fast, rule=ABOUT)], "who computes how much", "simulated")
-    lesson.picture(lambda path: draw_ring_attention(
-        path, orders, f"Ring attention of {16 * p} tokens on {p} ranks: the pairs of each rank"))
+        "Eight heads of queries share one head of keys: what do the ring and Ulysses send then?",
+        "Packed documents do not see one another: which order of tokens is balanced then?"])
 
 
 if __name__ == "__main__":

@@ -4,13 +4,12 @@
     rows.py                    Row: a predicted value beside a counted or timed one      all lessons
     page.py                    a lesson's page: guess, derivation, answers, algorithm    all lessons
     kept_trace.py              the trace that a lesson writes to out/NN/trace.json       all lessons
-    measuring.py               traces, rounds, critical path, seconds, totals      02-09, 14-17, 23
+    measuring.py               traces, rounds, critical path, seconds, totals  02-09, 11, 13-17, 23
     auto_choice.py             why "auto" takes which algorithm                               02, 03
     lesson_NN.py               the library beside the algorithm of lesson NN             one each
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
     bug_zoo.py                 four programs to fix                                               01
     observed_step.py           a step of a data-parallel strategy                              07-10
-    two_columns.py             AlexNet's layout                                                   11
     pipeline_runs.py           run batches through pipeline stages, and measure them           11-13
     pipeline_timelines.py      times of a timeline, and a timeline of times                   12, 13
     expert_layer.py            a layer with experts, and one process to compare with              17

@@ -10,6 +10,7 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import all_to_all
 from minipar.parallel.pipeline.schedule.schedules import gpipe, one_f_one_b
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
+from minipar.parallel.pipeline.schedule.zero_bubble import zb_h1
 from tests.lessons.test_answers import PAGES, says
 
 LESSONS = PAGES.parents[1] / "lessons"
@@ -26,6 +27,21 @@ def test_12_the_drawing_is_the_schedule(name, make):
             slots[round(interval.start)] = f"{interval.kind}{interval.microbatch}"
         assert cells.split()[:10] == slots
     assert timeline.makespan() == 10
+
+
+@pytest.mark.parametrize(("name", "make", "length"), [("1F1B", one_f_one_b, 15),
+                                                     ("ZB-H1", zb_h1, 13)])
+def test_13_the_drawing_is_the_schedule(name, make, length):
+    head = (LESSONS / "13_interleaved_and_zero_bubble.py").read_text("utf-8").split('"""')[1]
+    drawn = re.search(rf"{name} +rank 0 (.+)\n +rank 1 (.+)\n", head).groups()
+    timeline = simulate(make(2, 4), Times(1, 1, 1))
+    for row, cells in zip(timeline.rows(), drawn):
+        slots = ["·"] * length
+        for interval in row:
+            for slot in range(round(interval.start), round(interval.end)):
+                slots[slot] = f"{interval.kind}{interval.microbatch}"
+        assert cells.split() == slots
+    assert timeline.makespan() == length
 
 
 def test_05_who_was_heard():

@@ -76,15 +76,14 @@ def test_zero1_sends_with_its_step_what_ddp_does(world, lesson):
 @worlds(2, mpi=(2,))
 def test_predictions_share_no_device(world, lesson):
     """However crowded the cores: of two stages one works at a time, two columns work always."""
-    names, on_free_links = lesson("11_naive_model_parallelism.py"), lesson(
-        "pipeline_runs")["on_free_links"]
+    names, on_free_links = lesson("lesson_11"), lesson("pipeline_runs")["on_free_links"]
     batch = names["batch_of"](16, (names["WIDTH"],), names["WIDTH"])
     images = names["batch_of"](names["IMAGES"], (16, 16, 3), 10)
 
     def body(comm):
         found = [on_free_links(comm, program) for program in (
-            lambda comm: names["in_stages"](comm, names["mlp"](2), batch)[1],
-            lambda comm: names["in_columns"](comm, images)[1])]
+            lambda comm: names["observe_stages"](comm, names["mlp"](2), batch)[1],
+            lambda comm: names["observe_columns"](comm, images)[1])]
         if comm.rank or comm.is_simulated:
             assert found == [None, None]
             return

@@ -144,8 +144,8 @@ def test_the_api_s_functions_stand_below_their_modules():
 
 def test_named_files_link_to_their_source(readers):
     links = {(path_of(each.page), name): href for each in readers for name, href in each.code}
-    assert links["/lessons/13/", "minipar/parallel/pipeline/schedule/zero_bubble.py"].startswith(
-        "../../source/minipar/parallel/pipeline/schedule/zero_bubble.py.html#line-")
+    assert links["/lessons/13/", "lessons/13_interleaved_and_zero_bubble.py"].startswith(
+        "../../source/lessons/13_interleaved_and_zero_bubble.py.html#line-")
     assert links["/rosetta/", "data/ddp.py"] == "../source/minipar/parallel/data/ddp.py.html"
     assert links["/api/minipar.comm/", "mesh.py"] == "../../source/minipar/comm/mesh.py.html"
     text = (SITE / "api" / "minipar.comm" / "index.html").read_text("utf-8")
