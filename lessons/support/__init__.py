@@ -20,7 +20,6 @@
     quantized_mlp.py           a small MLP to quantize                                            24
     teacher.py                 a teacher and its students                                         25
     cached_runs.py             a small GPT that decodes from a cache                          26, 30
-    virtual_engine.py          an engine in virtual time: steps of round numbers                  30
 
 A helper that one lesson alone uses keeps that lesson short enough to read in one go.
 """
