@@ -27,7 +27,7 @@ BLOCK = 4                               # tokens whose keys and values lie in a 
 
 
 class Request:
-    """`known` tokens, of which `computed` are in `blocks` of the cache; it ends with `end` tokens."""
+    """`known` tokens, of which `computed` are in `blocks` of the cache; it ends with `end`."""
 
     def __init__(self, name: str, prompt: int, answer: int):
         self.name, self.known, self.end = name, prompt, prompt + answer
@@ -105,7 +105,7 @@ def main(comm: Communicator) -> None:
     lesson.takeaway("Decide anew before every step: a request begins when another ends, long "
                     "prompts run in chunks beside the others, and no answer changes.")
     lesson.exercises(questions=[
-        "In schedule, write `waiting.append(victim)` in place of `waiting.appendleft(victim)`. Fair?",
+        "In schedule, write `.append(victim)` in place of `.appendleft(victim)`. Is that fair?",
         "Static batches of three take 9 + 6 steps for the six requests. In which order of the six "
         "would they take the fewest?",
         "A step reads the weights in 10 ms and computes a token in 0.1 ms. From how many "
