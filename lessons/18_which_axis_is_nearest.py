@@ -6,119 +6,111 @@ Eight ranks on two nodes train one GPT with three kinds of parallelism at once:
     dp = 2   splits the rows of a batch        sums gradients, once a step
     tp = 2   splits each layer                 sums activations, four times in every layer
 
-Axes nest: ranks along the fastest axis are neighbours, ranks along the slowest are on different
-nodes.  The same program runs on each nesting and sends the same messages, but over different
-links.  These two nodes are simulated.  With 2, 4 or 8 ranks, simulated or real, the lesson also
-runs every mesh of that size.
+Axes nest: a rank's number has its places along the axes as digits.  Ranks along the fastest axis
+are neighbours, ranks along the slowest are on different nodes:
 
-    python lessons/18_which_axis_is_nearest.py --ranks 4
-    mpirun -n 4 python lessons/18_which_axis_is_nearest.py
+    pp 0: node 0              pp 1: node 1
+           tp 0  tp 1                tp 0  tp 1         rank = (pp · 2 + dp) · 2 + tp
+    dp 0      0     1         dp 0      4     5         along dp: 0 2, 1 3, 4 6, 5 7
+    dp 1      2     3         dp 1      6     7         between the nodes: along pp alone
+
+Each nesting sends the same messages, but over different links.  Library: minipar/comm/mesh.py.
+
+    python lessons/18_which_axis_is_nearest.py      (or mpirun -n 4 python …)
 """
 
-import warnings
-from functools import cache
-from typing import NamedTuple
+from itertools import permutations
 
-from support.kit import Lesson, Row, number
-from support.mesh_step import Step, predicted, step
+import numpy as np
+from micro import Tensor, backward, copy_to, cross_entropy, linear, part, reduce_from, relu
+from support.kit import Lesson, Row
+from support.lesson_18 import compare_with_library
+from support.measuring import counted
 
-from minipar.comm import Cluster, Communicator, Trace
-from minipar.comm.collectives import sum_over_ranks
-from minipar.comm.cost.traffic import Traffic, between_nodes, bytes_by_axis
-from minipar.comm.simulated.topology import Link, Links
-from minipar.launcher import launch, simulate
-from minipar.viz.mesh_traffic import MeshTraffic, draw_mesh_traffic
+from minipar.comm import Communicator
+from minipar.launcher import launch
 
-SIZES = {"pp": 2, "dp": 2, "tp": 2}
-NESTINGS = [("pp", "dp", "tp"), ("dp", "pp", "tp"), ("tp", "pp", "dp")]     # slowest … fastest
-NODES, PER_NODE = 2, 4
-WITHIN, BETWEEN = Link(1e-6, 1e11), Link(1e-5, 1e10)
+Shape = dict[str, int]              # axes with their sizes, from the slowest to the fastest
 
 
-class NestedStep(NamedTuple):
-    """A step on one nesting of the axes."""
-
-    shape: dict[str, int]
-    traffic: Traffic
-    bytes_between_nodes: int
-    seconds: float
-    loss: float
+def coordinates(rank: int, shape: Shape) -> dict[str, int]:
+    """A rank's place along each axis: the last digit is that of the fastest axis."""
+    place = {}
+    for axis in reversed(shape):
+        rank, place[axis] = divmod(rank, shape[axis])
+    return place
 
 
-@cache
-def simulated(nesting: tuple[str, ...]) -> NestedStep:
-    """A step on 8 simulated ranks, with the axes nested from slowest to fastest."""
-    cluster = Cluster(nodes=NODES, devices_per_node=PER_NODE, flops_per_second=1e13,
-                      memory_bandwidth=1e13, links=Links(within=WITHIN, between=BETWEEN))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the tp group")       # spans nodes: that is the question
-        steps = simulate(lambda comm: step(comm, SIZES, nesting), cluster)[0]
-    mesh = steps[0].mesh
-    traffic = bytes_by_axis(Trace.merged(each.trace for each in steps), mesh)
-    return NestedStep(mesh.shape, traffic, between_nodes(traffic, mesh),
-                 max(each.seconds for each in steps), steps[0].loss)
+def rank_of(place: dict[str, int], shape: Shape) -> int:
+    """The rank at this place."""
+    rank = 0
+    for axis, size in shape.items():
+        rank = rank * size + place[axis]
+    return rank
 
 
-def every_mesh(lesson: Lesson, comm: Communicator, alone: Step) -> None:
-    """Run every mesh of these ranks; assert that each equals one process."""
-    p, rows = comm.size, []
-    for pp, dp in ((pp, dp) for pp in (1, 2, 4, 8) for dp in (1, 2, 4, 8) if p % (pp * dp) == 0):
-        sizes = {"pp": pp, "dp": dp, "tp": p // (pp * dp)}
-        found = step(comm, sizes, data_parallel="zero1")
-        sent, update = ({axis: int(sum_over_ranks(comm, sum(links.values()))) for axis, links in
-                         bytes_by_axis(trace, found.mesh).items()}
-                        for trace in (found.trace, found.update))
-        halves = predicted(**sizes, sums=1)
-        assert sent == halves and update == {"pp": 0, "dp": halves["dp"], "tp": 0}, sizes
-        assert sent["dp"] + update["dp"] == predicted(**sizes)["dp"], "not what DDP sends"
-        off = max(abs(found.loss - alone.loss), abs(found.norm - alone.norm))
-        assert off < 1e-10, sizes
-        rows.append((" × ".join(f"{axis} {size}" for axis, size in sizes.items()),
-                     *(f"{size:,} B" for size in (sent["pp"], sent["tp"], sent["dp"],
-                                                  update["dp"])), number(off)))
-    lesson.say(f"Now every mesh of the {p} ranks of this run, with ZeRO-1. Its dp axis sends half "
-               "of DDP's bytes to sum the gradients (a reduce-scatter), and the other half in the "
-               "optimizer's step (an all-gather of the parameters). All bytes are as predicted; "
-               "loss and gradient norm equal those of one process.")
-    lesson.grid(["mesh", "pp sends", "tp sends", "dp: gradients", "dp: step", "off by"], rows)
+def along(comm: Communicator, axis: str, shape: Shape) -> Communicator:
+    """The ranks that differ from me along this axis only: they share the first of them."""
+    place = coordinates(comm.rank, shape)
+    return comm.split(rank_of({**place, axis: 0}, shape))
+
+
+def bytes_between_nodes(sent: dict[str, int], shape: Shape, per_node: int) -> int:
+    """The bytes on slow links, if each rank sends sent[axis] to the next one along each axis."""
+    total = 0
+    for rank in range(np.prod([*shape.values()])):
+        place = coordinates(rank, shape)
+        for axis, size in shape.items():
+            next_rank = rank_of({**place, axis: (place[axis] + 1) % size}, shape)
+            if next_rank // per_node != rank // per_node:
+                total += sent[axis]
+    return total
+
+
+def best_nesting(sent: dict[str, int], shape: Shape, per_node: int) -> tuple[str, ...]:
+    """The order of the axes that sends least between nodes."""
+    return min(permutations(shape), key=lambda order: bytes_between_nodes(
+        sent, {axis: shape[axis] for axis in order}, per_node))
+
+
+def dp_and_tp(dp: Communicator, tp: Communicator, weights: np.ndarray, x: np.ndarray,
+              labels: np.ndarray) -> list[np.ndarray]:
+    """micro's tensor_parallel along tp, and its data_parallel along dp: one copy_to more."""
+    ws = [Tensor(part(tp, w, axis=1 - i % 2)) for i, w in enumerate(weights)]
+    h = Tensor(part(dp, x))
+    for i in range(0, len(ws), 2):
+        h = relu(linear(copy_to(relu(h) if i else h, tp), copy_to(ws[i], dp)))
+        h = reduce_from(linear(h, copy_to(ws[i + 1], dp)), tp)
+    backward(cross_entropy(h, part(dp, labels), len(x)))    # divided by the rows of all
+    return [w.grad for w in ws]
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, __doc__)
-    found = {nesting: simulated(nesting) for nesting in NESTINGS}
-    expected, best, alone = predicted(**SIZES), found[NESTINGS[0]], step(comm)
-    rows = [Row(f"{axis} sends", expected[axis], sum(best.traffic[axis].values()), "B")
-            for axis in SIZES]
-    for nesting, run in found.items():
-        rows.append(Row(f"{nesting[0]} slowest: bytes between nodes", expected[nesting[0]],
-                        run.bytes_between_nodes, "B"))
-    rows.append(Row("|loss − one process's|", 1e-10,
-                    max(abs(run.loss - alone.loss) for run in found.values()), rule="≤"))
-    lesson.table(rows, "pp 2 × dp 2 × tp 2 on two simulated nodes of four")
-    lesson.say("With two nodes, only the slowest axis sends bytes between them. With n for one "
-               "activation, pp sends `2·m·n` over each boundary, dp twice its gradients, tp "
-               "`2·(4·layers + 2)·m·n`. So tp belongs inside a node, and pp, which sends least, "
-               "between nodes. (The nodes are always simulated: within one machine no link is "
-               "slow.)")
-    lesson.grid(["slowest axis, between nodes", "bytes there", "a step, virtual"], [
-        (nesting[0], f"{run.bytes_between_nodes:,} B", f"{run.seconds * 1e6:,.0f} µs")
-        for nesting, run in found.items()])
-    assert best.seconds == min(run.seconds for run in found.values())
-    if comm.size in (2, 4, 8):
-        every_mesh(lesson, comm, alone)
-    else:
-        lesson.say("With 2, 4 or 8 ranks, simulated or real, this lesson also runs every mesh of "
-                   "that size.")
-    lesson.picture(lambda path: draw_mesh_traffic(path, [
-        MeshTraffic(run.shape, PER_NODE, run.traffic,
-                    f"{' > '.join(nesting)}\n{run.bytes_between_nodes / 1e6:.1f} MB between nodes, "
-                    f"a step {run.seconds * 1e6:,.0f} µs")
-        for nesting, run in found.items()],
-        "The same messages, three nestings (slowest axis > … > fastest); wider lines, more bytes"))
+    lesson = Lesson(comm, __file__, __doc__, 2)
+    p, tp_size, rows, draw = comm.size, 2 - comm.size % 2, [], np.random.default_rng(0)
+    d, n, shape = 4 * p, 2 * p, {"dp": p // tp_size, "tp": tp_size}
+    weights, x, labels = draw.normal(0, .3, (4, d, d)), draw.random((n, d)), draw.integers(0, d, n)
+    alone = dp_and_tp(*2 * [comm.split(comm.rank)], weights, x, labels)
+    numbers = {"dp": 4 * d * d // tp_size, "tp": 4 * n // shape["dp"] * d}      # of all-reduces
+    sent = {axis: 2 * (size - 1) * 8 * numbers[axis] // size for axis, size in shape.items()}
+    for nested in ({axis: shape[axis] for axis in order} for order in permutations(shape)):
+        dp, tp = along(comm, "dp", nested), along(comm, "tp", nested)
+        trace, grads = counted(comm, lambda: dp_and_tp(dp, tp, weights, x, labels))
+        off = max(np.abs(grad - part(tp, right, axis=1 - i % 2)).max()
+                  for i, (grad, right) in enumerate(zip(grads, alone)))
+        crossing = sum(each.num_bytes for each in trace.select()
+                       if each.source // 2 != each.dest // 2)
+        predicted = bytes_between_nodes(sent, nested, 2) * (comm.rank == 0)
+        rows += [Row(f"{' > '.join(nested)}: difference from one process", 1e-13, off, "", "≤"),
+                 Row("    bytes between nodes of 2 ranks", predicted, crossing, "B")]
+    lesson.table(rows, " × ".join(f"{axis} {size}" for axis, size in shape.items()))
+    compare_with_library(lesson, coordinates, bytes_between_nodes, best_nesting)
     lesson.takeaway("The nesting does not change the messages, but the links that carry them: put "
                     "the axis that sends most on the nearest ranks.")
     lesson.exercises(questions=[
         "Which of the three axes send more when the batch grows, and which does not?",
+        "In along, write `place[axis]` in place of `rank_of({**place, axis: 0}, shape)`. Which "
+        "ranks meet on 2 × 2, and which on 2 × 2 × 2?",
         "Set ROWS = 2 in mesh_step.py, so that a dp rank has one row: which axis sends most now, "
         "and which belongs between the nodes?",
         "Switch sequence_parallel on. Do the bytes of pp change? Why?"])

@@ -118,7 +118,7 @@ class Alone(NamedTuple):
     gradients: dict[str, np.ndarray]
 
 
-def one_process(sizes: GPTConfig, shape: SHAPE, p: int) -> Alone:
+def library_alone(sizes: GPTConfig, shape: SHAPE, p: int) -> Alone:
     """The same layer with all experts, on the tokens of all ranks."""
     layer, outputs = made(sizes), []
     for rank in range(p):
