@@ -6,8 +6,8 @@
     kept_trace.py              the trace that a lesson writes to out/NN/trace.json       all lessons
     measuring.py               traces, rounds, critical path, seconds, totals      02-09, 14-17, 23
     auto_choice.py             why "auto" takes which algorithm                               02, 03
-    lesson_00.py, lesson_01.py, lesson_02.py, lesson_03.py, lesson_04.py, lesson_05.py, lesson_12.py,
-    lesson_22.py, lesson_23.py
+    lesson_00.py, lesson_01.py, lesson_02.py, lesson_03.py, lesson_04.py, lesson_05.py,
+    lesson_12.py, lesson_22.py, lesson_23.py, lesson_24.py
                                the library beside the algorithm of that lesson
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
     bug_zoo.py                 four programs to fix                                               01
@@ -19,7 +19,6 @@
     mesh_step.py               a step on a mesh, bytes by axis                                    18
     recomputation.py           steps with rematerialization plans                                 20
     states_in_files.py         weights and optimizer states that wait in a file                   21
-    quantized_mlp.py           a small MLP to quantize                                            24
     teacher.py                 a teacher and its students                                         25
     cached_runs.py             a small GPT that decodes from a cache                          26, 30
     virtual_engine.py          an engine in virtual time: steps of round numbers                  30
