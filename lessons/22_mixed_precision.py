@@ -7,129 +7,113 @@ numbers many times faster than 32-bit ones.  Three things go wrong without a rem
     overflow     a gradient from 65520 on is infinite         skip the step on all ranks; scale less
     drift        1 + 2⁻¹⁰ is 1 in bfloat16                    keep float32 master weights
 
+    float32     s eeeeeeee fffffffffffffffffffffff      sign, exponent, fraction
+    bfloat16    s eeeeeeee fffffff                      the upper half of a float32
+    float16     s eeeee ffffffffff                      10 digits, exponents from -14 to 15
+
+The library's: minipar/number_formats/rounding.py and minipar/precision/loss_scaler.py.
+
     python lessons/22_mixed_precision.py          mpirun -n 4 python lessons/22_mixed_precision.py
 """
 
+from math import ceil, log2
+
 import numpy as np
+from micro import all_reduce, part
 from support.kit import Lesson, Row
-from support.mixed_precision_step import (
-    CONFIG,
-    TARGETS,
-    gradients_of_all_operations,
-    kept,
-    one_overflow,
-    peak,
-    reduced_bytes,
-)
+from support.lesson_22 import compare_with_library
 
 from minipar.comm import Communicator
 from minipar.launcher import launch
-from minipar.nn import GPT
-from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
-from minipar.optim import AdamW
-from minipar.parallel.registry import make_strategy
-from minipar.parallel.replicas import ranks_that_differ
-from minipar.precision import FP16, set_precision
-from minipar.viz.precision import draw_precision
 
-UPDATES, UPDATE = 1024, 2.0**-10
-FORMATS = (FLOAT16, BFLOAT16, FLOAT8_E5M2, FLOAT8_E4M3FN)
+RATE, ROWS = 2**-5, 2**29        # learning rate, times 2²⁹; rows of a huge batch, nearly all fitted
 
 
-def drift() -> dict[str, list[float]]:
-    """A weight, from 1, after each of UPDATES updates by UPDATE; for three ways of storing it."""
-    random = np.random.default_rng(0)
-    ways = {"float32 master": lambda w: w, "bfloat16, nearest": BFLOAT16.round,
-            "bfloat16, stochastic": lambda w: BFLOAT16.round(w, random)}
-    found = {}
-    for name, keep in ways.items():
-        w = np.ones(1, np.float32)
-        found[name] = [float(w[0])]
-        for _ in range(UPDATES):
-            w = keep(w + np.float32(UPDATE))
-            found[name].append(float(w[0]))
-    return found
+def drop(x: np.ndarray, digits: int) -> np.ndarray:
+    """Round float32 to its nearest neighbour whose last digits are 0; of a tie, to the even one."""
+    bits = x.view(np.uint32)                        # the same 32 bits, read as an integer
+    almost_half = (1 << digits - 1) - 1
+    last = bits >> digits & 1                       # of the digits that stay: 1 if that is odd
+    return (bits + almost_half + last >> digits << digits).view(np.float32)
+
+
+def bfloat16(x: np.ndarray) -> np.ndarray:
+    return drop(x, 16)
+
+
+def float16(x: np.ndarray) -> np.ndarray:
+    size, half = np.abs(x), np.float32(0.5)
+    rounded = drop(size, 23 - 10)
+    tiny = size + half - half                       # between 1/2 and 1 float32 has steps of 2⁻²⁴
+    rounded = np.where(size < 2.0**-14, tiny, rounded)
+    return np.copysign(np.where(rounded < 2.0**16, rounded, np.float32(np.inf)), x)
+
+
+def bfloat16_at_random(x: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Up or down, so that the mean is x: add any number below 1 in the last digit, then cut."""
+    bits = x.view(np.uint32) + random.integers(0, 1 << 16, x.shape, np.uint32)
+    return (bits >> 16 << 16).view(np.float32)
+
+
+def gradient(w: np.ndarray, x: np.ndarray, y: np.ndarray, scale: float) -> np.ndarray:
+    """Of scale · Σ (x w - y)² / 2 / ROWS: weights, errors and gradients have 16 bits."""
+    error = float16((x @ float16(w) - y) * np.float32(scale / ROWS))
+    return float16(x.T @ error)
+
+
+def step(comm: Communicator, w: np.ndarray, grad: np.ndarray,
+         scale: float) -> tuple[np.ndarray, bool]:
+    """(the float32 weights after a step of all ranks or none, did a gradient overflow?)"""
+    infinite = np.array([not np.isfinite(grad).all()], float)
+    overflow = all_reduce(comm, infinite)[0] > 0    # 8 bytes: on any rank?
+    if overflow:
+        return w, True
+    return w - np.float32(RATE * ROWS / scale) * all_reduce(comm, grad), False
+
+
+def next_scale(scale: float, good: int, overflow: bool, interval: int) -> tuple[float, int]:
+    """Halve it after an overflow; double it after `interval` good steps."""
+    if overflow:
+        return scale / 2, 0
+    if good + 1 == interval:
+        return scale * 2, 0
+    return scale, good + 1
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    gradients, weights = gradients_of_all_operations(), drift()
-    gradients = gradients[gradients != 0]
-    scaled = gradients * np.float32(2**16)
-    count_zeros(lesson, gradients, scaled, weights)
-    count_bytes(lesson)
-    compare_peaks(lesson)
-    overflow_on_one_rank(lesson)
-    lesson.picture(lambda path: draw_precision(
-        path, FORMATS, {"unscaled": gradients, "loss · 2¹⁶": scaled}, weights,
-        "What low precision loses: gradients (left) and updates (right)"))
+    p, draw, ones = comm.size, np.random.default_rng(0), np.ones(1, np.float32)
+    x = draw.integers(0, 2, (p, 4)).astype(np.float32)
+    y = draw.integers(0, 2, p).astype(np.float32)
+    x[-1], y[-1] = 1, 12                            # the last rank has the largest gradient
+    w, alone, scale, good, skipped = np.zeros(4, np.float32), np.zeros(4), 2.0**44, 0, 0
+    lost = int(np.sum(gradient(w, x[-1:], y[-1:], 1.0) == 0))
+    for _ in range(5):
+        grad = gradient(w, part(comm, x), part(comm, y), scale)
+        w, overflow = step(comm, w, grad, scale)
+        scale, good = next_scale(scale, good, overflow, 100)
+        skipped += overflow
+    for _ in range(2):                              # one process, float64
+        alone -= RATE * x.T @ (x @ alone - y)
+    nearest, chance = ones, ones
+    for _ in range(1024):
+        nearest = bfloat16(nearest + np.float32(2**-10))
+        chance = bfloat16_at_random(chance + np.float32(2**-10), draw)
+    lesson.table([
+        Row("scale 1: gradients of 12 · 2⁻²⁹ that are 0 in float16, of 4", 4, lost),
+        Row("scale 2⁴⁴: steps skipped until 12 · 2⁻²⁹ · scale < 65520",
+            ceil(log2(12 * 2**15 / 65520)), skipped),
+        Row("    2 more: difference from one process in float64", 0, np.abs(w - alone).max()),
+        Row("1 after 1024 updates of 2⁻¹⁰, in bfloat16", 1.0, float(nearest[0])),
+        Row("    rounded at random: error, at most 4 √(1024 · 2⁻¹⁰ · 2⁻⁷)", 4 * 2.0**-3.5,
+            abs(float(chance[0]) - 2), "", "≤")], f"p = {p}")
+    compare_with_library(lesson, bfloat16, float16, next_scale)
     lesson.takeaway("Save activations and send gradients in 16 bits; keep weights and sums in 32. "
                     "Scale the loss, so that gradients fit the range of the format.")
     lesson.exercises(questions=[
         "bfloat16 needs no loss scaling, float16 no smaller learning rate. Why?",
-        "Without the control message, what would happen to the ranks that did step?"])
-
-
-def count_zeros(lesson: Lesson, gradients: np.ndarray, scaled: np.ndarray,
-                weights: dict[str, list[float]]) -> None:
-    """Count gradients that underflow, `scaled` ones beside them; show how `weights` drifted."""
-    below = [int(np.sum(np.abs(gradients) <= limit)) for limit in (2.0**-25, 2.0**-41)]
-    zeros = [int(np.sum(FLOAT16.round(array) == 0)) for array in (gradients, scaled)]
-    lesson.say(f"Gradients are divided by the number of targets: with {TARGETS:,} of them "
-               f"{zeros[0] / gradients.size:.0%} of all gradients of this GPT are 0 in float16. "
-               f"Multiplied by 2¹⁶ only {zeros[1] / gradients.size:.2%} are, and no digit changes.")
-    lesson.table([Row("gradients that float16 rounds to 0: at most 2⁻²⁵", below[0], zeros[0]),
-                  Row("the same after loss · 2¹⁶: at most 2⁻⁴¹", below[1], zeros[1]),
-                  Row("weight in float32 after 1024 updates of 2⁻¹⁰", 2.0,
-                      weights["float32 master"][-1]),
-                  Row("in bfloat16: 2⁻¹⁰ is less than half a step of 2⁻⁷", 1.0,
-                      weights["bfloat16, nearest"][-1]),
-                  Row("rounded at random: error, at most 4 √(1024 · 2⁻¹⁰ · 2⁻⁷)", 4 * 2.0**-3.5,
-                      abs(weights["bfloat16, stochastic"][-1] - 2), rule="≤")],
-                 "underflow and drift")
-
-
-def count_bytes(lesson: Lesson) -> None:
-    """Count activations, messages and the optimizer's arrays, in 16 bits and in 32."""
-    comm = lesson.comm
-    whole = kept(GPT(CONFIG).initialize())
-    narrow = kept(set_precision(GPT(CONFIG), FP16).initialize())
-    wide, reduced = reduced_bytes(comm, False), reduced_bytes(comm, True)
-    strategy = make_strategy("ddp", GPT(CONFIG).initialize(), comm)
-    optimizer, psi = AdamW(strategy.slabs), GPT(CONFIG).num_parameters()
-    held = sum(slab.data.nbytes + slab.grad.nbytes for slab in strategy.slabs) \
-        + sum(array.nbytes for state in optimizer.states for array in state.values())
-    lesson.table([Row("activations kept: half, but for those in float32",
-                      (whole["all"] + whole["same"]) // 2, narrow["all"], "B"),
-                  Row("gradients sent to be summed: 2 bytes instead of 4", wide // 2, reduced, "B"),
-                  Row("weights, gradients, Adam: 4 + 4 + 8 (paper: 2 + 2 + 12)", 16 * psi, held,
-                      "B")], "bytes, float16 and bfloat16 beside float32")
-    lesson.say("Here a weight is rounded at each use, and no 16-bit copy is kept. So weights, "
-               "gradients and states need 16 Ψ bytes, as in the paper, but divided differently. "
-               "Statistics of layer norms and the loss stay in float32.")
-
-
-def compare_peaks(lesson: Lesson) -> None:
-    """Compare the peak of a step in float32 and in float16, counted and allocated."""
-    (wide_count, wide_peak), (count, narrow_peak) = peak(narrow=False), peak(narrow=True)
-    lesson.table([Row("float32: by the ledger, and by the allocator", wide_count, wide_peak,
-                      "B", "≈"), Row("float16", count, narrow_peak, "B", "≈")],
-                 "peak of a step, beside weights and gradients")
-    lesson.say("Half of the kept activations is not half of the peak: arrays that operations are "
-               f"working on stay in float32. With two layers 16 bits save "
-               f"{1 - narrow_peak / wide_peak:.0%} of the peak, and nothing of weights, gradients "
-               "and states.")
-
-
-def overflow_on_one_rank(lesson: Lesson) -> None:
-    """Let one number overflow on the last rank: all ranks must skip the step and scale less."""
-    comm = lesson.comm
-    finite, scaler = one_overflow(comm)
-    same = ranks_that_differ(comm, repr(scaler.state_dict()).encode())
-    lesson.say(f"Now one number overflows, only on rank {comm.size - 1} of {comm.size}. After a "
-               f"control message of 8 bytes all ranks skip the step, and all have scale "
-               f"{scaler.scale:g}.")
-    assert not finite and not same and scaler.scale == 2.0**15
+        "In step, write `infinite[0] > 0` in place of `all_reduce(comm, infinite)[0] > 0`. What "
+        "do 4 simulated ranks do?"])
 
 
 if __name__ == "__main__":

@@ -4,164 +4,109 @@ Pruning multiplies a weight by its mask at each use: w · mask in forward, g · 
 removes the smallest weights of all layers together (magnitude), or 2 of every 4 inputs, or whole
 neurons; then a smaller model without masks computes the same.
 
-    masks decided once, globally    one threshold for all weights: all-reduces of 256 counts
+    magnitude     2 of 4        neurons           masks decided once, globally: one threshold for
+    ▓ · · ▓ ·     ▓ · ▓ ▓ ·     ▓ · ▓ ▓ ·         all ranks' weights, found by
+    · · ▓ · ·     · ▓ · ▓ ▓     ▓ · ▓ ▓ ·         4 all-reduces of 256 counts
+    ▓ · · · ·     ▓ · ▓ · ▓     ▓ · ▓ ▓ ·
+    · ▓ · · ▓     · ▓ · · ·     ▓ · ▓ ▓ ·
 
 Size, FLOPs and time do not shrink alike.  Time shrinks only with the remaining *dense* products: a
 processor multiplies zeros as fast as any number, and gathers scattered weights slowly.
+
+The library's: minipar/compress/pruning.
 
     python lessons/23_pruning.py         mpirun -n 4 python lessons/23_pruning.py
 """
 
 import numpy as np
-from support.kit import ABOUT, Lesson, Row
+from micro import Tensor, all_reduce, backward, copy_to, cross_entropy, mlp, part
+from support.kit import Lesson, Row
+from support.lesson_23 import compare_with_library
 from support.measuring import counted
 
-from minipar.autograd import no_grad
 from minipar.comm import Communicator
-from minipar.comm.collectives import all_reduce
-from minipar.comm.mesh import DeviceMesh
-from minipar.compress.footprint import ModelVersion, measure, model_bytes, sparse_versions
-from minipar.compress.pruning.masks import Masks, prunable_weights
-from minipar.compress.pruning.prune import prune
-from minipar.compress.pruning.saliency import magnitude, random
-from minipar.compress.pruning.shrink import shrink, without_masks
-from minipar.compress.pruning.structured import unit_masks
-from minipar.compress.pruning.two_of_four import n_of_m
-from minipar.data import Batches, digits
 from minipar.launcher import launch
-from minipar.nn import MLP
-from minipar.optim import AdamW
-from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategy import Microbatch
-from minipar.viz.pruning_masks import PrunedModel, draw_pruning_masks
-
-SIZES, BATCH, STEPS, MORE = (64, 128, 64, 10), 64, 200, 80
-ROWS, LAYER, CORNER = 512, "2.weight", (slice(48), slice(48))   # timed; drawn
-WAYS = [("80 % gone", "zeros, dense"), ("80 % gone", "kept only, gathered"),
-        ("90 % gone", "zeros, dense"), ("random 80 %", "zeros, dense"), ("2 of 4", "zeros, dense"),
-        ("2 of 4", "compressed")]
-SMALL, DATA = "half of the neurons", digits()
-Pruned = tuple[MLP, dict[str, np.ndarray], float]       # after fine-tuning; masks; accuracy
 
 
-def train(comm: Communicator, model: MLP, steps: range) -> float:
-    """Train data-parallel; return the accuracy on the test set."""
-    strategy = DistributedDataParallel(model, comm)
-    optimizer, batches = AdamW(strategy.slabs, 3e-3), Batches(DATA.train_x, DATA.train_y, BATCH, 0)
-    for step in steps:
-        optimizer.zero_grad()
-        rows, batch = strategy.rows(BATCH), batches.batch(step)
-        strategy.forward_backward([Microbatch(*(a[rows.start:rows.stop] for a in batch))], 0, step)
-        strategy.step(optimizer)
-    with no_grad():
-        return float(np.mean(model.logits(DATA.test_x).data.argmax(1) == DATA.test_y))
+def kth_smallest(comm: Communicator, numbers: np.ndarray, k: int) -> np.float32:
+    """The k-th smallest of all ranks' float32 ≥ 0, whose bits are integers in the same order."""
+    keys, found = numbers.view(np.uint32), 0
+    for shift in (24, 16, 8, 0):                    # the key's bytes, the first one first
+        byte_of = keys >> shift & 255
+        counts = all_reduce(comm, np.bincount(byte_of, minlength=256))
+        up_to = np.cumsum(counts)
+        byte = np.searchsorted(up_to, k)            # here the running sum reaches k
+        k -= up_to[byte] - counts[byte]             # so many are smaller
+        found = found << 8 | int(byte)
+        keys = keys[byte_of == byte]
+    return np.uint32(found).view(np.float32)
 
 
-def pruned(comm: Communicator, start: dict, how: str, amount: float) -> Pruned:
-    """Prune a trained model in one way, or not at all, and fine-tune it."""
-    model, later = MLP(SIZES).initialize(0), range(STEPS, STEPS + MORE)
-    model.load_state_dict(start)
-    parameters = prunable_weights(model)
-    if how in ("nothing", "neurons"):
-        Masks(model, unit_masks(model, amount))
-        model, _ = shrink(model)
-        return model, {}, train(comm, model, later)
-    if how == "2 of 4":
-        found = {name: n_of_m(s) for name, s in magnitude(parameters).items()}
-    else:
-        scores = random(parameters) if how == "random" else magnitude(parameters)
-        found = prune(model, scores, amount, mesh=DeviceMesh(comm, dp=-1))
-    masks = Masks(model, found)
-    return model, masks.local_masks(), train(comm, model, later)
+def magnitude(comm: Communicator, w: np.ndarray, num_pruned: int) -> np.ndarray:
+    """True where a weight stays; w is this rank's part of all weights."""
+    size = np.abs(w).astype(np.float32)
+    return size > kth_smallest(comm, size.ravel(), num_pruned)
 
 
-def predict(sizes: tuple[int, ...], masks: dict[str, np.ndarray], way: str = "") -> tuple[int, int]:
-    """Bytes to store and FLOPs of one forward of ROWS samples."""
-    pairs, biases = list(zip(sizes, sizes[1:])), sum(sizes[1:])
-    n, kept = sum(a * b for a, b in pairs), sum(int(mask.sum()) for mask in masks.values())
-    num_bytes = {"": 4 * n, "zeros, dense": 4 * kept + n // 8, "compressed": 4 * kept + kept // 4,
-                 "kept only, gathered": 8 * kept + 4 * (biases + len(pairs))}
-    products = n if way in ("", "zeros, dense") else kept
-    return num_bytes[way] + 4 * biases, ROWS * (2 * products + biases + sum(sizes[1:-1]))
+def two_of_four(w: np.ndarray) -> np.ndarray:
+    """True for the two largest of every four neighbouring inputs of w (in, out)."""
+    fours = np.abs(w).reshape(-1, 4, w.shape[1])
+    place = fours.argsort(1).argsort(1)             # 0 for the smallest of four … 3
+    return (place >= 2).reshape(w.shape)
 
 
-def decide(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> None:
-    """Show that all ranks decide the same masks, and with which messages."""
-    comm = lesson.comm
-    trace, masks = counted(comm, lambda: prune(dense, magnitude(prunable_weights(dense)), 0.8,
-                                               mesh=DeviceMesh(comm, dp=-1)))
-    once, _ = counted(comm, lambda: all_reduce(comm, np.zeros(256, np.int64)))
-    bits = np.concatenate([mask.ravel() for mask in masks.values()]).astype(np.int8)
-    differ = np.sum(all_reduce(comm, bits, "max") != all_reduce(comm, bits, "min"))
-    if comm.rank:
-        return
-    n, left = bits.size, results["80 % gone"][1].values()
-    fours = results["2 of 4"][1][LAYER].reshape(-1, 4, SIZES[2]).sum(1)
-    lesson.table([
-        Row("all-reduces of 256 counts: bytes of a float32", 4 if comm.size > 1 else 0,
-            trace.bytes_sent(label="masks") // max(1, once.bytes_sent())),
-        Row("weights whose mask differs between ranks", 0, int(differ)),
-        Row("80 % gone: weights that remain", n - round(0.8 * n), sum(map(np.sum, left))),
-        Row("2 of 4: fewest kept of four inputs", 2, int(fours.min())),
-        Row("2 of 4: most", 2, int(fours.max()))], "masks")
+def without_neurons(first: np.ndarray, second: np.ndarray,
+                    num_pruned: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two layers' weights without the neurons of the smallest ‖column‖ · ‖row‖ between them."""
+    score = np.linalg.norm(first, axis=0) * np.linalg.norm(second, axis=1)
+    stay = np.sort(score.argsort()[num_pruned:])
+    return first[:, stay], second[stay]
 
 
-def report(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> dict[str, list[float]]:
-    """Show size, FLOPs and time; return them as fractions of the dense model's."""
-    versions = {"dense": ModelVersion(model_bytes(dense), without_masks(dense))}
-    predicted = {"dense": predict(SIZES, {})}
-    for name, way in WAYS:
-        model, masks, _ = results[name]
-        versions[f"{name}: {way}"] = sparse_versions(model, masks, name == "2 of 4")[way]
-        predicted[f"{name}: {way}"] = predict(SIZES, masks, way)
-    small = results[SMALL][0]
-    versions[SMALL] = ModelVersion(model_bytes(small), small)
-    predicted[SMALL] = predict(small.sizes, {})
-    found = measure(versions, DATA.train_x[:ROWS])
-    before = found["dense"]
-    lesson.table([Row(name, predicted[name][0], cost.num_bytes, "B")
-                  for name, cost in found.items()], "size")
-    lesson.table([Row(name, predicted[name][1], cost.flops, "FLOPs")
-                  for name, cost in found.items()], f"one forward of {ROWS} samples")
-    lesson.table([Row(name, 1e6 * before.seconds * cost.flops / before.flops, 1e6 * cost.seconds,
-                      "µs", ABOUT) for name, cost in found.items()], "time, predicted from FLOPs")
-    return {name: [cost.num_bytes / before.num_bytes, cost.flops / before.flops,
-                   cost.seconds / before.seconds] for name, cost in found.items()}
+def masked(w: Tensor, mask: np.ndarray) -> Tensor:
+    return Tensor(w.data * mask, (w,), lambda g: (g * mask,))
+
+
+def train(comm: Communicator, weights: list[np.ndarray], masks: list[np.ndarray], x: np.ndarray,
+          labels: np.ndarray, num_steps: int, rate: float = 0.5) -> list[np.ndarray]:
+    """Masked SGD, data-parallel."""
+    for _ in range(num_steps):
+        ws = [Tensor(w) for w in weights]
+        used = [copy_to(masked(w, mask), comm) for w, mask in zip(ws, masks)]
+        out = mlp(Tensor(part(comm, x)), used)
+        backward(cross_entropy(out, part(comm, labels), len(x)))
+        weights = [w.data - rate * w.grad for w in ws]
+    return weights
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    dense = MLP(SIZES).initialize(0)
-    train(comm, dense, range(STEPS))
-    recipes = {"dense": ("nothing", 0.0), "80 % gone": ("magnitude", 0.8),
-               "90 % gone": ("magnitude", 0.9), "random 80 %": ("random", 0.8),
-               "2 of 4": ("2 of 4", 0.5), SMALL: ("neurons", 0.5)}
-    start = dense.state_dict()
-    results = {name: pruned(comm, start, *recipe) for name, recipe in recipes.items()}
-    lesson.say(f"An MLP {'-'.join(map(str, SIZES))} learns digits, is pruned in several ways "
-               f"after {STEPS} steps, and trains {MORE} more. All ranks find the threshold "
-               "together.")
-    decide(lesson, dense, results)
-    if comm.rank == 0:
-        costs = report(lesson, dense, results)
-        lesson.say("**A processor multiplies a zero like any number**: masks save bytes, but no "
-                   "time. Gathering is *slower*. Only a smaller dense product is faster.")
-        quality = {name: q for name, (_, _, q) in results.items()}
-        lesson.grid(["test set", "recognized", "÷ dense"], [
-            (name, f"{q:.1%}", f"{q / quality['dense']:.3f}") for name, q in quality.items()])
-        points = [PrunedModel(name, 100 * quality[name.partition(":")[0]], tuple(cost))
-                  for name, cost in costs.items()]
-        corners = {name: masks[LAYER][CORNER] for name, (_, masks, _) in results.items()
-                   if masks and name != "90 % gone"}
-        kept = unit_masks(dense, 0.5)[LAYER][CORNER]
-        lesson.picture(lambda path: draw_pruning_masks(
-            path, {**corners, SMALL: kept}, points,
-            ("size ÷ dense", "FLOPs ÷ dense", "time ÷ dense"), "digits recognized, %",
-            f"Masks of the middle layer (a corner), and what pruned models cost, {ROWS} samples"))
+    p, draw = comm.size, np.random.default_rng(0)
+    weights, x, labels = draw.normal(0, 0.5, (3, 16, 16)), draw.random((30, 16)), np.arange(30) % 16
+    n, gone = weights.size, round(0.8 * weights.size)
+    trace, own = counted(comm, lambda: magnitude(comm, part(comm, weights.ravel()), gone))
+    kept = np.abs(weights) > np.sort(np.abs(weights), axis=None)[gone - 1]      # one process
+    wrong = all_reduce(comm, np.array([np.sum(own != part(comm, kept.ravel()))]))[0]
+    fours = two_of_four(weights[0]).reshape(-1, 4, 16).sum(1)
+    first, second = without_neurons(weights[0], weights[1], 8)
+    alone = train(comm.split(comm.rank), weights, kept, x, labels, 5)   # a world for each rank
+    found = train(comm, weights, kept, x, labels, 5)
+    lesson.table([
+        *([Row("bytes of counts, 4 all-reduces: 4 · 2 (p − 1) · 256 · 8", 4 * 2 * (p - 1) * 2048,
+               trace.bytes_sent(), "B")] if comm.rank == 0 else []),
+        Row("weights whose mask is not that of one process", 0, int(wrong)),
+        Row("2 of 4: kept of each four", 2.0, float(fours.mean() + fours.std())),
+        Row("without half of the neurons: weights of two layers", n // 3, first.size + second.size),
+        Row("5 steps of masked SGD: difference from one process", 1e-13, float(np.abs(
+            np.subtract(found, alone)).max()), "", "≤"),
+        Row("    pruned weights that changed", 0, int(np.sum((found != weights) & ~kept)))],
+        f"n = {n} weights, 80 % of them pruned, p = {p}")
+    compare_with_library(lesson, magnitude, two_of_four, without_neurons)
     lesson.takeaway("Bytes follow the weights that remain, time follows the dense products that "
                     "remain: to be faster, remove whole neurons, or use hardware for 2 of 4.")
     lesson.exercises(questions=[
         "At which sparsity does magnitude lose 5 % of the digits? And random?",
+        "In masked, write `(g,)` in place of `(g * mask,)`. What changes, and what does not?",
         "Prune 90 % at once, or along the cubic (sparsity_schedule.py): with 80 steps? With 800?",
         "Why does gathering 20 % of the weights take longer than a dense product of all?"])
 

@@ -16,8 +16,6 @@
     mesh_step.py               a step on a mesh, bytes by axis                                    18
     recomputation.py           steps with rematerialization plans                                 20
     states_in_files.py         weights and optimizer states that wait in a file                   21
-    mixed_precision_step.py    steps in 16 bits                                                   22
-    quantized_mlp.py           a small MLP to quantize                                            24
     teacher.py                 a teacher and its students                                         25
     cached_runs.py             a small GPT that decodes from a cache                          26, 30
 
