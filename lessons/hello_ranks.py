@@ -11,8 +11,9 @@ from minipar.launcher import launch
 
 
 def main(comm):
+    """Send my number to the right, and print the one that comes from the left."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    mine, theirs = np.array([10 * comm.rank]), np.empty(1, int)
+    mine, theirs = np.array([10.0 * comm.rank]), np.empty(1)
     request = comm.irecv(theirs, left, tag=7)      # begin to receive, and go on
     comm.send(mine, right, tag=7)                  # may wait until the right rank receives
     request.wait()                                 # only now is the number in `theirs`

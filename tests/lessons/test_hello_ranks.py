@@ -1,4 +1,4 @@
-"""docs/pages/mpi.md shows lessons/hello_ranks.py, what it prints, and how its first mistake hangs."""
+"""docs/pages/mpi.md shows lessons/hello_ranks.py, what it prints, and how a mistake hangs."""
 
 import re
 import subprocess
