@@ -2,6 +2,8 @@
 
     python lessons/micro.py    on four simulated ranks        mpirun -n 4 python lessons/micro.py
 
+(You never saw MPI?  First docs/pages/mpi.md, half a page, and its program, hello_ranks.py.)
+
 p processes run this whole file at once.  Each is a *rank*: comm.rank says which one I am, 0 … p-1,
 and comm.size is p.  Each has its own memory, so the same name holds different values on different
 ranks.  They meet only in *messages*, arrays that one rank sends and another receives:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minipar.comm import Cluster
+from minipar.comm import Cluster, Deadlock
 from minipar.environment import find_mpirun, mpirun_environment
 from minipar.launcher import simulate
 from tests.support.cases import ONE_PROCESS
@@ -57,3 +57,32 @@ def test_it_runs_under_mpirun_and_without(tmp_path):
                for command in commands]
     assert len(printed[0].splitlines()) == 20
     assert printed[0].splitlines()[:5] == printed[1].splitlines()[:5]
+
+
+def test_it_shows_a_function_of_micro():
+    """And the change to it that README proposes is a deadlock, told in words."""
+    shown = re.search(r"```python\n(def reduce_scatter.*?)```", README.read_text("utf-8"),
+                      re.DOTALL)[1]
+    assert shown in (README.parent / "lessons" / "micro.py").read_text("utf-8")
+    hanging, number = re.subn(r"comm\.sendrecv\((.+), (.+ % p), arrived, (.+ % p)\)",
+                              r"comm.send(\1, \2); comm.recv(arrived, \3)", shown)
+    assert number == 1
+    names = {"np": np}
+    exec(compile(hanging, "micro.py", "exec"), names)
+    with pytest.raises(Deadlock, match=r"rank 3 waits to send to rank 0 .* at micro\.py:7"):
+        Cluster(4).run(lambda comm: names["reduce_scatter"](comm, np.arange(8.0)))
+
+
+def test_it_is_short_enough_to_be_read():
+    assert len(README.read_text("utf-8").splitlines()) < 150
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/pages/index.md",
+                                  "docs/pages/course.md", "docs/pages/design.md"])
+def test_every_page_gives_one_order(page):
+    """What to read, where a page first says it: micro.py, then the lessons, then the spine."""
+    text = (README.parent / page).read_text("utf-8")
+    order = re.search(r"micro\.py.{,400}?\[(?:The |the )?lessons\].{,400}?\bspine\b", text,
+                      re.DOTALL)
+    assert order, f"{page}: say micro.py, then the lessons, then the spine"
+    assert order.start() < text.lower().index("spine"), f"{page} names the spine before"

@@ -30,7 +30,7 @@ def chapters() -> list[Chapter]:
     found: list[Chapter] = []
     part = ""
     for line in SPINE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("# Loaded"):
+        if line.startswith(("# Called", "# Loaded")):
             break
         if line.startswith("# Part "):
             part = line[2:].partition(".")[0]

@@ -17,9 +17,10 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 SPINE = ROOT / "docs" / "spine.txt"
 STRATEGIES, FIRST_STRATEGY = 2770, 985                  # lines of code at most
-GPT, WORLD, INFERENCE = 555, 795, 1150
+GPT, WORLD, INFERENCE, GSPMD = 555, 795, 1150, 538
+GSPMD_FILES = 6
 LOADED, ZERO1_STEP, MESH_STEP = 82, 30, 44              # files at most
-I, II, III, IV = range(4)                               # the parts
+I, II, III, IV, V, CALLED = range(6)                    # the parts; what V calls
 FIRST = "minipar/parallel/data/ddp_by_autograd.py"
 PROGRAM = [sys.executable, "-m", "tests.support.spine_programs"]
 
@@ -32,10 +33,10 @@ class Entry(NamedTuple):
 
 
 def parts() -> list[list[Entry]]:
-    """The entries of parts I to IV, and of what is loaded only."""
+    """The entries of parts I to V, of what part V calls, and of what is loaded only."""
     found: list[list[Entry]] = []
     for line in SPINE.read_text().splitlines():
-        if line.startswith(("# Part ", "# Loaded")):
+        if line.startswith(("# Part ", "# Called", "# Loaded")):
             found.append([])
         elif line and not line.startswith("#"):
             file, _, names = line.partition(" ")
@@ -74,10 +75,10 @@ def read(entries: list[Entry]) -> set[str]:
 
 
 def test_it_fits_its_budgets():
-    totals = [count(part)[-1] for part in parts()[:-1]]
+    totals = [count(part)[-1] for part in parts()[:CALLED]]
     first = next(total for entry, total in zip(parts()[I], count(parts()[I]))
                  if entry.file == FIRST)
-    budgets = [STRATEGIES, GPT, WORLD, INFERENCE]
+    budgets = [STRATEGIES, GPT, WORLD, INFERENCE, GSPMD]
     assert all(total <= most for total, most in zip(totals, budgets)), (totals, budgets)
     assert first <= FIRST_STRATEGY, first
     text = SPINE.read_text()
@@ -107,18 +108,23 @@ def test_lines_of_code_are_counted(tmp_path):
     assert count([Entry(str(file), ("g",)), Entry(str(file), ("f",))]) == [4, 7]
 
 
-def check(command: list[str], *read_before: int, **options) -> None:
-    """These parts list what a program runs; the spine names what else it loads."""
+def run_by(command: list[str], **options) -> tuple[set[str], list[str]]:
+    """"file: name" of what a program runs, and the files that it loads."""
     done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=120, **options)
     assert done.returncode == 0, done.stderr
-    in_parts = [entry for i in read_before for entry in parts()[i]]
     seen = json.loads(done.stdout)
-    ran = {re.sub(r"(\.py: \w+).*", r"\1", place) for place in seen["ran"]
-           if ".py: <lambda>" not in place}                 # of a module's own table
+    return {re.sub(r"(\.py: \w+).*", r"\1", place) for place in seen["ran"]
+            if ".py: <lambda>" not in place}, seen["loaded"]        # of a module's own table
+
+
+def check(command: list[str], *read_before: int, **options) -> None:
+    """These parts list what a program runs; the spine names what else it loads."""
+    ran, loaded = run_by(command, **options)
+    in_parts = [entry for i in read_before for entry in parts()[i]]
     unread = sorted(ran - read(in_parts))
     assert not unread, f"these run, and docs/spine.txt does not name them: {unread}"
     listed = {entry.file for part in parts() for entry in part}
-    others = [file for file in seen["loaded"]
+    others = [file for file in loaded
               if file not in listed and not file.endswith("__init__.py")]
     assert not others, f"these are loaded, and docs/spine.txt does not list them: {others}"
 
@@ -137,6 +143,17 @@ def test_what_the_simulated_cluster_runs_is_what_is_read():
 
 def test_what_part_iv_runs_is_what_is_read():
     check([*PROGRAM, "inference"], I, II, III, IV)
+
+
+def test_part_v_is_six_files_and_runs():
+    """All of minipar/gspmd that runs is read in six files, or is in a file that they call."""
+    six, called = {file for file, _ in parts()[V]}, {file for file, _ in parts()[CALLED]}
+    assert len(six) <= GSPMD_FILES and not six & called
+    everything, _ = run_by([*PROGRAM, "gspmd"])
+    ran = {place for place in everything if place.startswith("minipar/gspmd/")}
+    assert {place.split(":")[0] for place in ran} == six | called
+    unread = sorted(place for place in ran - read(parts()[V]) if place.split(":")[0] in six)
+    assert not unread, f"these run, and docs/spine.txt does not name them: {unread}"
 
 
 @pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")

@@ -39,6 +39,6 @@ Tables, some of which become pages of docs/:
     operations.py          every operation of autograd, found by looking
     operation_table.py     every collective operation and algorithm;  print_table.py prints it
     rooms.py               the packages of minipar and their imports
-    spine_programs.py      the programs of the spine's three parts
+    spine_programs.py      the programs of the spine's five parts
     oldest_versions.py     the oldest versions that setup.cfg allows
 """

@@ -1,10 +1,11 @@
-"""The programs of the spine's four parts: `python -m tests.support.spine_programs NAME`.
+"""The programs of the spine's five parts: `python -m tests.support.spine_programs NAME`.
 
     strategies      Part I on two simulated ranks: every strategy trains an MLP
     gpt             Part II on two simulated ranks: strategies train a GPT
     simulated       Part III: messages, collectives, split() and Works on the simulated cluster
     mpi             Part III: the same under mpirun
     inference       Part IV: an engine answers requests that share blocks and are preempted
+    gspmd           Part V: an MLP is cut over dp × tp, as three annotations say
     zero1_step      the second step of ZeRO-1 with an MLP
     mesh_step       the second step of dp × tp × pp with a GPT
 
@@ -227,9 +228,29 @@ def inference() -> None:
     noting(main)(None)
 
 
+def gspmd() -> None:
+    """Rule, propagation and partition of an MLP: the plan of every rank, made on none."""
+    from minipar.gspmd import P, plan
+    from minipar.nn import MLP
+
+    def loss(model, x, labels):
+        return model.loss(x, labels, 4)
+
+    def main(_) -> None:
+        made = plan(loss, np.ones((4, 6), np.float32), np.array([0, 1, 2, 0]),
+                    model=MLP([6, 8, 8, 3]), names=["x", "labels"], mesh={"dp": 2, "tp": 2},
+                    annotations={"x": P("dp"), "0.weight": P(None, "tp"),
+                                 "4.weight": P("dp")})          # in conflict with x
+        kinds = [each.kind for each in made.program.instructions]
+        assert kinds.count("all-reduce") == 2       # partial sums over tp; the loss over dp
+        assert kinds.count("all-gather") == 1       # of the weight, whose rows dp cuts
+    noting(main)(None)
+
+
 if __name__ == "__main__":
     programs = {"strategies": strategies, "gpt": gpt, "simulated": simulated, "mpi": mpi,
-                "inference": inference, "zero1_step": zero1_step, "mesh_step": mesh_step}
+                "inference": inference, "gspmd": gspmd, "zero1_step": zero1_step,
+                "mesh_step": mesh_step}
     rank = programs[sys.argv[1]]()
     sys.setprofile(None)
     loaded = {str(Path(module.__file__).relative_to(ROOT)) for name, module in sys.modules.items()
