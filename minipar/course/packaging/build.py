@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
-from ..grading.assignment import Assignment, load_assignment
+from ..grading.assignment import Assignment, load_assignment, names_in
 from ..grading.program import COURSE
 from ..grading.tasks import ASSIGNMENTS, CourseError
 from .selection import merged_rubric
@@ -70,9 +70,7 @@ def private_files(assignment: Assignment, key: str, folder: Path) -> Iterator[tu
     names = [task.name for task in assignment.tasks]
     course = {"key": key, "secret": secrets.token_hex(), "tasks": names}
     yield COURSE, (json.dumps(course, indent=1) + "\n").encode()
-    wanted = dict.fromkeys(name for part in assignment.parts
-                           for name in (part.name, *part.meta["previous"]))
-    for name in wanted:
+    for name in names_in(folder):       # all: a task may build on one of any other assignment
         for path in sorted((folder / name).iterdir()):
             if path.is_file():
                 yield f"assignments/{name}/{path.name}", path.read_bytes()

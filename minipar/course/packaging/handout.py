@@ -1,6 +1,7 @@
 """The handout of an assignment: one page in Markdown, and the same in HTML."""
 
 import html
+import re
 
 from markdown_it import MarkdownIt
 
@@ -15,9 +16,9 @@ process, and the checker carries the messages.
 
 ```sh
 python check.py                 # the public cases of all tasks, and your points
-python check.py {task}{pad}# one task
-python check.py {task} --show   # with its messages, round by round
 python check.py --zip           # submission.zip, to hand in
+python check.py {task}
+python check.py {task} --show   # with its messages, round by round
 ```
 
 Write each function in its file; other files of yours beside it can be imported. A function runs
@@ -51,18 +52,20 @@ def handout(assignment: Assignment, policy: str) -> str:
     tasks, texts = assignment.tasks, merged(assignment)
     hours = max(0.5, round(2 * sum(part.share * part.meta["hours"]
                                    for part in assignment.parts)) / 2)
+    asked = sum(map(int, re.findall(r"^\d+\. \((\d+) ", texts.get("Questions", ""), re.M)))
+    points = f"{assignment.points} points for the functions below" + (
+        f", {asked} for the questions: {assignment.points + asked} in all" if asked else "")
     rows = [f"| `{task.name}` | {task.title} | {task.points} | {task.minutes} |" for task in tasks]
     longest = max((task.name for task in tasks), key=len)
     parts = [f"# {assignment.title}",
              *filter(None, [" ".join(part.meta["summary"] for part in assignment.parts
                                      if part.share == 1)]),
-             f"About {hours:g} hour{'s' * (hours != 1)}. {assignment.points} points for the "
-             "functions below" + "; the questions have their own" * ("Questions" in texts) + ".",
+             f"About {hours:g} hour{'s' * (hours != 1)}. {points}.",
              "\n".join(["| file | task | points | minutes |", "| --- | --- | ---: | ---: |",
                         *rows])]
     if assignment.supplied:
         first = next(iter(assignment.supplied))
-        parts.append("Solutions of earlier tasks come with this one, in `supplied/`; import them "
+        parts.append("What these tasks build on comes with them, in `supplied/`; import it "
                      f"by name, as in `from {first} import {first}`: " +
                      ", ".join(f"`{name}`" for name in assignment.supplied) + ".")
     if any(map(assignment.solutions_below, tasks)):
@@ -73,7 +76,7 @@ def handout(assignment: Assignment, policy: str) -> str:
     parts += [f"## {head}\n\n{text}" for head, text in texts.items()]
     parts += ["## Tasks", *map(task_text, tasks)]
     parts += [f"## Questions\n\n{questions}"] if questions else []
-    check = CHECK.format(task=longest, pad=" " * max(1, 16 - len(longest)))
+    check = CHECK.format(task=longest)
     return "\n\n".join([*parts, check.strip(), policy.strip()]) + "\n"
 
 

@@ -2,7 +2,7 @@
 
     handout.md, handout.html
     all_reduce.py, …    a stub for each task, with the task above it
-    supplied/           solutions of the assignments before
+    supplied/           solutions of tasks that these build on, and that were not chosen
     check.py            runs the public cases, from cases/TASK.npz
     checker/            the checker, as it grades
     .github/…/check.yml a workflow that does the same on each push
