@@ -47,6 +47,7 @@ def test_the_answers_are_nowhere(name):
     trees = {body for task in assignment.tasks for body in bodies(task.module(task.solution))}
     code = {line.strip() for task in assignment.tasks for text in task.code.values()
             for line in text.splitlines() if len(line.strip()) > 30}
+    assert b"Explain and ask; do not solve." in files["AGENTS.md"]
     for path, data in files.items():
         if path.startswith("checker/") or path.endswith(".npz"):
             assert b"solution" not in data.lower()
@@ -90,8 +91,8 @@ def text_of(*names):
 
 def test_a_handout_of_some_tasks_is_on_these_alone():
     text = text_of("broadcast_chain", "matmul_backward", "mean_gradients", "accept_draft")
-    assert "\nAbout 4.5 hours. 61 points for the functions below, 17 for the questions: 78 in all.\n" \
-        in text, "9 · 30/360 + 6 · 80/200 + 8 · 50/345"
+    assert ("\nAbout 4.5 hours. 61 points for the functions below, 17 for the questions: 78 in "
+            "all.\n" in text), "9 · 30/360 + 6 · 80/200 + 8 · 50/345"
     heads = [line for line in text.splitlines() if line.startswith("## ")]
     assert heads == ["## What you will learn", "## Background", "## Tasks", "## Questions",
                      "## Check and hand in", "## Help"]

@@ -11,6 +11,7 @@ from ...course.grading import __main__ as grading
 from ...course.grading import report
 from ...course.grading.assignment import load_assignment, names_in
 from ...course.grading.proof import prove
+from ...course.grading.rules import Rules
 from ...course.grading.tasks import ASSIGNMENTS, CourseError
 from ...course.packaging.build import build
 from ...launcher import UsageError
@@ -31,6 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     made.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     made.add_argument("--key", metavar="WORD", help="draws the parameters of the tasks, and the "
                       "values of the public cases (default: a random one)")
+    made.add_argument("--late-days", type=int, default=0, metavar="N",
+                      help="days after the deadline that cost nothing")
+    made.add_argument("--late-penalty", type=float, default=0.0, metavar="PERCENT",
+                      help="of the points, for each day after these")
+    made.add_argument("--whole-tasks", action="store_true",
+                      help="no partial credit: a task counts if all its cases pass")
+    made.add_argument("--feedback", default="", metavar="TEXT",
+                      help="what every student reads above the results, and in the handout")
     grading.add_arguments(add("grade", "grade a submission, or a folder of them"))
     told = add("report", "show which cases tell who has understood, and common failures")
     told.add_argument("results", type=Path, metavar="RESULTS",
@@ -71,7 +80,9 @@ def _list(options: argparse.Namespace, output: Output) -> int:
 
 def _build(options: argparse.Namespace, output: Output) -> int:
     key, names = options.key or secrets.token_hex(8), " ".join(options.exercises)
-    assignment = build(names.replace(",", " ").split(), key, options.out, options.folder)
+    rules = Rules(options.late_days, options.late_penalty, not options.whole_tasks,
+                  options.feedback)
+    assignment = build(names.replace(",", " ").split(), key, options.out, options.folder, rules)
     output.text(f"{options.out}: {len(assignment.tasks)} tasks, {assignment.points} points",
                 f"for students     {options.out / 'student'}, {options.out / 'student.zip'}",
                 f"for you alone    {options.out / 'instructor'}",

@@ -6,8 +6,8 @@
                                                     packaging/selection.py tells how to mark them
                                 rubric.md           for instructors: answers, and samples by grade
 
-A task builds on those that its text or its solution names.  Where these were not chosen, students get
-their solutions as modules, under the tasks' names; of all others nothing is given away.
+A task builds on those that its text or its solution names.  Where these were not chosen, students
+get their texts and solutions as modules, under the tasks' names; of all others, nothing.
 """
 
 import re

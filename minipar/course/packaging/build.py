@@ -2,7 +2,7 @@
 
     DIR/README.md               what is what, and which commands to run
     DIR/student/                the package, and a template repository; DIR/student.zip
-    DIR/instructor/             private: key and secret, tasks with solutions, rubric
+    DIR/instructor/             private: key and secret, tasks with solutions, rubric, guide
                     gradescope.zip, autolab/autograde.tar, autolab/autograde-Makefile
 """
 
@@ -19,7 +19,10 @@ from pathlib import Path
 
 from ..grading.assignment import Assignment, load_assignment, names_in
 from ..grading.program import COURSE
+from ..grading.rules import PLAIN, Rules
 from ..grading.tasks import ASSIGNMENTS, CourseError
+from .guide import guide
+from .handout import as_html
 from .selection import merged_rubric
 from .student import student_files
 
@@ -30,7 +33,8 @@ EXECUTABLE = ("setup.sh", "run_autograder")
 Files = Iterable[tuple[str, bytes]]
 
 
-def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS) -> Assignment:
+def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS,
+          rules: Rules = PLAIN) -> Assignment:
     """Build the assignment with these tasks into `out`, a new folder.  Raises CourseError."""
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise CourseError(f"{out} is not empty: give a new folder, or remove it")
@@ -39,8 +43,8 @@ def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS) ->
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
-        student = list(student_files(assignment, key, policy))
-        private = list(private_files(assignment, key, folder))
+        student = list(student_files(assignment, key, policy, rules))
+        private = list(private_files(assignment, key, folder, rules))
         grader = [*private, *grader_files()]
         write(draft / "student", student)
         (draft / "student.zip").write_bytes(zipped(student))
@@ -61,14 +65,16 @@ def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS) ->
     return assignment
 
 
-def private_files(assignment: Assignment, key: str, folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The files that grading reads: the tasks' names, the assignments' own files, and a secret.
+def private_files(assignment: Assignment, key: str, folder: Path,
+                  rules: Rules) -> Iterator[tuple[str, bytes]]:
+    """The files that grading reads: the tasks' names, the rules, the assignments, and a secret.
 
     It draws the values of the cases that are graded.  A key can be guessed, from words and from
     what students see of its draws; the secret cannot, and is another one in each build.
     """
     names = [task.name for task in assignment.tasks]
-    course = {"key": key, "secret": secrets.token_hex(), "tasks": names}
+    course = {"key": key, "secret": secrets.token_hex(), "tasks": names,
+              "rules": rules._asdict()}
     yield COURSE, (json.dumps(course, indent=1) + "\n").encode()
     for name in names_in(folder):       # all: a task may build on one of any other assignment
         for path in sorted((folder / name).iterdir()):
@@ -85,10 +91,13 @@ def grader_files() -> Iterator[tuple[str, bytes]]:
 
 
 def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:
-    """For the instructor: solutions with the course's parameters, and the rubric."""
+    """For the instructor: solutions with the course's parameters, rubric, guide."""
     for task in assignment.tasks:
         yield f"solutions/{task.name}.py", task.module(task.solution).encode()
     yield "rubric.md", merged_rubric(assignment).encode()
+    page = guide(assignment)
+    yield "guide.md", page.encode()
+    yield "guide.html", as_html(page, f"{assignment.title}: guide").encode()
 
 
 def readme(assignment: Assignment, key: str, out: Path) -> str:

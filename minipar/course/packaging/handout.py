@@ -6,6 +6,7 @@ import re
 from markdown_it import MarkdownIt
 
 from ..grading.assignment import Assignment
+from ..grading.rules import PLAIN, Rules
 from ..grading.tasks import Task
 from .selection import merged
 
@@ -47,7 +48,7 @@ th,td{padding:.25rem .8rem;border-bottom:1px solid #ccc;text-align:left}
 a{color:#8ab4f8}}"""
 
 
-def handout(assignment: Assignment, policy: str) -> str:
+def handout(assignment: Assignment, policy: str, rules: Rules = PLAIN) -> str:
     """The handout in Markdown: what concerns the tasks of the assignment, and no others."""
     tasks, texts = assignment.tasks, merged(assignment)
     hours = max(0.5, round(2 * sum(part.share * part.meta["hours"]
@@ -77,7 +78,7 @@ def handout(assignment: Assignment, policy: str) -> str:
     parts += ["## Tasks", *map(task_text, tasks)]
     parts += [f"## Questions\n\n{questions}"] if questions else []
     check = CHECK.format(task=longest)
-    return "\n\n".join([*parts, check.strip(), policy.strip()]) + "\n"
+    return "\n\n".join([*parts, check.strip(), *rules.sentences(), policy.strip()]) + "\n"
 
 
 def task_text(task: Task) -> str:
