@@ -1,4 +1,4 @@
-"""`minipar course`: build an assignment, grade submissions, report on results, prove the tasks."""
+"""`minipar course`: build an assignment, grade submissions, report, prove the tasks, slides."""
 
 import argparse
 import secrets
@@ -13,7 +13,9 @@ from ...course.grading.assignment import load_assignment, names_in
 from ...course.grading.proof import prove
 from ...course.grading.rules import Rules
 from ...course.grading.tasks import ASSIGNMENTS, CourseError
+from ...course.lessons import NoLesson, default_out, find_lesson
 from ...course.packaging.build import build
+from ...course.packaging.slides import write_slides
 from ...launcher import UsageError
 from ..tables import Column, Output, Table
 
@@ -47,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     proven = add("prove", "show that solutions pass, and that every wrong function loses points")
     proven.add_argument("names", nargs="*", metavar="NAME", help="assignments or tasks "
                         "(default: all)")
+    drawn = add("slides", "make slides of lessons: HTML that prints, one file for each")
+    drawn.add_argument("lessons", nargs="+", metavar="LESSON", help="numbers, or words of a title")
+    drawn.add_argument("--out", type=Path, required=True, metavar="DIR", help="where they go")
     for command in (shown, made, proven):
         command.add_argument("--from", dest="folder", type=Path, default=ASSIGNMENTS, metavar="DIR",
                              help="a folder of your own assignments (default: minipar's)")
@@ -57,9 +62,9 @@ def main(options: argparse.Namespace, output: Output) -> int:
     try:
         if options.action == "grade":
             return grading.run(options)
-        return {"list": _list, "build": _build, "report": _report, "prove": _prove}[
-            options.action](options, output)
-    except (CourseError, WorkerError) as error:
+        return {"list": _list, "build": _build, "report": _report, "prove": _prove,
+                "slides": _slides}[options.action](options, output)
+    except (CourseError, NoLesson, WorkerError) as error:
         raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError.of(error) from None
@@ -87,6 +92,12 @@ def _build(options: argparse.Namespace, output: Output) -> int:
                 f"for students     {options.out / 'student'}, {options.out / 'student.zip'}",
                 f"for you alone    {options.out / 'instructor'}",
                 f"how to go on     {options.out / 'README.md'}")
+    return 0
+
+
+def _slides(options: argparse.Namespace, output: Output) -> int:
+    for lesson in [find_lesson(word) for word in options.lessons]:
+        output.text(str(write_slides(lesson, options.out, default_out())))
     return 0
 
 
