@@ -58,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
         words = "; ".join(row.problems)
         if row.outcomes is not None:
             points, most = total(row.outcomes)
-            words = f"{points} of {most} points" + f" ({words})" * bool(words)
+            late = f", {row.days_late} days late" * (row.days_late > 0)
+            words = f"{points} of {most} points{late}" + f" ({words})" * bool(words)
         print(printable(f"{row.name}: {words}"), flush=True)
     return 1 if grade_each(course, options.submission, options.out, settings, tell) else 0
 

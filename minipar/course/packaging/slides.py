@@ -44,7 +44,6 @@ def write_slides(lesson: Lesson, out: Path, runs: Path) -> Path:
     """
     number = f"{lesson.number:02}"
     if not has_run(lesson, runs):
-        runs = out / "runs"
         run = subprocess.run([sys.executable, str(lesson.script), "--ranks", RANKS, "--out",
                               str(runs)], capture_output=True, text=True)
         if run.returncode:
