@@ -48,7 +48,8 @@ class Rules(NamedTuple):
 
     def score(self, points: int, days: int) -> float:
         """The points that are left."""
-        return round(points * self.share(days), 2)
+        share = self.share(days)
+        return points if share == 1 else round(points * share, 2)
 
     def credited(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """The outcomes with the points that they earn."""

@@ -14,7 +14,6 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
-from importlib.resources import files
 from pathlib import Path
 
 from ..grading.assignment import Assignment, load_assignment, names_in
@@ -22,12 +21,11 @@ from ..grading.program import COURSE
 from ..grading.rules import PLAIN, Rules
 from ..grading.tasks import ASSIGNMENTS, CourseError
 from .guide import guide
-from .handout import as_html
+from .handout import FILES, as_html, text_of
 from .selection import merged_rubric
 from .student import student_files
 
 COURSE_PACKAGE = Path(__file__).parents[1]
-FILES = files(__package__) / "files"
 TIME = (2026, 1, 1, 0, 0, 0)            # of files in archives: a key gives students the same bytes
 EXECUTABLE = ("setup.sh", "run_autograder")
 Files = Iterable[tuple[str, bytes]]
@@ -102,12 +100,12 @@ def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:
 
 def readme(assignment: Assignment, key: str, out: Path) -> str:
     """The page that tells the instructor what to do with the folder."""
-    text = (FILES / "instructor.md").read_text(encoding="utf-8")
     drawn = [f"`{task.name}`: " + ", ".join(f"{name} = {value!r}" for name, value in
                                             task.parameters.items())
              for task in assignment.tasks if task.parameters]
-    return text.format(title=assignment.title, key=key, out=out, points=assignment.points,
-                       drawn="\n".join(f"* {line}" for line in drawn))
+    return text_of("instructor.md").format(
+        title=assignment.title, key=key, out=out, points=assignment.points,
+        drawn="\n".join(f"* {line}" for line in drawn))
 
 
 def write(folder: Path, content: Files) -> None:

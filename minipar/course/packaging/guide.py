@@ -11,20 +11,14 @@ from ..checker.service import Limits
 from ..grading.assignment import Assignment
 from ..grading.proof import try_version
 from ..grading.tasks import MIN_MUTANTS, Task
-
-HEAD = """# {title}: guide for teaching assistants
-
-For each task the mistakes that are made most, what the checker reports for them, and what to say.
-Say it as a question, and let the student find the line. The functions are in `solutions/`; the
-answers to the questions of the handout, with samples by grade, in `rubric.md`.
-"""
+from .handout import text_of
 
 
 def guide(assignment: Assignment) -> str:
     """The guide in Markdown."""
     with Worker(Limits(seconds=5.0)) as worker:
         tasks = [on_task(task, assignment, worker) for task in assignment.tasks]
-    return "\n".join([HEAD.format(title=assignment.title), *tasks])
+    return "\n".join([text_of("guide.md").format(title=assignment.title), *tasks])
 
 
 def on_task(task: Task, assignment: Assignment, worker: Worker) -> str:

@@ -19,24 +19,11 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from markdown_it import MarkdownIt
-
 from ..grading.tasks import CourseError
 from ..lessons import Lesson, has_run, lessons_folder
+from .handout import as_markup, html_page
 
 MOST_LINES, MOST_CODE, RANKS = 15, 22, "4"      # of text and of code on a slide
-STYLE = """@page{size:13.333in 7.5in;margin:0}*{box-sizing:border-box}body{margin:0;background:#999}
-section{width:13.333in;height:7.5in;padding:.5in .8in;margin:0 auto .2in;background:#fff;
-color:#1b1b1b;font:21pt/1.4 system-ui,sans-serif;overflow:hidden;position:relative;
-break-after:page;break-inside:avoid}h1{font-size:40pt;line-height:1.15;margin:1.2in 0 .4in}
-h2{font-size:28pt;margin:0 0 .25in;color:#303f9f}pre{font:13pt/1.3 ui-monospace,monospace;
-background:#f3f4f6;padding:.15in;border-radius:6px;margin:.1in 0;white-space:pre}
-code{font:.88em ui-monospace,monospace}pre code{font:inherit}ol,ul{padding-left:1.2em}
-li{margin:.06in 0}table{border-collapse:collapse}
-th,td{padding:.04in .2in;border-bottom:1px solid #ccc}
-img{display:block;margin:auto;max-width:100%;max-height:5.6in}
-footer{position:absolute;right:.8in;bottom:.25in;font-size:12pt;color:#666}
-@media print{body{background:#fff}section{margin:0}}"""
 
 
 def write_slides(lesson: Lesson, out: Path, runs: Path) -> Path:
@@ -48,15 +35,11 @@ def write_slides(lesson: Lesson, out: Path, runs: Path) -> Path:
                               str(runs)], capture_output=True, text=True)
         if run.returncode:
             raise CourseError(f"lesson {number} does not run: minipar lesson {number} shows why")
-    slides = [*slides_of(lesson, runs / number)]
-    markdown = MarkdownIt("commonmark").enable("table")
-    body = "\n".join(f"<section>{markdown.render(text)}<footer>minipar {number} · {i}</footer>"
-                     "</section>" for i, text in enumerate(slides, 1))
+    body = "\n".join(f"<section>{as_markup(text)}<footer>minipar {number} · {i}</footer></section>"
+                     for i, text in enumerate(slides_of(lesson, runs / number), 1))
     path = out / f"{lesson.script.stem}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text('<!doctype html>\n<html lang="en"><meta charset="utf-8">\n'
-                    f"<title>{number} {lesson.title}</title>\n<style>{STYLE}</style>\n"
-                    f"{body}\n</html>\n", encoding="utf-8")
+    path.write_text(html_page(f"{number} {lesson.title}", "slides.css", body), encoding="utf-8")
     return path
 
 

@@ -13,7 +13,6 @@ Neither solutions nor the code that makes inputs and results are among them.
 
 import textwrap
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 
 from ..checker.cases import PublicCase, pack_cases
@@ -21,10 +20,9 @@ from ..grading.assignment import Assignment
 from ..grading.grade import outcome
 from ..grading.rules import PLAIN, Rules
 from ..grading.tasks import Task, seed_of
-from .handout import as_html, handout
+from .handout import FILES, as_html, handout
 
 CHECKER = Path(__file__).parents[1] / "checker"
-FILES = files(__package__) / "files"
 STUB = 'raise NotImplementedError("write this: {}")'
 
 
