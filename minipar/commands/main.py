@@ -51,7 +51,8 @@ COMMANDS = {
     "lesson": Command("course.lesson", "run a lesson, on real ranks if there is an MPI", True),
     "milestone": Command("course.milestone", "train a GPT with your own functions in place of "
                          "minipar's", True),
-    "course": Command("course.assignment", "assignments: build, grade, report, prove", True),
+    "course": Command("course.assignment", "assignments: build, grade, report, prove; slides",
+                      True),
     "doctor": Command("doctor", "show what is installed, and whether MPI fits together"),
 }
 

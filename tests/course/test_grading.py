@@ -132,7 +132,7 @@ def test_a_folder_of_submissions_and_its_report(built, solution, tmp_path, capsy
     said = capsys.readouterr().out
     assert "zipped.zip: 15 of 15 points" in said and "broken.zip: " in said
     rows = (out / "summary.csv").read_text().splitlines()
-    assert rows[0] == f"submission,points,{TASK},problem" and len(rows) == 10
+    assert rows[0] == f"submission,points,{TASK},days late,problem" and len(rows) == 10
     assert main(["course", "report", str(out)]) == 0
     said = capsys.readouterr().out
     assert "8 submissions" in said and "common failures" in said

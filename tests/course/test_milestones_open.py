@@ -70,11 +70,12 @@ def test_another_right_function_reaches_it_too(name, exercise, body):
                        train(workspace, right, options)) == ""
 
 
-def test_all_ranks_together_send_what_the_reference_sends():
+def test_all_ranks_together_send_no_more_than_the_reference():
     def run(*sent):
         return Version([Step(1.0, 1.0, [{"control": one} for one in sent], [1] * len(sent))])
     reference = run((56, 7), (64, 7))
     assert compare(reference, run((64, 7), (56, 7))) == ""
+    assert compare(reference, run((56, 6), (64, 7))) == "", "fewer is no fault"
     assert compare(reference, run((64, 7), (64, 7))) == ("step 0: control sends 128 bytes, the "
                                                          "reference 120")
     assert "sends 15 messages, the reference 14" in compare(reference, run((64, 8), (56, 7)))

@@ -47,6 +47,7 @@ def test_the_answers_are_nowhere(name):
     trees = {body for task in assignment.tasks for body in bodies(task.module(task.solution))}
     code = {line.strip() for task in assignment.tasks for text in task.code.values()
             for line in text.splitlines() if len(line.strip()) > 30}
+    assert b"Explain and ask; do not solve." in files["AGENTS.md"]
     for path, data in files.items():
         if path.startswith("checker/") or path.endswith(".npz"):
             assert b"solution" not in data.lower()
@@ -90,7 +91,8 @@ def text_of(*names):
 
 def test_a_handout_of_some_tasks_is_on_these_alone():
     text = text_of("broadcast_chain", "matmul_backward", "mean_gradients", "accept_draft")
-    assert "\nAbout 4.5 hours. 61 points" in text, "9 · 30/360 + 6 · 80/200 + 8 · 50/345"
+    assert ("\nAbout 4.5 hours. 61 points for the functions below, 17 for the questions: 78 in "
+            "all.\n" in text), "9 · 30/360 + 6 · 80/200 + 8 · 50/345"
     heads = [line for line in text.splitlines() if line.startswith("## ")]
     assert heads == ["## What you will learn", "## Background", "## Tasks", "## Questions",
                      "## Check and hand in", "## Help"]
@@ -136,6 +138,20 @@ def test_texts_are_marked_with_tasks_that_are_there(name):
     for task in part.tasks:         # a task that is not in the set is not asked about
         rest = selected(part.handout, known - {task.name}).partition("## Questions")[2]
         assert f"`{task.name}`" not in rest, task.name
+
+
+@pytest.mark.parametrize("chosen, supplied", [
+    (["scattered_backward"], ["reduce_scatter", "all_gather", "gathered_forward"]),
+    (["megatron_backward", "accept_draft"], ["all_reduce", "megatron_forward"]),
+    (["all_reduce", "clip_shards"], []), (["best_schedule"], [])])
+def test_what_tasks_build_on_is_supplied_and_no_more(chosen, supplied):
+    """A text may say "as in another task": then students get that task's text and solution."""
+    files = dict(student_files(load_assignment(ASSIGNMENTS, chosen, KEY), KEY, ""))
+    assert [path for path in files if "supplied/" in path] == [
+        f"supplied/{name}.py" for name in supplied]
+    for name in supplied:
+        text = files[f"supplied/{name}.py"].decode()
+        assert len(ast.get_docstring(ast.parse(text))) > 300 and f"def {name}(" in text
 
 
 def test_what_a_task_builds_on_is_said_where_it_is_graded():

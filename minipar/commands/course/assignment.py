@@ -1,4 +1,4 @@
-"""`minipar course`: build an assignment, grade submissions, report on results, prove the tasks."""
+"""`minipar course`: build an assignment, grade submissions, report, prove the tasks, slides."""
 
 import argparse
 import secrets
@@ -11,8 +11,11 @@ from ...course.grading import __main__ as grading
 from ...course.grading import report
 from ...course.grading.assignment import load_assignment, names_in
 from ...course.grading.proof import prove
+from ...course.grading.rules import Rules
 from ...course.grading.tasks import ASSIGNMENTS, CourseError
+from ...course.lessons import NoLesson, default_out, find_lesson
 from ...course.packaging.build import build
+from ...course.packaging.slides import write_slides
 from ...launcher import UsageError
 from ..tables import Column, Output, Table
 
@@ -31,6 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     made.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     made.add_argument("--key", metavar="WORD", help="draws the parameters of the tasks, and the "
                       "values of the public cases (default: a random one)")
+    made.add_argument("--late-days", type=int, default=0, metavar="N",
+                      help="days after the deadline that cost nothing")
+    made.add_argument("--late-penalty", type=float, default=0.0, metavar="PERCENT",
+                      help="of the points, for each day after these")
+    made.add_argument("--whole-tasks", action="store_true",
+                      help="no partial credit: a task counts if all its cases pass")
+    made.add_argument("--feedback", default="", metavar="TEXT",
+                      help="what every student reads above the results, and in the handout")
     grading.add_arguments(add("grade", "grade a submission, or a folder of them"))
     told = add("report", "show which cases tell who has understood, and common failures")
     told.add_argument("results", type=Path, metavar="RESULTS",
@@ -38,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     proven = add("prove", "show that solutions pass, and that every wrong function loses points")
     proven.add_argument("names", nargs="*", metavar="NAME", help="assignments or tasks "
                         "(default: all)")
+    drawn = add("slides", "make slides of lessons: HTML that prints, one file for each")
+    drawn.add_argument("lessons", nargs="+", metavar="LESSON", help="numbers, or words of a title")
+    drawn.add_argument("--out", type=Path, required=True, metavar="DIR", help="where they go")
     for command in (shown, made, proven):
         command.add_argument("--from", dest="folder", type=Path, default=ASSIGNMENTS, metavar="DIR",
                              help="a folder of your own assignments (default: minipar's)")
@@ -48,9 +62,9 @@ def main(options: argparse.Namespace, output: Output) -> int:
     try:
         if options.action == "grade":
             return grading.run(options)
-        return {"list": _list, "build": _build, "report": _report, "prove": _prove}[
-            options.action](options, output)
-    except (CourseError, WorkerError) as error:
+        return {"list": _list, "build": _build, "report": _report, "prove": _prove,
+                "slides": _slides}[options.action](options, output)
+    except (CourseError, NoLesson, WorkerError) as error:
         raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError.of(error) from None
@@ -71,11 +85,19 @@ def _list(options: argparse.Namespace, output: Output) -> int:
 
 def _build(options: argparse.Namespace, output: Output) -> int:
     key, names = options.key or secrets.token_hex(8), " ".join(options.exercises)
-    assignment = build(names.replace(",", " ").split(), key, options.out, options.folder)
+    rules = Rules(options.late_days, options.late_penalty, not options.whole_tasks,
+                  options.feedback)
+    assignment = build(names.replace(",", " ").split(), key, options.out, options.folder, rules)
     output.text(f"{options.out}: {len(assignment.tasks)} tasks, {assignment.points} points",
                 f"for students     {options.out / 'student'}, {options.out / 'student.zip'}",
                 f"for you alone    {options.out / 'instructor'}",
                 f"how to go on     {options.out / 'README.md'}")
+    return 0
+
+
+def _slides(options: argparse.Namespace, output: Output) -> int:
+    for lesson in [find_lesson(word) for word in options.lessons]:
+        output.text(str(write_slides(lesson, options.out, default_out())))
     return 0
 
 

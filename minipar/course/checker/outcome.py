@@ -23,11 +23,12 @@ class Outcome(NamedTuple):
     failure: Failure | None
     printed: str = ""
     measured: dict[str, float] = {}
+    counts: bool = True         # False if its task counts as a whole, and another case fails
 
     @property
     def points(self) -> int:
         """Points that it earned."""
-        return 0 if self.failure else self.most
+        return self.most if self.counts and not self.failure else 0
 
 
 def describe(outcome: Outcome) -> str:

@@ -9,6 +9,7 @@ from ..checker.outcome import as_text, printable, total
 from ..checker.runner import WorkerError
 from .program import FORMATS, Row, Settings, grade_each, grade_one, read_course
 from .results import autolab
+from .rules import read_late
 from .tasks import CourseError
 
 
@@ -28,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="how long a case may take (default %(default)g)")
     parser.add_argument("--budget", type=float, default=float("inf"), metavar="S",
                         help="how long a submission may take; cases after that earn nothing")
+    parser.add_argument("--late", type=Path, metavar="FILE",
+                        help="lines NAME,DAYS: how many days after the deadline a submission came")
     parser.add_argument("--no-sandbox", action="store_true",
                         help="run code that you trust where there is no sandbox")
 
@@ -38,7 +41,8 @@ def run(options: argparse.Namespace) -> int:
         if not getattr(options, name) > 0:
             raise CourseError(f"--{name} takes a positive number, not {getattr(options, name):g}")
     course = read_course(options.course)
-    settings = Settings(options.seconds, options.budget, options.format, not options.no_sandbox)
+    settings = Settings(options.seconds, options.budget, options.format, not options.no_sandbox,
+                        read_late(options.late) if options.late else {})
     if not options.each:
         found = grade_one(course, options.submission, settings, options.out,
                           lambda problem: print(printable(problem)))
@@ -54,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
         words = "; ".join(row.problems)
         if row.outcomes is not None:
             points, most = total(row.outcomes)
-            words = f"{points} of {most} points" + f" ({words})" * bool(words)
+            late = f", {row.days_late} days late" * (row.days_late > 0)
+            words = f"{points} of {most} points{late}" + f" ({words})" * bool(words)
         print(printable(f"{row.name}: {words}"), flush=True)
     return 1 if grade_each(course, options.submission, options.out, settings, tell) else 0
 

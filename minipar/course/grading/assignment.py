@@ -1,22 +1,24 @@
 """An assignment: tasks from one or several folders of `assignments`, with handout and rubric.
 
-    assignments/collectives/    assignment.toml     number, title, summary, hours, previous
+    assignments/collectives/    assignment.toml     number, title, summary, hours
                                 tasks.toml          the graded tasks (`tasks.py`)
                                 handout.md          for students: aims, background, questions;
                                                     packaging/selection.py tells how to mark them
                                 rubric.md           for instructors: answers, and samples by grade
 
-`previous` names the assignments whose solutions students get as modules, under the tasks' names.
+A task builds on those that its text or its solution names.  Where these were not chosen, students
+get their texts and solutions as modules, under the tasks' names; of all others, nothing.
 """
 
+import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .tasks import CourseError, Task, load
 
-META = {"number": int, "title": str, "summary": str, "hours": int | float, "previous": list}
+META = {"number": int, "title": str, "summary": str, "hours": int | float}
 
 
 class Part(NamedTuple):
@@ -49,9 +51,9 @@ class Assignment(NamedTuple):
 
         They would be supplied, were they not in the same assignment.
         """
-        previous = next(part.meta["previous"] for part in self.parts if task in part.tasks)
-        return {below.name: below.module(below.solution) for part in self.parts
-                if part.name in previous for below in part.tasks}
+        own = {task.name: task for task in self.tasks}
+        return {name: below.module(below.solution)
+                for name, below in built_on([task], own).items() if name != task.name}
 
     @property
     def points(self) -> int:
@@ -79,10 +81,11 @@ def load_assignment(folder: Path, wanted: Sequence[str], key: str) -> Assignment
     Raises CourseError for a name that is neither.
     """
     parts, known = [], []
-    rest = list(wanted)
+    rest, everything = list(wanted), {}
     for name in names_in(folder):
         tasks = load(folder / name / "tasks.toml", key)
         known += [name, *tasks]
+        everything |= tasks
         chosen = tuple(task for task in tasks.values() if name in wanted or task.name in wanted)
         rest = [word for word in rest if word != name and word not in tasks]
         if chosen:
@@ -94,12 +97,22 @@ def load_assignment(folder: Path, wanted: Sequence[str], key: str) -> Assignment
         asked = ", ".join(map(repr, rest)) or "given"
         raise CourseError(f"there is no assignment or task {asked}: "
                           f"choose from {', '.join(known)}")
-    own = {task.name for part in parts for task in part.tasks}
-    previous = dict.fromkeys(name for part in parts for name in part.meta["previous"])
-    supplied = {task.name: task.module(task.solution) for name in previous
-                for task in load(folder / name / "tasks.toml", key).values()
-                if task.name not in own}
+    own = [task for part in parts for task in part.tasks]
+    supplied = {name: f'"""{task.title}\n\n{task.text}\n"""\n\n{task.module(task.solution)}'
+                for name, task in built_on(own, everything).items() if task not in own}
     return Assignment(tuple(parts), supplied)
+
+
+def built_on(tasks: Collection[Task], known: Mapping[str, Task]) -> dict[str, Task]:
+    """Those of the known tasks that these build on, directly or through others, in course order."""
+    found: set[str] = set()
+    for task in tasks:
+        words = {*re.findall(r"\w+", f"{task.text} {task.solution}")} - {task.name}
+        found |= words & known.keys()
+    names = [name for name in known if name in found]
+    if found <= {task.name for task in tasks}:
+        return {name: known[name] for name in names}
+    return built_on([*tasks, *(known[name] for name in names)], known)
 
 
 def minutes(tasks: Iterable[Task]) -> int:

@@ -2,7 +2,7 @@
 
     course = read_course(folder)                    what `course build` wrote for the instructor
     grade_one(course, place, options) ─▶ results, and the file that was asked for
-    grade_each(course, folder, out)   ─▶ out/NAME.json for each, out/summary.csv
+    grade_each(course, folder, out)   ─▶ out/NAME.json for each, summary.csv, leaderboard.csv
 
 It needs Python and NumPy, nothing else: so it travels alone into a container.
 """
@@ -13,7 +13,7 @@ import json
 import os
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,16 +25,17 @@ from ..checker.service import Limits
 from .assignment import Assignment, load_assignment
 from .grade import check_sandbox, grade
 from .readers import is_litter
-from .results import autolab, gradescope, write_whole
+from .results import autolab, gradescope, leaderboard, write_whole
+from .rules import Rules, days_late
 from .submission import Submission, find_tasks, name_of, read_submission
 from .tasks import CourseError
 
 COURSE = "course.json"
-FORMATS: dict[str, Callable[[Sequence[Outcome], Submission], str]] = {
-    "gradescope": lambda results, submission: json.dumps(gradescope(results, submission),
-                                                         indent=1, ensure_ascii=False) + "\n",
-    "junit": lambda results, submission: as_junit(results),
-    "autolab": lambda results, submission: autolab(results) + "\n",
+FORMATS: dict[str, Callable[[Sequence[Outcome], Submission, Rules], str]] = {
+    "gradescope": lambda *found: json.dumps(gradescope(*found), indent=1,
+                                            ensure_ascii=False) + "\n",
+    "junit": lambda results, *_: as_junit(results),
+    "autolab": lambda results, *_: autolab(results) + "\n",
 }
 
 
@@ -43,6 +44,7 @@ class Course(NamedTuple):
 
     secret: str
     assignment: Assignment
+    rules: Rules
 
 
 class Row(NamedTuple):
@@ -51,15 +53,17 @@ class Row(NamedTuple):
     name: str
     outcomes: list[Outcome] | None
     problems: Sequence[str]
+    days_late: int = 0
 
 
 class Settings(NamedTuple):
-    """Settings of grading: seconds of a case, seconds in all, the form of the result."""
+    """Settings of grading: seconds of a case and in all, the form of the result, who was late."""
 
     seconds: float = 5.0
     budget: float = float("inf")
     form: str = "gradescope"
     sandbox: bool = True
+    late: Mapping[str, int] = {}
 
 
 def read_course(folder: Path) -> Course:
@@ -69,10 +73,11 @@ def read_course(folder: Path) -> Course:
             try:
                 saved = json.loads((place / COURSE).read_text(encoding="utf-8"))
                 key, secret, tasks = str(saved["key"]), str(saved["secret"]), list(saved["tasks"])
+                rules = Rules(**saved.get("rules", {}))
             except (ValueError, KeyError, TypeError):
                 raise CourseError(f"{place / COURSE} is not what `course build` wrote: build "
                                   "again, with the same --key") from None
-            return Course(secret, load_assignment(place / "assignments", tasks, key))
+            return Course(secret, load_assignment(place / "assignments", tasks, key), rules)
     raise CourseError(f"there is no {COURSE} in {folder}, nor in its folder instructor: give the "
                       "folder that `course build --out` has written")
 
@@ -83,18 +88,20 @@ def grade_one(course: Course, place: Path, settings: Settings, out: Path | None 
 
     `tell(problem)` is called for each problem of its files.
     """
-    submission = read(course, place)
-    for problem in submission.problems:
+    submission = read(course, place, settings)
+    for problem in [*course.rules.told(submission.days_late), *submission.problems]:
         tell(problem)
     with Worker(Limits(settings.seconds), settings.sandbox) as worker:
         check_sandbox(worker, allow_none=not settings.sandbox)
         return run(course, submission, settings, worker, out)
 
 
-def read(course: Course, place: Path) -> Submission:
+def read(course: Course, place: Path, settings: Settings) -> Submission:
     """A submission with a module for each task of the course.  Raises CourseError."""
     tasks = course.assignment.tasks
-    return find_tasks(read_submission(place, [task.name for task in tasks]), tasks)
+    found = find_tasks(read_submission(place, [task.name for task in tasks]), tasks)
+    days = settings.late.get(place.name, settings.late.get(place.stem))
+    return found._replace(days_late=days_late(place) if days is None else days)
 
 
 def run(course: Course, submission: Submission, settings: Settings, worker: Worker,
@@ -106,10 +113,12 @@ def run(course: Course, submission: Submission, settings: Settings, worker: Work
         found.append(result)
         if out is not None and time.monotonic() - last > 5:
             last = time.monotonic()
-            write_whole(out, FORMATS[settings.form](found, submission))
+            write_whole(out, FORMATS[settings.form](course.rules.credited(found), submission,
+                                                    course.rules))
+    credited = course.rules.credited(found)
     if out is not None:
-        write_whole(out, FORMATS[settings.form](found, submission))
-    return found
+        write_whole(out, FORMATS[settings.form](credited, submission, course.rules))
+    return credited
 
 
 def submissions_in(folder: Path, out: Path) -> list[Path]:
@@ -143,9 +152,10 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
             if place.is_symlink():
                 raise CourseError(f"{clean(place)} is a link, which is not followed: put a copy "
                                   "of what it leads to into its place")
-            submission = read(course, place)
+            submission = read(course, place, settings)
             outcomes = run(course, submission, settings, worker, file)
-            return Row(name, outcomes, [*submission.problems, *lost_tasks(outcomes)])
+            return Row(name, outcomes, [*submission.problems, *lost_tasks(outcomes)],
+                       submission.days_late)
         except CourseError as error:
             return Row(name, None, [str(error)])
         except Exception as error:      # a fault of grading must not cost the other submissions
@@ -171,6 +181,10 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
         for worker in started:
             worker.stop()
     write_whole(out / "summary.csv", summary(course, rows))
+    ranking = leaderboards(rows)
+    if ranking:
+        write_whole(out / "leaderboard.csv", as_csv([["measure", "place", "submission", "value"],
+                                                     *ranking]))
     return sum(row.outcomes is None for row in rows)
 
 
@@ -187,15 +201,28 @@ def lost_tasks(outcomes: Sequence[Outcome]) -> list[str]:
 
 def summary(course: Course, rows: Sequence[Row]) -> str:
     """A table for a gradebook: a row for each submission, a column for each task."""
-    file = io.StringIO()
-    writer = csv.writer(file)
     tasks = [task.name for task in course.assignment.tasks]
-    writer.writerow(["submission", "points", *tasks, "problem"])
+    table: list[list[Any]] = [["submission", "points", *tasks, "days late", "problem"]]
     for row in rows:
         points = {task: earned for task, (earned, _) in by_task(row.outcomes or []).items()}
-        writer.writerow([as_cell(row.name), sum(points.values()),
-                         *(points.get(task, 0) for task in tasks),
-                         as_cell("; ".join(row.problems))])
+        table.append([as_cell(row.name), course.rules.score(sum(points.values()), row.days_late),
+                      *(points.get(task, 0) for task in tasks), row.days_late,
+                      as_cell("; ".join(row.problems))])
+    return as_csv(table)
+
+
+def leaderboards(rows: Sequence[Row]) -> list[list[Any]]:
+    """For each thing that is measured the submissions, the best first; equal ones share a place."""
+    found = sorted((one["name"], one["value"], row.name) for row in rows
+                   for one in leaderboard(row.outcomes or []))
+    return [[name, 1 + sum(other == name and better < value for other, better, _ in found),
+             as_cell(submission), value] for name, value, submission in found]
+
+
+def as_csv(table: Sequence[Sequence[Any]]) -> str:
+    """The rows as comma-separated values."""
+    file = io.StringIO()
+    csv.writer(file).writerows(table)
     return file.getvalue()
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ..checker.outcome import Outcome, by_task, describe, total
+from .rules import PLAIN, Rules
 from .submission import Submission
 
 HIDDEN = "after_published"          # when students see hidden cases
 
 
-def gradescope(outcomes: Sequence[Outcome], submission: Submission) -> dict[str, Any]:
+def gradescope(outcomes: Sequence[Outcome], submission: Submission,
+               rules: Rules = PLAIN) -> dict[str, Any]:
     """The content of results.json."""
     tests = [{
         "name": f"{outcome.task}: {outcome.case}", "number": str(outcome.number + 1),
@@ -27,11 +29,14 @@ def gradescope(outcomes: Sequence[Outcome], submission: Submission) -> dict[str,
         "extra_data": {"task": outcome.task, "case": outcome.case, "ranks": outcome.ranks,
                        "hidden": outcome.is_hidden, **failure_of(outcome)}}
         for outcome in outcomes]
-    return {"score": total(outcomes)[0],
+    days = submission.days_late
+    return {"score": rules.score(total(outcomes)[0], days),
             "execution_time": round(sum(outcome.seconds for outcome in outcomes)),
-            "output": "\n".join(submission.problems), "stdout_visibility": "hidden",
+            "output": "\n".join([*rules.told(days), *submission.problems]),
+            "stdout_visibility": "hidden",
             "tests": tests, "leaderboard": leaderboard(outcomes),
-            "extra_data": {"submission": submission.name, "digest": submission.digest}}
+            "extra_data": {"submission": submission.name, "digest": submission.digest,
+                           "days late": days}}
 
 
 def failure_of(outcome: Outcome) -> dict[str, str]:

@@ -32,6 +32,7 @@ class Submission(NamedTuple):
     digest: str
     problems: tuple[str, ...]       # files that were left out, and why
     others: dict[str, str]          # all other files by path; "" instead of what is no Python
+    days_late: int = 0
 
     @property
     def has_python(self) -> bool:

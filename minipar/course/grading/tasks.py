@@ -26,7 +26,9 @@ the KEY of a course chooses one value for each parameter.  An entry:
                                         no points where the result is an argument, or zeros
     solution                            body of the function; or a whole module, with helpers
     mutants.NAME                        `why` it is wrong, and a wrong `body`; or `replace`: pairs
-                                        of words of the solution, and what stands there instead
+                                        of words of the solution, and what stands there instead.
+                                        The first three are the commonest: what to `say` to the
+                                        student, a question
 
 `expected` works on all ranks' inputs at once, in plain NumPy: an oracle that has nothing in common
 with the solution.  `course prove` shows that the solution passes, and every mutant fails.
@@ -73,10 +75,11 @@ class Case(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """A plausible wrong body; `why` completes the sentence "it is wrong because"."""
+    """A plausible wrong body; `why` completes "it is wrong because", `say` is for the student."""
 
     why: str
     body: str
+    say: str = ""
 
 
 @dataclass(frozen=True)
@@ -214,7 +217,7 @@ def make_mutant(where: str, parts: dict[str, Any], solution: str) -> Wrong:
             raise CourseError(f"{where}: replace needs words that stand in the solution once, not "
                               f"{body.count(old)} times: {old!r}")
         body = body.replace(old, new)
-    return Wrong(" ".join(parts["why"].split()), body)
+    return Wrong(" ".join(parts["why"].split()), body, parts.get("say", ""))
 
 
 def make_case(where: str, number: int, entry: dict[str, Any]) -> Case:

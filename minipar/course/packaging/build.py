@@ -2,7 +2,7 @@
 
     DIR/README.md               what is what, and which commands to run
     DIR/student/                the package, and a template repository; DIR/student.zip
-    DIR/instructor/             private: key and secret, tasks with solutions, rubric
+    DIR/instructor/             private: key and secret, tasks with solutions, rubric, guide
                     gradescope.zip, autolab/autograde.tar, autolab/autograde-Makefile
 """
 
@@ -14,23 +14,25 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
-from importlib.resources import files
 from pathlib import Path
 
-from ..grading.assignment import Assignment, load_assignment
+from ..grading.assignment import Assignment, load_assignment, names_in
 from ..grading.program import COURSE
+from ..grading.rules import PLAIN, Rules
 from ..grading.tasks import ASSIGNMENTS, CourseError
+from .guide import guide
+from .handout import FILES, as_html, text_of
 from .selection import merged_rubric
 from .student import student_files
 
 COURSE_PACKAGE = Path(__file__).parents[1]
-FILES = files(__package__) / "files"
 TIME = (2026, 1, 1, 0, 0, 0)            # of files in archives: a key gives students the same bytes
 EXECUTABLE = ("setup.sh", "run_autograder")
 Files = Iterable[tuple[str, bytes]]
 
 
-def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS) -> Assignment:
+def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS,
+          rules: Rules = PLAIN) -> Assignment:
     """Build the assignment with these tasks into `out`, a new folder.  Raises CourseError."""
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise CourseError(f"{out} is not empty: give a new folder, or remove it")
@@ -39,8 +41,8 @@ def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS) ->
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
-        student = list(student_files(assignment, key, policy))
-        private = list(private_files(assignment, key, folder))
+        student = list(student_files(assignment, key, policy, rules))
+        private = list(private_files(assignment, key, folder, rules))
         grader = [*private, *grader_files()]
         write(draft / "student", student)
         (draft / "student.zip").write_bytes(zipped(student))
@@ -61,18 +63,18 @@ def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS) ->
     return assignment
 
 
-def private_files(assignment: Assignment, key: str, folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The files that grading reads: the tasks' names, the assignments' own files, and a secret.
+def private_files(assignment: Assignment, key: str, folder: Path,
+                  rules: Rules) -> Iterator[tuple[str, bytes]]:
+    """The files that grading reads: the tasks' names, the rules, the assignments, and a secret.
 
     It draws the values of the cases that are graded.  A key can be guessed, from words and from
     what students see of its draws; the secret cannot, and is another one in each build.
     """
     names = [task.name for task in assignment.tasks]
-    course = {"key": key, "secret": secrets.token_hex(), "tasks": names}
+    course = {"key": key, "secret": secrets.token_hex(), "tasks": names,
+              "rules": rules._asdict()}
     yield COURSE, (json.dumps(course, indent=1) + "\n").encode()
-    wanted = dict.fromkeys(name for part in assignment.parts
-                           for name in (part.name, *part.meta["previous"]))
-    for name in wanted:
+    for name in names_in(folder):       # all: a task may build on one of any other assignment
         for path in sorted((folder / name).iterdir()):
             if path.is_file():
                 yield f"assignments/{name}/{path.name}", path.read_bytes()
@@ -87,20 +89,23 @@ def grader_files() -> Iterator[tuple[str, bytes]]:
 
 
 def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:
-    """For the instructor: solutions with the course's parameters, and the rubric."""
+    """For the instructor: solutions with the course's parameters, rubric, guide."""
     for task in assignment.tasks:
         yield f"solutions/{task.name}.py", task.module(task.solution).encode()
     yield "rubric.md", merged_rubric(assignment).encode()
+    page = guide(assignment)
+    yield "guide.md", page.encode()
+    yield "guide.html", as_html(page, f"{assignment.title}: guide").encode()
 
 
 def readme(assignment: Assignment, key: str, out: Path) -> str:
     """The page that tells the instructor what to do with the folder."""
-    text = (FILES / "instructor.md").read_text(encoding="utf-8")
     drawn = [f"`{task.name}`: " + ", ".join(f"{name} = {value!r}" for name, value in
                                             task.parameters.items())
              for task in assignment.tasks if task.parameters]
-    return text.format(title=assignment.title, key=key, out=out, points=assignment.points,
-                       drawn="\n".join(f"* {line}" for line in drawn))
+    return text_of("instructor.md").format(
+        title=assignment.title, key=key, out=out, points=assignment.points,
+        drawn="\n".join(f"* {line}" for line in drawn))
 
 
 def write(folder: Path, content: Files) -> None:

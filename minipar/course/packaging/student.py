@@ -2,9 +2,10 @@
 
     handout.md, handout.html
     all_reduce.py, …    a stub for each task, with the task above it
-    supplied/           solutions of the assignments before
+    supplied/           solutions of tasks that these build on, and that were not chosen
     check.py            runs the public cases, from cases/TASK.npz
     checker/            the checker, as it grades
+    AGENTS.md           for a student's coding agent: explain and ask, do not solve
     .github/…/check.yml a workflow that does the same on each push
 
 Neither solutions nor the code that makes inputs and results are among them.
@@ -12,23 +13,23 @@ Neither solutions nor the code that makes inputs and results are among them.
 
 import textwrap
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 
 from ..checker.cases import PublicCase, pack_cases
 from ..grading.assignment import Assignment
 from ..grading.grade import outcome
+from ..grading.rules import PLAIN, Rules
 from ..grading.tasks import Task, seed_of
-from .handout import as_html, handout
+from .handout import FILES, as_html, handout
 
 CHECKER = Path(__file__).parents[1] / "checker"
-FILES = files(__package__) / "files"
 STUB = 'raise NotImplementedError("write this: {}")'
 
 
-def student_files(assignment: Assignment, key: str, policy: str) -> Iterator[tuple[str, bytes]]:
+def student_files(assignment: Assignment, key: str, policy: str,
+                  rules: Rules = PLAIN) -> Iterator[tuple[str, bytes]]:
     """(path, content) of every file of the package."""
-    page = handout(assignment, policy)
+    page = handout(assignment, policy, rules)
     yield "handout.md", page.encode()
     yield "handout.html", as_html(page, assignment.title).encode()
     for task in assignment.tasks:
@@ -39,7 +40,8 @@ def student_files(assignment: Assignment, key: str, policy: str) -> Iterator[tup
     for path in sorted(CHECKER.rglob("*.py")):
         yield f"checker/{path.relative_to(CHECKER)}", path.read_bytes()
     for name, place in (("check.py", "check.py"), ("check.yml", ".github/workflows/check.yml"),
-                        ("gitignore", ".gitignore"), ("requirements.txt", "requirements.txt")):
+                        ("gitignore", ".gitignore"), ("agents.md", "AGENTS.md"),
+                        ("requirements.txt", "requirements.txt")):
         yield place, (FILES / name).read_bytes()
 
 
