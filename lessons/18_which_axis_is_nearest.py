@@ -95,7 +95,7 @@ def main(comm: Communicator) -> None:
     sent = {axis: 2 * (size - 1) * 8 * numbers[axis] // size for axis, size in shape.items()}
     for nested in ({axis: shape[axis] for axis in order} for order in permutations(shape)):
         dp, tp = along(comm, "dp", nested), along(comm, "tp", nested)
-        trace, grads = counted(comm, lambda: dp_and_tp(dp, tp, weights, x, labels))
+        trace, grads = counted(comm, lambda dp=dp, tp=tp: dp_and_tp(dp, tp, weights, x, labels))
         off = max(np.abs(grad - part(tp, right, axis=1 - i % 2)).max()
                   for i, (grad, right) in enumerate(zip(grads, alone)))
         crossing = sum(each.num_bytes for each in trace.select()

@@ -180,14 +180,11 @@ class Strategy:
         return self.along(*("edp" if axis == "dp" and slab.ep else axis for axis in axes))
 
     def norm_ranks(self, slab: Slab) -> Communicator:
-        """The ranks over which a norm is summed: those with other parameters, or parts of these."""
+        """The ranks over which a norm is summed: with other parameters, or other parts of these."""
         return self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
 
     def rows(self, num_rows: int) -> range:
-        """The rows of a batch of `num_rows` that this rank processes: those of its place along dp.
-
-        The ranks of pp, cp and tp are given the same rows, the whole tokens of each.
-        """
+        """The rows of a batch that this rank processes; those of pp, cp and tp are given the same."""
         return range(*chunk_bounds(num_rows, self.dp.size)[self.dp.rank])
 
     def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
@@ -313,10 +310,7 @@ class Strategy:
         self.finish_reductions()
 
     def finish_reductions(self) -> None:
-        """Finish the reductions of a backward, or of a batch, unless inside `no_sync`.
-
-        The gradients of weights that several stages have are summed over these, once.
-        """
+        """Finish the reductions, also over stages that share weights, unless inside `no_sync`."""
         if self.is_synchronizing:
             self.finish()
             for among, gradient in self.shared_gradients():
