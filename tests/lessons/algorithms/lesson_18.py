@@ -44,7 +44,7 @@ def by_links(comm, per_node):
 
         class On:                               # the mesh, on nodes of `per_node` ranks
             class comm:
-                node_of = staticmethod(lambda rank: rank // nodes.devices_per_node)
+                node_of = staticmethod(lambda rank, n=nodes.devices_per_node: rank // n)
         found.append(np.array(between_nodes(traffic, On)))
     return found
 
