@@ -9,143 +9,111 @@ cut into blocks of B tokens.  Each sequence has a table of its blocks, as a proc
     table of B  [1, 2]              A   B   B   A   free    of block table[i div B]
 
 A sequence takes a block when it needs one.  And two tables may name the same block: answers to one
-prompt share it, until one of them writes (copy-on-write).
+prompt share it, until one of them writes (copy-on-write).  Attention reads a block at a time.
 
     python lessons/26_paged_inference.py       mpirun -n 4 python lessons/26_paged_inference.py
 """
 
+import math
+
 import numpy as np
-from support.cached_runs import CONTEXT, VOCABULARY, answers, decode, differing, small_gpt
-from support.kit import ABOUT, AT_MOST, Lesson, Row
+from support.kit import Lesson, Row
+from support.lesson_26 import compare_with_library
 
-from minipar.autograd import no_grad
 from minipar.comm import Communicator
-from minipar.inference.cache import ContiguousKVCache, KVSizes, PagedKVCache
-from minipar.inference.scheduling.fragmentation import CachedRequest, compare_layouts
-from minipar.inference.scheduling.scripted_requests import play, read_scenario
 from minipar.launcher import launch
-from minipar.nn import GPT
-from minipar.viz import draw_block_pool
 
-B, NUM_BLOCKS, ANSWERS = 4, 12, 2
-NEW, FLOAT = 12, 8                              # tokens of an answer; bytes of a float64
-PAPER = {"max": 20.4, "pow2": 26.8, "oracle": 38.2, "blocks": 96.3}     # % of the slots: tokens
+B = 4                                           # tokens of a block
+
+
+class Pool:
+    """Blocks of B keys and values of n numbers: which are free, and how many tables name each."""
+
+    def __init__(self, num_blocks: int, n: int):
+        self.free, self.uses, self.num_copies = [*range(num_blocks)], [0] * num_blocks, 0
+        self.keys, self.values = np.full((2, num_blocks, B, n), np.nan)
+
+
+def allocate(pool: Pool) -> int:
+    pool.uses[pool.free[0]] = 1
+    return pool.free.pop(0)
+
+
+def share(pool: Pool, table: list[int]) -> list[int]:
+    """The table of a second answer to what the first one has read."""
+    for block in table:
+        pool.uses[block] += 1
+    return [*table]
+
+
+def release(pool: Pool, table: list[int]) -> None:
+    for block in reversed(table):
+        pool.uses[block] -= 1
+        if pool.uses[block] == 0:
+            pool.free.append(block)
+
+
+def write(pool: Pool, table: list[int], i: int, key: np.ndarray, value: np.ndarray) -> None:
+    """Keep token i, the next one of a sequence."""
+    if i % B == 0:                              # all blocks are full: one more, and not before
+        table.append(allocate(pool))
+    elif pool.uses[table[-1]] > 1:              # another sequence reads it: copy on write
+        shared, table[-1] = table[-1], allocate(pool)
+        pool.keys[table[-1]], pool.values[table[-1]] = pool.keys[shared], pool.values[shared]
+        pool.uses[shared] -= 1
+        pool.num_copies += 1
+    pool.keys[table[-1], i % B], pool.values[table[-1], i % B] = key, value
+
+
+def attend(pool: Pool, table: list[int], num_tokens: int, q: np.ndarray) -> np.ndarray:
+    """softmax(q Kᵀ/√n) V over a sequence, by the highest score so far, and sums relative to it."""
+    highest, total, mean = -math.inf, 0.0, 0.0
+    for start, block in zip(range(0, num_tokens, B), table):
+        filled = slice(0, num_tokens - start)
+        scores = pool.keys[block, filled] @ q / math.sqrt(q.size)
+        before, highest = highest, max(highest, scores.max())
+        weights, shrink = np.exp(scores - highest), math.exp(before - highest)
+        total = total * shrink + weights.sum()
+        mean = mean * shrink + weights @ pool.values[block, filled]
+    return mean / total
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    steps = fill(lesson)
-    waste(lesson)
-    model = small_gpt()
-    equal(lesson, model)
-    share(lesson, model)
-    lesson.picture(lambda path: draw_block_pool(path, steps, NUM_BLOCKS, B,
-                                                "Blocks while three requests run"))
+    draw, n, prompt, answers, end = np.random.default_rng(0), 8, 6, 2, 10
+    pool, first, q, error = Pool(12, n), [], draw.standard_normal(n), 0.0
+    kept = draw.standard_normal((answers, end, 2, n))           # keys and values
+    kept[:, :prompt] = kept[0, :prompt]                         # equal in the prompt
+    for i in range(prompt):
+        write(pool, first, i, *kept[0, i])
+    tables = [first, *(share(pool, first) for _ in range(answers - 1))]
+    for i in range(prompt, end):
+        for table, own in zip(tables, kept):
+            write(pool, table, i, *own[i])
+    for table, own in zip(tables, kept):
+        weights = np.exp(own[:, 0] @ q / math.sqrt(n))
+        at_once = weights @ own[:, 1] / weights.sum()           # softmax
+        error = max(error, np.abs(attend(pool, table, end, q) - at_once).max())
+    blocks = 12 - len(pool.free)
+    for table in tables:
+        release(pool, table)
+    lesson.table([
+        Row("2 answers of 10 tokens share a prompt of 6: blocks, ⌊P/B⌋ + s (⌈n/B⌉ − ⌊P/B⌋)",
+            prompt // B + answers * (-(-end // B) - prompt // B), blocks),
+        Row("    copies, s − 1", answers - 1, pool.num_copies),
+        Row("attention by blocks − at once", 1e-14, error, "", "≤"),
+        Row("free blocks after both have ended", 12, len(pool.free))])
+    compare_with_library(lesson)
     lesson.takeaway("Blocks on demand waste less than one block a sequence, whatever the answers' "
                     "lengths; and what several sequences have in common is kept once.")
     lesson.exercises(questions=[
+        "In write, write `elif False:` in place of `elif pool.uses[table[-1]] > 1:`. What breaks?",
         "A request has 100 tokens. How many slots are wasted with blocks of 1, 16 and 256 tokens, "
         "and why is a block not always 1?",
         "OPT-13B has 40 layers, 40 heads of width 128 and numbers of 2 bytes. How many bytes is a "
         "token, and how many sequences of 2,048 tokens fit into 12 GiB?",
         "Two answers share a partly filled block. Why does only one of them copy it?",
-        "A prompt of 24 tokens lies in the prefix cache as a whole, in 6 blocks of 4. Why does "
-        "a second request with this prompt share 5 of them only?"])
-
-
-def fill(lesson: Lesson) -> list[dict]:
-    """Run three scripted requests, print the tables step by step; return the steps."""
-    lengths = {"A": (7, [8]), "B": (3, [4]), "C": (6, [5] * ANSWERS)}   # prompt, answers
-    played = play(read_scenario({
-        "engine": {"num_blocks": NUM_BLOCKS, "block_size": B},
-        "requests": [{"name": name, "arrival_step": i, "prompt": list(range(prompt)),
-                      "outputs": [[0] * length for length in answers]}
-                     for i, (name, (prompt, answers)) in enumerate(lengths.items())]}))
-    names = ["A", "B", *(f"C.{i}" for i in range(ANSWERS))]
-    lesson.say(f"A pool of {NUM_BLOCKS} blocks of {B} tokens. Three requests come one after the "
-               f"other, and the last one asks for {ANSWERS} answers to its prompt. Their tables:")
-    lesson.grid(["step", *names, "copied", "free"], [
-        (step["step"], *(" ".join(map(str, step["tables"].get(name, ()))) for name in names),
-         ", ".join(f"{old} → {new}" for old, new in step.get("copied", ())), step["free_after"])
-        for step in played["steps"]])
-    empty = [(step["slots"] - step["filled"], len(step["tables"])) for step in played["steps"]]
-    prompt, (length, *_) = lengths["C"]
-    total, whole = -(-(prompt + length - 1) // B), prompt // B
-    blocks_of_c = {block for step in played["steps"] for name, table in step["tables"].items()
-                   if name.startswith("C") for block in table}
-    lesson.table([
-        Row("slots without a token, most in a step, at most B − 1 a sequence",
-            max(sequences * (B - 1) for _, sequences in empty), max(slots for slots, _ in empty),
-            rule=AT_MOST),
-        Row("blocks of C: whole ones of its prompt once, the others for each answer",
-            whole + ANSWERS * (total - whole), len(blocks_of_c)),
-        Row("copies: answers − 1, because the prompt ends inside a block", ANSWERS - 1,
-            played["summary"]["blocks_copied"])], "while the pool fills")
-    return played["steps"]
-
-
-def waste(lesson: Lesson) -> None:
-    """Lay out one moment of six requests in one pool, contiguously and in blocks."""
-    requests = [CachedRequest(*each) for each in (
-        ("A", 60, 300, 40), ("B", 30, 20, 15), ("C", 100, 100, 90), ("D", 10, 5, 5),
-        ("E", 200, 150, 1), ("F", 40, 250, 125))]
-    layouts = compare_layouts(requests, num_slots=2048, longest=512)
-    lesson.say("Six requests want 2,048 slots. Each gets a stretch as long as the longest sequence "
-               "there may be (*max*), as its answer rounded up to a power of two (*pow2*), or as "
-               "its answer will be (*oracle*, which nobody knows); or *blocks* of 16:")
-    lesson.grid(["% of 2,048 slots", "token", "used later", "never used", "between", "free",
-                 "requests that wait"],
-                [(name, *(f"{part:.1f}" for part in layout.percent().values()),
-                  len(layout.waiting)) for name, layout in layouts.items()])
-    lesson.say("The paper measured the same for a server under load:")
-    lesson.table([Row(f"{name}: tokens, of the slots that are taken", PAPER[name],
-                      100 * (1 - layout.waste), "%", ABOUT) for name, layout in layouts.items()],
-                 "Kwon et al. 2023, figure 2", "these six")
-
-
-def equal(lesson: Lesson, model: GPT) -> None:
-    """Generate with a contiguous cache, a paged one and none; compare tokens and bytes."""
-    draw, sizes, like = np.random.default_rng(0), KVSizes.of(model), model.slabs[0].data
-    prompts = [draw.integers(0, VOCABULARY, length).tolist() for length in (5, 1, 9)]
-    blocks = draw.permutation(3 * CONTEXT // B).reshape(3, -1)
-    paged = PagedKVCache(sizes, blocks.size, B, like)
-    found, logits = decode(model, paged, blocks.tolist(), prompts, NEW)
-    expected, others = decode(model, ContiguousKVCache(sizes, 3, CONTEXT, like), [[0], [1], [2]],
-                              prompts, NEW)
-    with no_grad():
-        whole = [model(np.array([tokens])).data[0] for tokens in expected]
-    again = [row[len(prompt) - 1:-1].argmax(axis=1) for row, prompt in zip(whole, prompts)]
-    in_use = sum(len(tokens) - 1 for tokens in found)
-    lesson.say("A small GPT generates from three prompts. The blocks of the paged cache are "
-               "scattered at random, and slots without a token hold NaN: reading one would show.")
-    lesson.table([
-        Row("tokens unlike those of the contiguous cache", 0, differing(found, expected)),
-        Row("tokens unlike those of whole forwards", 0, differing(
-            [tokens[len(prompt):] for tokens, prompt in zip(found, prompts)], again)),
-        Row("largest difference of a logit", 1e-12, float(abs(logits - others).max()),
-            rule=AT_MOST),
-        Row("bytes of a token: 2 · layers · kv heads · n · 8",
-            2 * 2 * 2 * (32 // 4) * FLOAT, paged.num_bytes // (blocks.size * B), "B"),
-        Row("slots that hold no NaN: all computed tokens", in_use,
-            int(np.isfinite(paged.data[0, 0, :, :, 0, 0]).sum()))], "the same tokens")
-
-
-def share(lesson: Lesson, model: GPT) -> None:
-    """Answer prompts that begin alike, with and without the prefix cache."""
-    common, questions = list(range(4 * B)), [[5, 9], [7], [1, 2, 3], [8, 8]]
-    prompts = [common + question for question in questions]
-    (plain, without), (shared, cached) = (
-        answers(model, prompts, NEW, one_by_one=True, prefix_caching=is_on)
-        for is_on in (False, True))
-    once = sum(len(prompt) + NEW - 1 for prompt in prompts)
-    saved = (len(questions) - 1) * len(common)
-    lesson.say(f"Four prompts begin with the same {len(common)} tokens. With a prefix cache a "
-               "block is found by a hash of its tokens and of all before them, so it is computed "
-               "once.")
-    lesson.table([Row("tokens computed, without", once, without.tokens_computed),
-                  Row("tokens computed, with: 3 · 16 fewer", once - saved, cached.tokens_computed),
-                  Row("tokens of the answers that differ", 0, differing(shared, plain))],
-                 "prompts that begin alike")
+        "A prompt of 24 tokens is in the prefix cache, in 6 blocks. Why are only 5 shared?"])
 
 
 if __name__ == "__main__":
