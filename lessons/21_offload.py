@@ -8,153 +8,89 @@ in reverse order: while backward uses one, the next is already being copied.
     copy out        ░░░ 0 ░░░░░░ 1 ░░░    │                                out and in at the same
     copy in                               │     ░░░ 1 ░░░░░░ 0 ░░░         time: duplex
 
-Nothing is recomputed and nothing is rounded.  If the link is fast enough, the copies cost no time.
+Two arrays are here at a time: the one in use, and the one being copied (*double buffering*).
+Nothing is recomputed and nothing is rounded.  If the link is fast enough, the copies cost no time:
+
+    forward max(F, S/w), backward max(B, S/w)       S bytes on a link of w bytes a second
+
+The library's: minipar/memory/offload/activations.py.
 
     python lessons/21_offload.py          mpirun -n 4 python lessons/21_offload.py
 """
 
-import time
-from contextlib import nullcontext
-from functools import cache, partial
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
-from support.kept_trace import keep
+from micro import Tensor, backward, cross_entropy, one_process
 from support.kit import Lesson, Row
-from support.states_in_files import states_in_file, weights_by_block
+from support.lesson_21 import compare_with_library
+from support.measuring import counted
 
-from minipar.autograd import backward
-from minipar.backend.mapped_file import MappedFile
-from minipar.comm import Cluster, Communicator, Trace
-from minipar.comm.simulated.copy_stream import copy_streams
-from minipar.comm.simulated.topology import Link
-from minipar.formulas.activations import gpt_activations
-from minipar.launcher import launch, simulate
-from minipar.memory.ledger import Ledger
-from minipar.memory.offload.activations import OffloadActivations
-from minipar.nn import GPT, GPTConfig
-from minipar.viz import draw_timeline, side_by_side
-
-CONFIG = GPTConfig(vocab_size=64, context=64, num_layers=4, num_heads=4, width=64, tied=False)
-BATCH, AHEAD = 8, 6              # arrays in flight in each direction
-PSI = GPT(CONFIG).num_parameters()
-SAVED = gpt_activations(CONFIG, BATCH)       # bytes that backward needs
-# (speed of the link, arrays in flight); at speed 1 copies out take as long as the forward.
-LINKS = ((4.0, AHEAD), (1.0, AHEAD), (1.0, 2), (0.5, AHEAD), (0.25, AHEAD))
-Phase = tuple[float, float, OffloadActivations | None]  # virtual seconds: forward, backward
+from minipar.comm import Communicator
+from minipar.launcher import launch
 
 
-class Step(NamedTuple):
-    """One step, forward and backward; seconds on this machine's clock."""
-
-    gradient: np.ndarray
-    ledger: Ledger
-    offload: OffloadActivations
-    seconds: float
+def begin_copy(comm: Communicator, array: np.ndarray, out: np.ndarray) -> list:
+    """Begin to copy: a message of this rank to itself.  Return what to wait for."""
+    return [comm.irecv(out, comm.rank), comm.isend(array, comm.rank)]
 
 
-def batch() -> tuple[np.ndarray, np.ndarray]:
-    """Ids and targets (b, t), as separate arrays."""
-    return tuple(map(np.copy, np.random.default_rng(0).integers(0, 64, (2, BATCH, CONFIG.context))))
+def offloaded(comm: Communicator, weights: list, x: np.ndarray, labels: np.ndarray
+              ) -> tuple[list, int]:
+    """The gradients of an MLP, and the most inputs of layers that were here at a time."""
+    n, here, elsewhere, copies, grads, most = len(weights), {}, {}, {}, {}, 0
 
-
-def train(offloads: bool, num_steps: int = 4) -> Step:
-    """Train a few steps; return the measurements of the last."""
-    model = GPT(CONFIG).initialize()
-    offload = OffloadActivations(MappedFile().empty, model.parameters(), ahead=AHEAD, min_bytes=1)
-    ledger = Ledger(model.parameters())
-    for _ in range(num_steps):
-        for slab in model.slabs:
-            slab.zero_grad()
-        offload.bytes_out = offload.bytes_in = offload.num_late = 0
-        begun = time.perf_counter()
-        with ledger.recording(), offload.recording() if offloads else nullcontext():
-            backward(model.loss(*batch()))
-        seconds = time.perf_counter() - begun
-    return Step(model.slabs[0].grad.copy(), ledger, offload, seconds)
-
-
-def phase(comm: Communicator, link: Link | None, ahead: int) -> Phase:
-    """Virtual seconds of forward and of backward, which offload over `link` if there is one."""
-    model = GPT(CONFIG).initialize()
-    offload = OffloadActivations(MappedFile().empty, model.parameters(), *copy_streams(comm, link),
-                      ahead=ahead, min_bytes=1) if link else None
-    with offload.recording() if offload else nullcontext():
-        loss = model.loss(*batch())
-        forward = comm.now()
-        backward(loss)
-    return forward, comm.now() - forward, offload
-
-
-@cache          # once for all simulated ranks of a process: their times are equal
-def on_link(link: Link | None, ahead: int = AHEAD) -> tuple[Phase, Trace]:
-    """`phase` on a simulated device, and its trace."""
-    cluster = Cluster(1, trace=True, flops_per_second=1e10, memory_bandwidth=1e12)
-    (seen,), _ = simulate(partial(phase, link=link, ahead=ahead), cluster)
-    return seen, cluster.trace
+    def wait(i: int) -> None:
+        for request in copies.pop(i):
+            request.wait()
+    h = x
+    for i, w in enumerate(weights):             # forward
+        here[i] = np.maximum(h, 0) if i else h
+        most = max(most, len(here))
+        h = here[i] @ w                         # meanwhile the input of layer i - 1 leaves
+        if i > 0:
+            wait(i - 1)
+            del here[i - 1]
+        if i < n - 1:                           # (that of the last layer is needed at once)
+            elsewhere[i] = np.empty_like(here[i])
+            copies[i] = begin_copy(comm, here[i], elsewhere[i])
+    out = Tensor(h)
+    backward(cross_entropy(out, labels, len(x)))
+    g = out.grad
+    for i in reversed(range(n)):                # backward: the input of layer i is here
+        if i < n - 1:
+            wait(i)
+        if i > 0:                               # … and that of layer i - 1 is on its way
+            here[i - 1] = np.empty_like(elsewhere[i - 1])
+            copies[i - 1] = begin_copy(comm, elsewhere.pop(i - 1), here[i - 1])
+        most = max(most, len(here))
+        grads[i] = here[i].T @ g
+        g = g @ weights[i].T * (here.pop(i) > 0)
+    return [grads[i] for i in range(n)], most
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    kept, moved = train(False), train(True)
-    assert np.array_equal(kept.gradient, moved.gradient), "not the same, bit for bit"
-    lesson.say(f"A GPT of Ψ = {PSI:,} parameters, {BATCH} samples. Saved arrays wait in a mapped "
-               "file. Gradients are equal bit for bit.")
-    lesson.table([*count_activations(kept, moved), *count_states(comm)])
-    traces = compare_times(lesson)
-    lesson.say(f"Arrays differ in size, and so do the times between them: {AHEAD} arrays in flight "
-               "even that out, 2 do not. (On slow links the last copies out overlap with backward, "
-               "so the step takes less than predicted.) On this machine, where the processor "
-               f"itself copies, a step with offloading took {1e3 * moved.seconds:.0f} ms, without "
-               f"{1e3 * kept.seconds:.0f} ms.")
-    lesson.picture(lambda path: draw_timeline(
-        path, side_by_side(list(traces.values())), arrows=False, runs=list(traces),
-        title="One step: fast links hide the copies, on slow ones the device waits"))
+    draw, n = np.random.default_rng(0), 6
+    weights, x = draw.normal(0, 0.5, (n, 8, 8)), draw.random((16, 8))
+    labels = draw.integers(0, 8, 16)
+    trace, (grads, most) = counted(comm, partial(offloaded, comm, [*weights], x, labels))
+    error = np.abs(np.array(grads) - one_process(weights, x, labels)).max()
+    rows = [Row("gradients − those of a step that keeps all", 1e-15, error, "", "≤"),
+            Row(f"inputs of layers here at a time, of {n}", 2, most)]
+    if comm.rank == 0:
+        rows.append(Row("copied by all ranks: out and in, but for the last layer's",
+                        2 * (n - 1) * x.nbytes * comm.size, trace.bytes_sent(), "B"))
+    lesson.table(rows, f"an MLP of {n} layers, on each rank by itself")
+    compare_with_library(lesson, weights, x, labels, grads)
     lesson.takeaway("Offloading costs no time as long as the link copies each array while the "
                     "device computes the next; on a slower link a step takes max(compute, copy).")
     lesson.exercises(questions=[
+        "In offloaded, write `pass` in place of `del here[i - 1]`. What is it worth then?",
         "Rematerialize each block and offload only its input: how fast must the link be now?",
         "With ahead=0 the device waits for every copy. Predict the time of a step, then try it.",
         "Which costs less here, to copy a block's activations or to recompute them?",
         "Why does FSDP offload parameters unit by unit, not array by array?"])
-
-
-def count_activations(kept: Step, moved: Step) -> list[Row]:
-    """Rows of the activations of a step that keeps them, and of one that offloads them."""
-    return [
-        Row("activations at the peak, kept: the formula", SAVED, kept.ledger.peak, "B"),
-        Row("  of these offloaded: all", SAVED, moved.offload.bytes_out, "B"),
-        Row(f"activations at the peak, offloaded: {AHEAD} of the largest, (b, t, 4d)",
-            AHEAD * 4 * BATCH * CONFIG.context * 4 * CONFIG.width, moved.ledger.peak, "B", "≤")]
-
-
-def count_states(comm: Communicator) -> list[Row]:
-    """Rows of optimizer states and of weights that wait in a file."""
-    same, peak, units = weights_by_block(comm, CONFIG)
-    assert same, "different tokens"
-    states_here, states_out = states_in_file(CONFIG)
-    return [Row("optimizer states in memory", 0, states_here, "B"),
-            Row("  in the file: 8Ψ", 8 * PSI, states_out, "B"),
-            Row("weights at the peak of inference: the largest unit, not 4Ψ", max(units), peak,
-                "B")]
-
-
-def compare_times(lesson: Lesson) -> dict[str, Trace]:
-    """Compare the time of a step on several links with the formula; return traces by name."""
-    (forward, back, _), trace = on_link(None)
-    balance = SAVED / forward
-    rows, traces = [], {"all kept": keep(trace)}
-    for speed, ahead in LINKS:
-        (f, b, offload), trace = on_link(Link(0.0, balance * speed), ahead)
-        name = f"link {speed:g}" + (f", {ahead} ahead" if ahead != AHEAD else "")
-        out, back_in = (n / (balance * speed) for n in (offload.bytes_out, offload.bytes_in))
-        rows.append(Row(f"{name}: max(F, out) + max(B, in)",
-                        1e3 * (max(forward, out) + max(back, back_in)), 1e3 * (f + b), "ms", "≈"))
-        traces[name] = keep(trace)
-    lesson.say(f"In virtual time forward takes {1e3 * forward:.0f} ms, backward {1e3 * back:.0f} "
-               "ms. A link of speed 1 copies all activations in the time of the forward.")
-    lesson.table(rows, "one step", "simulated")
-    return traces
 
 
 if __name__ == "__main__":
