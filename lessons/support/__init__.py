@@ -7,7 +7,7 @@
     measuring.py               traces, rounds, critical path, seconds, totals      02-09, 14-17, 23
     auto_choice.py             why "auto" takes which algorithm                               02, 03
     lesson_00.py, lesson_01.py, lesson_02.py, lesson_03.py, lesson_04.py, lesson_05.py, lesson_12.py,
-    lesson_17.py, lesson_18.py
+    lesson_17.py, lesson_18.py, lesson_19.py
                                the library beside the algorithm of that lesson
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
     bug_zoo.py                 four programs to fix                                               01
