@@ -1,156 +1,119 @@
 """Lesson 19. GSPMD: what follows when you say how a few tensors are cut?
 
-The model below knows nothing of ranks.  We annotate some of its tensors with the mesh axes that cut
-their dimensions, and three steps do the rest:
+The program below knows nothing of ranks.  We annotate some of its tensors with the dimension that
+the p ranks cut.  Its operations name their dimensions; three steps do the rest:
 
-    trace       run the loss once without numbers; note each operation
-    propagate   y = x w: if x is (dp, ·) and w is (·, tp), then y is (dp, tp); back and forth,
-                until nothing changes
-    partition   each rank computes on its pieces.  Where a sum was cut, its parts are summed; where
-                an operand is needed otherwise, it is resharded by the cheapest collective
+    product   x (n, i), w (i, o) ─▶ y (n, o)      elementwise   h (n, o) ─▶ a (n, o)
+    sum       y (n, o) ─▶ loss ()
 
-One annotation gives data parallelism, two weights a block give Megatron's tensor parallelism,
-weights over dp give FSDP: the same collectives as by hand, and none of them is written down.
-Xu et al. 2021 (GSPMD); propagation in the order of OpenXLA's Shardy.
+    propagate   if n is cut in x, it is cut in y: back and forth, until nothing changes
+    partition   each rank computes on pieces.  A conflict: an operand that is needed whole but is
+                cut, is gathered; one that is whole is copied, and its gradient summed.  If the
+                result does not have the cut dimension, it is a sum of parts: all-reduce
 
-    python lessons/19_gspmd.py --ranks 4        mpirun -n 4 python lessons/19_gspmd.py
+Rows alone give data parallelism, one weight of two gives Megatron's tensor parallelism, rows and
+weights FSDP: the collectives that one writes by hand, and none is written down.  Xu et al. 2021.
+The library's: minipar/gspmd/propagate.py and minipar/gspmd/partitioning/.
+
+    python lessons/19_gspmd.py              mpirun -n 4 python lessons/19_gspmd.py
 """
 
-from typing import NamedTuple
-
+import micro
 import numpy as np
-from support.kept_trace import stop_trace
-from support.kit import AT_MOST, Lesson, Row
+from micro import Tensor, backward, copy_to, linear, part, reduce_from, relu
+from support.kit import Lesson, Row
+from support.lesson_19 import compare_with_library
+from support.measuring import counted
 
-from minipar.autograd import Tensor
-from minipar.backend import Array
 from minipar.comm import Communicator
-from minipar.comm.collectives import sum_over_ranks
-from minipar.comm.mesh import DeviceMesh
-from minipar.gspmd import P, plan, shard
-from minipar.gspmd.describe import folded, rows
 from minipar.launcher import launch
-from minipar.nn import GPT, GPTConfig
-from minipar.viz import draw_sharded_program
-
-V, T, L, ROWS, SIZE = 32, 8, 2, 4, 8        # SIZE: bytes of a float64; ROWS of the batch for a rank
-BATCH = {"ids": P("dp")}
-TWO_WEIGHTS = {"h.*.attn.c_attn.weight": P(None, "tp"), "h.*.mlp.c_fc.weight": P(None, "tp")}
-FSDP = BATCH | {"h.*.weight": P("dp", priority=1)}      # the batch is propagated first
 
 
-class Run(NamedTuple):
-    """A step of an annotated program: bytes that all ranks sent, and how far it is from alone."""
-
-    forward: int
-    backward: int
-    off: float
+def half_squares(y: Tensor) -> Tensor:
+    return Tensor((y.data**2).sum() / 2, (y,), lambda g: (g * y.data,))
 
 
-def model(p: int) -> GPT:
-    """A GPT whose heads and widths p ranks can share."""
-    return GPT(GPTConfig(V, T, L, num_heads=2 * p, width=8 * p))
+# Each operation, its operands and its result, which comes last, with the names of their dimensions.
+PROGRAM = [(linear, {"x": "ni", "w1": "io", "h": "no"}), (relu, {"h": "no", "a": "no"}),
+           (linear, {"a": "ni", "w2": "io", "y": "no"}), (half_squares, {"y": "no", "loss": ""})]
 
 
-def loss(model: GPT, ids: Array, targets: Array) -> Tensor:
-    """The program: for one device."""
-    return model.loss(ids, targets, loss_divisor=float(ids.size))
+def propagate(program: list, annotations: dict[str, int]) -> dict[str, int]:
+    """Which dimension of a tensor is cut: the same in all tensors of an operation that have it."""
+    cut = dict(annotations)
+    while True:
+        before = dict(cut)
+        for _, tensors in program:
+            for name, dims in tensors.items():
+                for other, its_dims in tensors.items():
+                    if name in cut and dims[cut[name]] in its_dims:     # who came first, keeps it
+                        cut.setdefault(other, its_dims.index(dims[cut[name]]))
+        if cut == before:
+            return cut
 
 
-def batch(p: int) -> np.ndarray:
-    """ids and targets, for all ranks."""
-    return np.random.default_rng(0).integers(0, V, (2, ROWS * p, T))
+def gather(x: Tensor, comm: Communicator, dim: int) -> Tensor:
+    """The whole matrix x, of which each rank has a piece.  Backward: reduce-scatter."""
+    turn = np.transpose if dim == 1 else np.asarray         # so that rows are cut
+    piece = turn(x.data)
+    whole = micro.all_gather(comm, piece.ravel(), piece.size * comm.size)
+    return Tensor(turn(whole.reshape(-1, piece.shape[1])), (x,), lambda g: (
+        turn(micro.reduce_scatter(comm, turn(g).ravel()).reshape(piece.shape)),))
 
 
-def run(comm: Communicator, sizes: dict[str, int], annotations: dict[str, P]) -> Run:
-    """Run the program on the mesh: forward, backward, and the same on this rank alone."""
-    ids, targets = batch(comm.size)
-    step = shard(loss, ids, targets, model=model(comm.size), mesh=DeviceMesh(comm, **sizes),
-                 annotations=annotations, names=["ids", "targets"], dtype=np.float64)
-    step.initialize(seed=0, dtype=np.float64)
-    comm.start_trace()
-    value = step(ids, targets)
-    forward = stop_trace(comm).bytes_sent(comm.rank)
-    comm.start_trace()
-    value.backward()
-    backward = stop_trace(comm).bytes_sent(comm.rank)
-    alone = model(comm.size).initialize(seed=0, dtype=np.float64)
-    expected = loss(alone, ids, targets)
-    expected.backward()
-    off = [abs(value.item() - expected.item())]
-    for name, parameter in alone.named_parameters():
-        mine = step.parameters[name]
-        off.append(float(np.max(np.abs(mine.grad - mine.local_part(parameter.grad)), initial=0)))
-    return Run(int(sum_over_ranks(comm, forward)), int(sum_over_ranks(comm, backward)),
-               sum_over_ranks(comm, max(off)))
+def whole(x: Tensor, comm: Communicator, cut: int | None) -> Tensor:
+    """x, needed whole by ranks that do different things with it: so its gradients add up."""
+    return copy_to(x, comm) if cut is None else gather(x, comm, cut)
+
+
+def run(comm: Communicator, program: list, cut: dict[str, int], values: dict) -> Tensor:
+    """The program on this rank's pieces; each operation is computed along one cut dimension."""
+    for operation, tensors in program:
+        *operands, result = tensors
+        ways = [tensors[name][cut[name]] for name in (result, *operands) if name in cut]
+        way = ways[0] if ways else ""       # "" is in all: whole, and each rank does the same
+        values[result] = operation(*(
+            values[name] if way in tensors[name] else whole(values[name], comm, cut.get(name))
+            for name in operands))
+        if way not in tensors[result]:      # each rank has a part of the sum
+            values[result] = reduce_from(values[result], comm)
+    return values[result]
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    compare_bytes(lesson)
-    lesson.say("No program says all-reduce. An operation that differs along an axis uses a whole "
-               "operand through a *copy*, whose gradient is summed: that is DDP on a weight and "
-               "Megatron's *f* on an activation. A cut inner dimension leaves partial sums, which "
-               "are summed: Megatron's *g*. A weight that is needed whole is gathered, and its "
-               "gradient scattered: FSDP.")
-    conflicts(lesson)
-    draw(lesson)
+    p, d, rows, draw = comm.size, 2 * comm.size, [], np.random.default_rng(0)
+    arrays = {"x": draw.random((3 * p, d)), "w1": draw.random((d, d)), "w2": draw.random((d, d))}
+    alone = {name: Tensor(array) for name, array in arrays.items()}
+    backward(run(comm.split(comm.rank), PROGRAM, {}, alone))
+    for name, annotations, there, back in (
+            ("x by rows", {"x": 0}, 2, 4 * d * d),
+            ("w1 by columns", {"w1": 1}, 6 * p * d, 6 * p * d),
+            ("all by rows", {"x": 0, "w1": 0, "w2": 0}, 2 * d * d + 2, 2 * d * d)):
+        cut = propagate(PROGRAM, annotations)
+        pieces = {each: Tensor(part(comm, array, cut[each]) if each in cut else array)
+                  for each, array in arrays.items()}
+        forward, loss = counted(comm, lambda: run(comm, PROGRAM, cut, pieces))
+        backwards, _ = counted(comm, lambda: backward(loss))
+        for each in arrays:
+            right = alone[each].grad
+            np.testing.assert_allclose(pieces[each].grad, part(comm, right, cut[each])
+                                       if each in cut else right, rtol=1e-12)
+        rows += [Row(f"{name}: {phase}", 8 * (p - 1) * numbers * (comm.rank == 0),
+                     trace.bytes_sent(), "B") for phase, numbers, trace in (
+                         ("forward", there, forward), ("backward", back, backwards))]
+    lesson.table(rows, f"p = {p}; all gradients equal those of one process")
+    compare_with_library(lesson, PROGRAM, propagate, run)
     lesson.takeaway("A sharding is a property of dimensions that operations share. Say it for a "
                     "few tensors, and the collectives follow.")
     lesson.exercises(questions=[
         "x (dp, ·) w (dp, ·): both operands of a product want dp, on different factors. Which "
         "three things could a rank compute, and what does each cost?",
+        "In whole, write `x if cut` in place of `copy_to(x, comm) if cut`. Which gradients of the "
+        "three programs are wrong now?",
         "Annotate ids with (None, cp) instead of (dp, None): time is cut, and attention needs it "
         "whole. Which collectives does `minipar shard` show, and whose method is that?",
         "In FSDP above the weights have priority=1. What would be gathered if they came first?"])
-
-
-def compare_bytes(lesson: Lesson) -> None:
-    """Compare the bytes of the three annotated programs with DDP, Megatron and FSDP by hand."""
-    comm, p = lesson.comm, lesson.comm.size
-    whole, n = model(p).num_parameters(), ROWS * p * T * 8 * p      # n: one activation (b, t, d)
-    in_blocks = sum(parameter.size for name, parameter in model(p).named_parameters()
-                    if name.startswith("h.") and name.endswith("weight"))
-    other = whole - in_blocks
-    ddp, megatron, fsdp = (run(comm, {axis: p}, annotations) for axis, annotations in
-                           (("dp", BATCH), ("tp", TWO_WEIGHTS), ("dp", FSDP)))
-    of_loss = 2 * (p - 1) * SIZE                # the sum of the ranks' losses: one number
-    ring = (p - 1) * SIZE                       # a ring's all-reduce of n sends 2 (p-1) n in all
-    lesson.table([
-        Row("batch: forward", of_loss, ddp.forward, "B"),
-        Row("batch: backward, 2 (p-1) Ψ", 2 * ring * whole, ddp.backward, "B"),
-        Row("two weights a block: forward, 2 all-reduces", 2 * L * 2 * ring * n,
-            megatron.forward, "B"),
-        Row("two weights a block: backward, 2 all-reduces", 2 * L * 2 * ring * n,
-            megatron.backward, "B"),
-        Row("weights of blocks over dp: forward, gathered", ring * in_blocks + of_loss,
-            fsdp.forward, "B"),
-        Row("weights of blocks over dp: backward, scattered", ring * (in_blocks + 2 * other),
-            fsdp.backward, "B"),
-        Row("loss and gradients: off by", 1e-10, max(ddp.off, megatron.off, fsdp.off),
-            rule=AT_MOST)], f"{p} ranks, all bytes of a step")
-
-
-def conflicts(lesson: Lesson) -> None:
-    """Print who wins where the batch and the weights want the same axis."""
-    ids, targets = batch(4)
-    found = plan(loss, ids, targets, model=model(4), annotations=FSDP, mesh={"dp": 4},
-                 names=["ids", "targets"]).shardings.conflicts
-    lesson.say("With FSDP's annotations the batch and the weights want the same axis in every "
-               "product. The table says which keeps it; the other is gathered.")
-    lesson.grid(["at", "value", "dp is kept by", "not by", "since"],
-                [(each.operation, each.value, each.won, each.lost, each.reason)
-                 for each in found if each.operation.startswith("h.0.mlp")])
-
-
-def draw(lesson: Lesson) -> None:
-    """Draw a program on a mesh of eight ranks: its annotations, and what follows from them."""
-    (ids, targets), mesh = batch(8), {"dp": 2, "tp": 4}
-    drawn = plan(loss, ids, targets, model=model(8), annotations=BATCH | TWO_WEIGHTS, mesh=mesh,
-                 names=["ids", "targets"])
-    lesson.picture(lambda path: draw_sharded_program(
-        path, folded(rows(drawn.program)), mesh,
-        "Three annotations (ids, c_attn, c_fc), and what follows from them on dp 2 × tp 4"))
 
 
 if __name__ == "__main__":

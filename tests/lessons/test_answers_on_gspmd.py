@@ -1,20 +1,17 @@
 """Numbers in the answers of the lesson on GSPMD, computed again."""
 
-import importlib.util
+import importlib
 
 import pytest
 
 from minipar.gspmd import P, plan
-from tests.lessons.test_answers import ROOT, kit, says  # noqa: F401 (kit is a fixture)
+from tests.lessons.test_answers import kit, says  # noqa: F401 (kit is a fixture)
 
 
 @pytest.fixture
 def lesson(kit):  # noqa: F811
-    """Lesson 19 as a module."""
-    spec = importlib.util.spec_from_file_location("lesson_19", ROOT / "lessons" / "19_gspmd.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """What lesson 19 annotates in the library, as a module."""
+    return importlib.import_module("support.lesson_19")
 
 
 def test_19_weights_before_the_batch(lesson):
