@@ -93,8 +93,8 @@ def main(comm: Communicator) -> None:
         cut = propagate(PROGRAM, annotations)
         pieces = {each: Tensor(part(comm, array, cut[each]) if each in cut else array)
                   for each, array in arrays.items()}
-        forward, loss = counted(comm, lambda: run(comm, PROGRAM, cut, pieces))
-        backwards, _ = counted(comm, lambda: backward(loss))
+        forward, loss = counted(comm, lambda cut=cut, own=pieces: run(comm, PROGRAM, cut, own))
+        backwards, _ = counted(comm, lambda loss=loss: backward(loss))
         for each in arrays:
             right = alone[each].grad
             np.testing.assert_allclose(pieces[each].grad, part(comm, right, cut[each])

@@ -78,8 +78,7 @@ function showLessons(lessons, chosen) {
   const its = element("div", {}, element("label", { for: "algorithm" }, "Its algorithm"), editor);
   const choose = (value) => {
     lesson = value;
-    its.hidden = original.hidden = !lesson.algorithm;
-    editor.value = localStorage.getItem(key()) || lesson.algorithm || "";
+    editor.value = localStorage.getItem(key()) || lesson.algorithm;
     const page = new URL(`../../lessons/${numberOf()}/`, HERE);
     recorded.replaceChildren(element("a", { href: page }, "Its page"),
       " has the derivation, the questions, and the picture of a recorded run.");
@@ -92,7 +91,7 @@ function showLessons(lessons, chosen) {
     its,
     buttons("Run the lesson", async (time) => {
       const { passed, failed } = await call("run_lesson", lesson.name, ranks,
-        ...lesson.algorithm ? [editor.value] : []);
+        editor.value);
       say(failed ? `Lesson ${numberOf()} ended after ${time()}: ${failed}.`
         : `Lesson ${numberOf()} ${passed ? "ran to its end" : "ended with an error"}, ${time()}.`);
     }, original), recorded);

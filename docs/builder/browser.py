@@ -200,9 +200,8 @@ def pack(path: Path, files: Iterable[tuple[Path, str]]) -> None:
 def catalog() -> dict[str, Any]:
     """What the page lets the reader choose from."""
     workspace = Workspace(ROOT)
-    lessons = [{"name": script.stem, "title": lesson_pages.title_of(script)}
-               | ({"algorithm": lesson_pages.page.algorithm(script).text}
-                  if lesson_pages.page.has_algorithm(script.stem) else {})
+    lessons = [{"name": script.stem, "title": lesson_pages.title_of(script),
+                "algorithm": lesson_pages.page.algorithm(script).text}
                for script in lesson_pages.LESSONS]
     exercises = []
     for exercise in workspace.exercises.values():

@@ -90,18 +90,15 @@ def write(script: Path, folder: Path) -> str:
     number = script.stem[:2]
     words, source = page.sections(script.stem), page.shown(script.stem)
     assert source is not None
-    where = f"`{source.file}`, line {source.line}" + f", in `{source.function}`" * bool(
-        source.function)
     report = (folder / "report.md").read_text(encoding="utf-8")
     report = report.replace("![The picture that this lesson draws](picture.png)",
                             f"![The picture that lesson {number} draws]({number}.png)")
-    change_it = [CHANGE_IT] * page.has_algorithm(script.stem)
     return "\n\n".join([
         f"# {number}. {title_of(script)}",
         f"Run it: `minipar lesson {number}`. Its source is `lessons/{script.name}`.",
         f"## {page.GUESS}", words[page.GUESS],
-        f"## {page.source_title(script.stem)}", f"{where}:",
-        f"```python\n{source.text}\n```", *change_it,
+        f"## {page.ALGORITHM}", f"`{source.file}`, line {source.line}:",
+        f"```python\n{source.text}\n```", CHANGE_IT,
         f"## {page.DERIVATION}", words[page.DERIVATION],
         "## A run", f"On {RANKS} simulated ranks, made when this site was built.", loosened(report),
         *questions(words), *typed(number)]) + "\n"

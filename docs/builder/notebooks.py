@@ -3,7 +3,7 @@
     question, docstring, guess      from the script and docs/pages/lessons/NN.md
     imports                         one cell
     the algorithm                   one cell, to be changed
-    main                            a cell (in the older form: each function a cell of its own)
+    main                            a cell
     derivation                      from the page
     %%ranks 4: main(comm)           the run, with its picture
     questions                       with their answers folded
@@ -43,18 +43,15 @@ def percent(script: Path) -> str:
     """A lesson in jupytext's percent format."""
     words, number = page.sections(script.stem), script.stem[:2]
     text = script.read_text(encoding="utf-8")
-    head, *functions = pieces(text)
-    cells = [code(head), *map(code, functions)]
-    if page.has_algorithm(script.stem):
-        algorithm = page.algorithm(script).text
-        head = head.partition(algorithm.partition("\n")[0])[0]
-        cells = [code(head.strip()), markdown(f"## {page.ALGORITHM}", CHANGE_IT), code(algorithm),
-                 code(functions[-1])]
+    head, *_, main = pieces(text)
+    algorithm = page.algorithm(script).text
+    head = head.partition(algorithm.partition("\n")[0])[0]
     body = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[2]
     return METADATA + "\n".join([
         markdown(f"# {number}. {lesson_pages.title_of(script)}", without_commands(body)),
         markdown(f"## {page.GUESS}", words[page.GUESS]),
-        code(OPEN.format(number=int(number))), *cells,
+        code(OPEN.format(number=int(number))), code(head.strip()),
+        markdown(f"## {page.ALGORITHM}", CHANGE_IT), code(algorithm), code(main),
         markdown(f"## {page.DERIVATION}", words[page.DERIVATION]),
         markdown("## A run", f"On {RANKS} simulated ranks; only rank 0 prints."),
         code(f"%%ranks {RANKS}\nmain(comm)"),

@@ -6,7 +6,7 @@
     kept_trace.py              the trace that a lesson writes to out/NN/trace.json       all lessons
     measuring.py               traces, rounds, critical path, seconds, totals  02-09, 11, 13-17, 23
     auto_choice.py             why "auto" takes which algorithm                               02, 03
-    lesson_NN.py               the library beside the algorithm of lesson NN             one each
+    lesson_NN.py               the library beside the algorithm of lesson NN        one a lesson
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
     bug_zoo.py                 four programs to fix                                               01
     observed_step.py           a step of a data-parallel strategy                              07-10

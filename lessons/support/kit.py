@@ -37,8 +37,6 @@ tests/lessons check:
                 says "write `NEW` in place of `OLD`" of a line of the script, and the test of its
                 answer (`check_change` beside the table) makes that change
 
-(A lesson of the older form, at most 170 lines, calls the library and shows a piece of its source.)
-
 `--out DIR` says where the folder NN goes; `--answers` prints the answers, too; `--all-rows` prints
 the rows that are folded; `--no-introduction` leaves out guess, algorithm and derivation, which a
 notebook has in its own cells.  Beside the picture the folder gets report.md (the run in Markdown),
@@ -108,14 +106,13 @@ class Lesson:
             self._introduce(page.sections(self.name))
 
     def _introduce(self, text: dict[str, str]) -> None:
-        """Print what to guess, the algorithm (or a piece of the source), and the derivation."""
+        """Print what to guess, the algorithm, and the derivation."""
         if page.GUESS in text:
             self.console.print("[bold cyan]Guess first[/]")
             self._print(text[page.GUESS])
         found = page.shown(self.name)
         if found:
-            where = f"{found.file}:{found.line}" + f", {found.function}" * bool(found.function)
-            self.console.print(f"[bold cyan]{page.source_title(self.name)}[/]  {where}")
+            self.console.print(f"[bold cyan]{page.ALGORITHM}[/]  {found.file}:{found.line}")
             self.console.print(Padding(Syntax(found.text, "python", theme="ansi_dark",
                                               background_color="default"), (0, 0, 1, 4)))
         if page.DERIVATION in text:

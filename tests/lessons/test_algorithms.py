@@ -16,10 +16,10 @@ import pytest
 
 from minipar.testing import worlds
 from tests.lessons.test_answers import questions_of
-from tests.lessons.test_form import ROOT, SCRIPTS, each_script, parts_of
+from tests.lessons.test_form import LESSONS, ROOT, each_script, parts_of
 
 OF = {script: import_module(f"tests.lessons.algorithms.lesson_{script.name[:2]}")
-      for script in SCRIPTS}
+      for script in LESSONS}
 CASES = [pytest.param(script, case, id=f"{script.name[:2]}-{case.function}")
          for script, module in OF.items() for case in module.CASES]
 CHANGE = re.compile(r"write `(?P<new>[^`]+)` in place of `(?P<old>[^`]+)`")

@@ -14,11 +14,9 @@ from tests.repository.test_layering import lines_of_code
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
-SCRIPTS = [path for path in LESSONS                  # the others have the older form
-           if (ROOT / "lessons" / "support" / f"lesson_{path.name[:2]}.py").exists()]
 MINIPAR = {("minipar.comm", "Communicator"), ("minipar.launcher", "launch")}
 
-each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+each_script = pytest.mark.parametrize("script", LESSONS, ids=lambda script: script.stem)
 
 
 @pytest.fixture
@@ -36,11 +34,6 @@ def parts_of(script: Path) -> tuple[list[ast.stmt], list[ast.stmt], ast.Function
     assert body[:len(imports)] == imports and getattr(main, "name", "") == "main", \
         "imports, the algorithm, main, in this order"
     return imports, own, main
-
-
-def test_these_have_the_form(page):
-    assert [path.name for path in LESSONS if page.has_algorithm(path.stem)] == [
-        path.name for path in SCRIPTS]
 
 
 @each_script

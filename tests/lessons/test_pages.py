@@ -1,7 +1,4 @@
-"""Every lesson's page: what to guess, the source that runs, a derivation in steps.
-
-(The source is that of lessons of the older form; the others: test_form.py.)
-"""
+"""Every lesson's page: what to guess, the algorithm that runs, a derivation in steps."""
 
 import re
 from pathlib import Path
@@ -28,8 +25,7 @@ def test_a_row_keeps_its_indentation_in_markdown(page):
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_a_page_is_whole(page, lesson):
     found = page.sections(lesson.stem)
-    assert list(found) == [page.GUESS, *[page.SOURCE] * (not page.has_algorithm(lesson.stem)),
-                           page.DERIVATION, page.QUESTIONS]
+    assert list(found) == [page.GUESS, page.DERIVATION, page.QUESTIONS]
     assert 15 <= len(found[page.GUESS].split()) <= 110 and "?" in found[page.GUESS] + "?"
     steps = re.findall(r"^(\d)\. ", found[page.DERIVATION], re.MULTILINE)
     assert steps == [str(i + 1) for i in range(len(steps))] and 3 <= len(steps) <= 8
@@ -40,20 +36,9 @@ def test_a_page_is_whole(page, lesson):
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
-def test_the_source_of_a_lesson_is_there(page, lesson):
+def test_the_algorithm_of_a_lesson_is_there(page, lesson):
     found = page.shown(lesson.stem)
     lines = found.text.splitlines()
-    assert 3 <= len(lines) <= (90 if page.has_algorithm(lesson.stem) else page.MOST_LINES)
+    assert 3 <= len(lines) <= 90
     source = (ROOT / found.file).read_text(encoding="utf-8").splitlines()
     assert source[found.line - 1].strip() == lines[0].strip()
-
-
-@pytest.mark.parametrize("line, message", [
-    ("somewhere", "below `## The source` stands"),
-    ("`minipar/random.py`, `nothing`, from `a` to `b`", "has no nothing"),
-    ("`minipar/units.py`, `in_bytes`, from `no such line` to `b`", "'no such line'"),
-    ("`minipar/units.py`, `in_bytes`, from `def` to `no such end`", "'no such end'"),
-])
-def test_lines_that_are_gone_are_told(page, line, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        page.excerpt(line)

@@ -57,7 +57,7 @@ def slides_of(lesson: Lesson, run: Path) -> Iterator[str]:
         yield from paged(page.GUESS, [words[page.GUESS]])
     code = re.sub(r"\n{3,}", "\n\n", shown.text).split("\n") if shown else []
     for part in pages_of_code(code):
-        yield f"## {page.source_title(lesson.script.stem)}\n\n```python\n{part}\n```"
+        yield f"## {page.ALGORITHM}\n\n```python\n{part}\n```"
     if page.DERIVATION in words:
         yield from paged(page.DERIVATION, re.split(r"\n(?=\d+\. |\n)", words[page.DERIVATION]))
     picture = base64.b64encode((run / "picture.png").read_bytes()).decode()
