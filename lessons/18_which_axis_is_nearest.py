@@ -19,6 +19,7 @@ Each nesting sends the same messages, but over different links.  Library: minipa
     python lessons/18_which_axis_is_nearest.py      (or mpirun -n 4 python …)
 """
 
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -95,11 +96,10 @@ def main(comm: Communicator) -> None:
     sent = {axis: 2 * (size - 1) * 8 * numbers[axis] // size for axis, size in shape.items()}
     for nested in ({axis: shape[axis] for axis in order} for order in permutations(shape)):
         dp, tp = along(comm, "dp", nested), along(comm, "tp", nested)
-        trace, grads = counted(comm, lambda dp=dp, tp=tp: dp_and_tp(dp, tp, weights, x, labels))
+        trace, grads = counted(comm, partial(dp_and_tp, dp, tp, weights, x, labels))
         off = max(np.abs(grad - part(tp, right, axis=1 - i % 2)).max()
                   for i, (grad, right) in enumerate(zip(grads, alone)))
-        crossing = sum(each.num_bytes for each in trace.select()
-                       if each.source // 2 != each.dest // 2)
+        crossing = sum(m.num_bytes for m in trace.select() if m.source // 2 != m.dest // 2)
         predicted = bytes_between_nodes(sent, nested, 2) * (comm.rank == 0)
         rows += [Row(f"{' > '.join(nested)}: difference from one process", 1e-13, off, "", "≤"),
                  Row("    bytes between nodes of 2 ranks", predicted, crossing, "B")]

@@ -3,8 +3,7 @@
 The program below knows nothing of ranks.  We annotate some of its tensors with the dimension that
 the p ranks cut.  Its operations name their dimensions; three steps do the rest:
 
-    product   x (n, i), w (i, o) ─▶ y (n, o)      elementwise   h (n, o) ─▶ a (n, o)
-    sum       y (n, o) ─▶ loss ()
+    product  x (n, i), w (i, o) ─▶ y (n, o)    elementwise  h (n, o) ─▶ a    sum  y (n, o) ─▶ loss
 
     propagate   if n is cut in x, it is cut in y: back and forth, until nothing changes
     partition   each rank computes on pieces.  A conflict: an operand that is needed whole but is
@@ -17,6 +16,8 @@ The library's: minipar/gspmd/propagate.py and minipar/gspmd/partitioning/.
 
     python lessons/19_gspmd.py              mpirun -n 4 python lessons/19_gspmd.py
 """
+
+from functools import partial
 
 import micro
 import numpy as np
@@ -93,12 +94,11 @@ def main(comm: Communicator) -> None:
         cut = propagate(PROGRAM, annotations)
         pieces = {each: Tensor(part(comm, array, cut[each]) if each in cut else array)
                   for each, array in arrays.items()}
-        forward, loss = counted(comm, lambda cut=cut, own=pieces: run(comm, PROGRAM, cut, own))
-        backwards, _ = counted(comm, lambda loss=loss: backward(loss))
+        forward, loss = counted(comm, partial(run, comm, PROGRAM, cut, pieces))
+        backwards, _ = counted(comm, partial(backward, loss))
         for each in arrays:
-            right = alone[each].grad
-            np.testing.assert_allclose(pieces[each].grad, part(comm, right, cut[each])
-                                       if each in cut else right, rtol=1e-12)
+            right = part(comm, alone[each].grad, cut[each]) if each in cut else alone[each].grad
+            np.testing.assert_allclose(pieces[each].grad, right, rtol=1e-12)
         rows += [Row(f"{name}: {phase}", 8 * (p - 1) * numbers * (comm.rank == 0),
                      trace.bytes_sent(), "B") for phase, numbers, trace in (
                          ("forward", there, forward), ("backward", back, backwards))]

@@ -82,7 +82,7 @@ class TwoProducts(Module):
         self.w2 = Parameter(w2.shape, lambda draw, shape: w2)
 
     def forward(self, x: Array) -> Tensor:
-        """The output for x."""
+        """x (n, d) → (n, o)."""
         return ag.linear(ag.relu(ag.linear(Tensor(x), self.w1)), self.w2)
 
 

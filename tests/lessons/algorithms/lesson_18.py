@@ -1,5 +1,7 @@
 """Lesson 18: on meshes of all ranks; `size` is unused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from minipar.comm import Cluster
@@ -34,18 +36,14 @@ def by_links(comm, per_node):
     """Bytes between nodes of `per_node` ranks, for each shape, link by link."""
     found = []
     for shape in shapes(comm):
-        nodes = Cluster(nodes=-(-comm.size // per_node), devices_per_node=per_node)
         mesh = DeviceMesh(comm, order=AXES, **shape)
         traffic = {axis: {} for axis in AXES}
         for axis in AXES:
             for ring in mesh.ranks_along(axis):
                 for a, b in zip(ring, [*ring[1:], ring[0]]):
                     traffic[axis][a, b] = SENT[axis]
-
-        class On:                               # the mesh, on nodes of `per_node` ranks
-            class comm:
-                node_of = staticmethod(lambda rank, n=nodes.devices_per_node: rank // n)
-        found.append(np.array(between_nodes(traffic, On)))
+        on_nodes = SimpleNamespace(comm=SimpleNamespace(node_of=lambda rank: rank // per_node))
+        found.append(np.array(between_nodes(traffic, on_nodes)))
     return found
 
 
