@@ -56,6 +56,7 @@ from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 
+import minipar
 from minipar import __version__
 from minipar.atomic_files import write_text
 from minipar.comm import Communicator
@@ -71,6 +72,7 @@ from support.page import ROOT
 from support.rows import ABOUT, AT_MOST, EQUAL, Row, as_markdown, number, ratio
 
 __all__ = ["ABOUT", "AT_MOST", "EQUAL", "OUT", "Lesson", "Row", "number"]
+PACKAGE = Path(minipar.__file__).parents[1]         # where minipar/ is
 OUT = (ROOT if (ROOT / "setup.cfg").exists() else Path()) / "out"
 
 
@@ -200,7 +202,7 @@ class Lesson:
         """Print the catalog's exercises of this lesson, others by name, and the questions."""
         self.console.print("[bold]Exercises[/]")
         number = int(self.name.partition("_")[0])
-        own = [name for name, exercise in entries.load(page.PACKAGE).items()
+        own = [name for name, exercise in entries.load(PACKAGE).items()
                if exercise.lesson == number]
         for name in dict.fromkeys([*own, *names]):
             self._print_command("  • ", f"exercise start {name}")
