@@ -46,7 +46,7 @@ tables.json, trace.json if there is a trace, and lesson.json: the lesson is done
 import json
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -270,9 +270,15 @@ def _options(words: list[str], program: str) -> Namespace:
 
     parser = Parser(program, description="A lesson; runs on simulated ranks (--ranks N), or on "
                                          "real ranks under mpirun.")
-    parser.add_argument("--out", type=Path, default=OUT, help="where its folder NN goes")
+    parser.add_argument("--out", type=_folder, default=OUT, help="where its folder NN goes")
     parser.add_argument("--answers", action="store_true", help="print the answers, too")
     parser.add_argument("--all-rows", action="store_true", help="print folded rows, too")
     parser.add_argument("--no-introduction", action="store_true",
                         help="without guess, algorithm and derivation")
     return parser.parse_args(words)
+
+
+def _folder(word: str) -> Path:
+    if Path(word).is_file():
+        raise ArgumentTypeError(f"{word} is a file: name a folder, which may be new")
+    return Path(word)
