@@ -33,7 +33,7 @@ def kth_smallest(comm: Communicator, numbers: np.ndarray, k: int) -> np.float32:
     keys, found = numbers.view(np.uint32), 0
     for shift in (24, 16, 8, 0):                    # the key's bytes, the first one first
         byte_of = keys >> shift & 255
-        counts = all_reduce(comm, np.bincount(byte_of, minlength=256))
+        counts = all_reduce(comm, np.bincount(byte_of, minlength=256).astype(np.int64))
         up_to = np.cumsum(counts)
         byte = np.searchsorted(up_to, k)            # here the running sum reaches k
         k -= up_to[byte] - counts[byte]             # so many are smaller
@@ -86,7 +86,7 @@ def main(comm: Communicator) -> None:
     n, gone = weights.size, round(0.8 * weights.size)
     trace, own = counted(comm, lambda: magnitude(comm, part(comm, weights.ravel()), gone))
     kept = np.abs(weights) > np.sort(np.abs(weights), axis=None)[gone - 1]      # one process
-    wrong = all_reduce(comm, np.array([np.sum(own != part(comm, kept.ravel()))]))[0]
+    wrong = all_reduce(comm, np.array([np.sum(own != part(comm, kept.ravel()))], np.int64))[0]
     fours = two_of_four(weights[0]).reshape(-1, 4, 16).sum(1)
     first, second = without_neurons(weights[0], weights[1], 8)
     alone = train(comm.split(comm.rank), weights, kept, x, labels, 5)   # a world for each rank

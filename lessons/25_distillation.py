@@ -67,7 +67,8 @@ def distill(comm: Communicator, weights: list, x: np.ndarray, labels: np.ndarray
         soft_targets(z, part(comm, logits), T, len(x)),
         squared_error(linear(h, projection), part(comm, hidden), len(x))])
     backward(loss)                              # the teacher's outputs take no gradient
-    return all_reduce(comm, np.array([loss.data]))[0], [all_reduce(comm, w.grad) for w in ws]
+    return (all_reduce(comm, np.array([loss.data], float))[0],
+            [all_reduce(comm, w.grad) for w in ws])
 
 
 def main(comm: Communicator) -> None:

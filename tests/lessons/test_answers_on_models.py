@@ -27,7 +27,7 @@ from minipar.parallel.tensor.parallelize import parallelize
 from tests.lessons.test_answers import ROOT, says
 
 sys.path.insert(0, str(ROOT / "lessons"))
-from support import lesson_18, mesh_step
+from support import lesson_08, lesson_18, lesson_21, mesh_step
 
 
 def lesson(number: str) -> dict:
@@ -37,7 +37,7 @@ def lesson(number: str) -> dict:
 
 
 def test_08_latency_of_rings_that_run_at_once(monkeypatch):
-    names = lesson("08")
+    names = vars(lesson_08)
     time_step, latency, full = names["time_step"], 1e-6, 8 * names["PSI"] * 3 / 4
 
     def cluster(num_ranks, **options):
@@ -178,7 +178,7 @@ def test_21_inputs_instead_of_all():
 
 
 def test_21_links_and_waiting():
-    names = lesson("21")
+    names = vars(lesson_21)
     on_link, saved = names["on_link"], gpt_activations(names["CONFIG"], names["BATCH"])
     (forward, backward, _), _ = on_link(None)
     assert 1.85 * forward < backward < 2.05 * forward

@@ -49,7 +49,7 @@ def slides_of(lesson: Lesson, run: Path) -> Iterator[str]:
     words, shown = page.sections(lesson.script.stem), page.shown(lesson.script.stem)
     head = ast.get_docstring(ast.parse(lesson.script.read_text(encoding="utf-8"))) or ""
     _, *idea = re.split(r"\n\n+", head)
-    idea = [re.sub(r"\s*The library's: .+", "", part, flags=re.S) for part in idea
+    idea = [re.sub(r"\s*The library's:\s.+", "", part, flags=re.S) for part in idea
             if "python lessons/" not in part]
     yield f"# {lesson.question}"
     yield from paged("The idea", idea)
