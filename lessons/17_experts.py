@@ -111,7 +111,7 @@ def main(comm: Communicator) -> None:
         "Why is the number of experts free for a token, and what is it not free for?",
         "In send, write `lambda g: (g,)` in place of `lambda g: (all_to_all(comm, g),)`. What is "
         "still right, what is wrong, and who notices?",
-        "A capacity per rank instead of per sequence: what does a different number of ranks change?",
+        "A capacity per rank, not per sequence: what does a different number of ranks change?",
         "Top-1 with gates that add up to 1: what does the router learn?",
         "Experts across nodes: which messages cross, and how does DeepSeek-V3 limit them?"])
 

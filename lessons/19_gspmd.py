@@ -113,7 +113,7 @@ def main(comm: Communicator) -> None:
         "three programs are wrong now?",
         "Annotate ids with (None, cp) instead of (dp, None): time is cut, and attention needs it "
         "whole. Which collectives does `minipar shard` show, and whose method is that?",
-        "In lesson_19.py FSDP's weights have priority=1. What would be gathered if they came first?"])
+        "In lesson_19.py FSDP's weights have priority=1. What is gathered if they come first?"])
 
 
 if __name__ == "__main__":
