@@ -76,7 +76,7 @@ def send(x: Tensor, comm: Communicator) -> Tensor:
 
 
 def moe(comm: Communicator, x: Tensor, router: np.ndarray, expert: Callable, k: int, capacity: int):
-    """This rank's tokens x (n, d) through k experts each; `expert` is this rank's, one of p."""
+    """This rank's tokens (n, d) through k of p experts; `expert` is its own.  Gates: constants."""
     _, ids, gates = route(x.data, router, k)
     picks, gated = masks(ids, gates, comm.size, capacity)
     rows = linear(Tensor(picks), x)         # (E capacity, d): rows for expert 0, for expert 1, …
@@ -106,12 +106,12 @@ def main(comm: Communicator) -> None:
         f"E = p = {p} experts, k = {k}, n = {n}, d = {d}, capacity C = ⌈k n/E⌉ = {capacity}")
     compare_with_library(lesson, moe)
     lesson.takeaway("Experts add parameters without work for each token. The price is two all-to-"
-                    "alls each way, and all wait for the busiest expert: balance makes them fast.")
+                    "alls in forward, two in backward; and all wait for the busiest expert.")
     lesson.exercises(questions=[
         "Why is the number of experts free for a token, and what is it not free for?",
         "In send, write `lambda g: (g,)` in place of `lambda g: (all_to_all(comm, g),)`. What is "
         "still right, what is wrong, and who notices?",
-        "A capacity per rank instead of per sequence: what would another number of ranks change?",
+        "A capacity per rank, not per sequence: what does a different number of ranks change?",
         "Top-1 with gates that add up to 1: what does the router learn?",
         "Experts across nodes: which messages cross, and how does DeepSeek-V3 limit them?"])
 

@@ -111,8 +111,8 @@ def main(comm: Communicator) -> None:
         "Which of the three axes send more when the batch grows, and which does not?",
         "In along, write `place[axis]` in place of `rank_of({**place, axis: 0}, shape)`. Which "
         "ranks meet on 2 × 2, and which on 2 × 2 × 2?",
-        "Set ROWS = 2 in mesh_step.py, so that a dp rank has one row: which axis sends most now, "
-        "and which belongs between the nodes?",
+        "Set ROWS = 2 in support/lesson_18.py, so that a dp rank has one row: which axis sends "
+        "most now, and which belongs between the nodes?",
         "Switch sequence_parallel on. Do the bytes of pp change? Why?"])
 
 

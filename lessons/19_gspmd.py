@@ -1,7 +1,7 @@
 """Lesson 19. GSPMD: what follows when you say how a few tensors are cut?
 
 The program below knows nothing of ranks.  We annotate some of its tensors with the dimension that
-the p ranks cut.  Its operations name their dimensions; three steps do the rest:
+the p ranks cut.  Its operations name their dimensions; two steps do the rest:
 
     product  x (n, i), w (i, o) ─▶ y (n, o)    elementwise  h (n, o) ─▶ a    sum  y (n, o) ─▶ loss
 
@@ -113,7 +113,7 @@ def main(comm: Communicator) -> None:
         "three programs are wrong now?",
         "Annotate ids with (None, cp) instead of (dp, None): time is cut, and attention needs it "
         "whole. Which collectives does `minipar shard` show, and whose method is that?",
-        "In FSDP above the weights have priority=1. What would be gathered if they came first?"])
+        "In lesson_19.py FSDP's weights have priority=1. What is gathered if they come first?"])
 
 
 if __name__ == "__main__":

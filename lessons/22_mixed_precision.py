@@ -26,7 +26,7 @@ from support.lesson_22 import compare_with_library
 from minipar.comm import Communicator
 from minipar.launcher import launch
 
-RATE, ROWS = 2**-5, 2**29        # learning rate, times 2²⁹; rows of a huge batch, nearly all fitted
+RATE, ROWS = 2**-5, 2**29       # rate of a summed loss; rows of a huge batch, most without error
 
 
 def drop(x: np.ndarray, digits: int) -> np.ndarray:

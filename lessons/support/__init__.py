@@ -12,8 +12,6 @@
     observed_step.py           a step of a data-parallel strategy                              07-10
     pipeline_runs.py           run batches through pipeline stages, and measure them           11-13
     pipeline_timelines.py      times of a timeline, and a timeline of times                   12, 13
-    expert_layer.py            a layer with experts, and one process to compare with              17
-    mesh_step.py               a step on a mesh, bytes by axis                                    18
     cached_runs.py             a small GPT that decodes from a cache                          26, 30
 
 A helper that one lesson alone uses keeps that lesson short enough to read in one go.

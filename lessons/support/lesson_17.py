@@ -1,6 +1,7 @@
 """Lesson 17: the library's layer with experts; known mistakes, balance, the picture."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from micro import Tensor as MicroTensor
@@ -8,30 +9,42 @@ from micro import backward, mlp
 
 from minipar.autograd import Tensor
 from minipar.comm import Communicator, Trace
-from minipar.comm.collectives import all_reduce, sum_over_ranks
+from minipar.comm.collectives import all_gather, all_reduce, chunk_bounds, sum_over_ranks
+from minipar.comm.mesh import DeviceMesh
 from minipar.formulas.experts import all_to_all_bytes, exchanged_bytes, layer_parameters
-from minipar.nn import GPTConfig
+from minipar.nn import GPT, GPTConfig, MoE, MoEConfig
+from minipar.nn.gpt import make_mlp
 from minipar.nn.moe import Experts
+from minipar.optim import AdamW
+from minipar.parallel.expert.distribute_experts import distribute_experts, moe_layers
+from minipar.parallel.expert.router_bias import balance_routers
+from minipar.parallel.registry import make_strategy
+from minipar.parallel.strategy import Microbatch
 from minipar.random import training_step
 from minipar.viz import draw_token_flow
 
-from .expert_layer import (
-    SIZE,
-    STEPS,
-    Alone,
-    Found,
-    balanced_runs,
-    config,
-    dropped_by_hand,
-    forward_backward,
-    library_alone,
-    made,
-    tokens_of,
-)
 from .kit import Lesson, Row, number
 from .measuring import counted, total
 
 B, T = 2, 12                        # sequences of a rank, tokens of a sequence
+SIZE, WIDTH, STEPS = 8, 16, 40      # bytes of a float64, width, steps of training
+
+
+class Found(NamedTuple):
+    """One rank's results: `gradients` are (name, (start, stop) of its experts, gradient)."""
+
+    output: np.ndarray
+    gradients: list[tuple[str, tuple[int, int], np.ndarray]]
+    ids: np.ndarray
+    counts: np.ndarray                  # rows for each expert, after drops
+    num_dropped: int
+    router_gradient: float              # its norm, of this rank's tokens
+    table: list[list[int]]              # rows from rank i to rank j
+    balance_of_rank: float
+    balance_of_all: float
+
+
+Alone = tuple[list[np.ndarray], dict[str, np.ndarray]]   # outputs by rank, gradients by name
 
 
 def compare_with_library(lesson: Lesson, moe: Callable) -> None:
@@ -44,10 +57,10 @@ def compare_with_library(lesson: Lesson, moe: Callable) -> None:
                   for name, a, b in zip(("output", "gradient of x", "gradient of my expert"),
                                         own, library, strict=True)])
     sizes = config(p)
-    trace, found = counted(comm, lambda: forward_backward(comm, sizes, (B, T)))
-    even_trace, _ = counted(comm, lambda: forward_backward(comm, sizes, (B, T), even=True))
-    alone = library_alone(sizes, (B, T), p)
-    with_capacity = forward_backward(comm, config(p, capacity_factor=1.0), (B, T))
+    trace, found = counted(comm, lambda: forward_backward(comm, sizes))
+    even_trace, _ = counted(comm, lambda: forward_backward(comm, sizes, even=True))
+    alone = library_alone(sizes, p)
+    with_capacity = forward_backward(comm, config(p, capacity_factor=1.0))
     lesson.say("Now two experts on each rank, without a capacity; then dropped choices with one:")
     lesson.table(compare_values(comm, found, alone) + count_bytes(
         comm, sizes, found, trace, even_trace),
@@ -55,15 +68,15 @@ def compare_with_library(lesson: Lesson, moe: Callable) -> None:
         f"n = {B} · {T} tokens a rank, d = {sizes.width}")
     lesson.counts([*count_parameters(comm, sizes, found),
                    Row("choices dropped at capacity ⌈k t / E⌉, by hand",
-                       total(comm, dropped_by_hand(found.ids, sizes, (B, T))),
+                       total(comm, dropped_by_hand(found.ids, sizes)),
                        total(comm, with_capacity.num_dropped))], "parameters and dropped choices")
-    lesson.say("Each gradient of an expert is already a sum over the tokens of all ranks, since "
-               "they came to it. Where ranks average instead of adding up, a weight on all p ranks "
-               "is divided by p, but an expert only by the number of ranks that have it: p times "
-               "too large. It is the best-known mistake. No loss shows it, nor the others:")
+    lesson.say("An expert's gradient is already a sum over the tokens of all ranks, since they "
+               "came to it. A program that averages gradients over the ranks that have a weight "
+               "divides this one by 1 instead of p. That is the best-known mistake. No loss shows "
+               "it, nor the two others:")
     lesson.grid(["mistake", "what is off", "by"], mistakes(comm, found, alone))
     show_balance(lesson, sizes)
-    draw(lesson, sizes, found, with_capacity)
+    draw(lesson, sizes, with_capacity)
 
 
 def one_process(xs: np.ndarray, weights: np.ndarray, gated: Sequence[np.ndarray]
@@ -79,6 +92,12 @@ def one_process(xs: np.ndarray, weights: np.ndarray, gated: Sequence[np.ndarray]
         result += gate * y.data
         grads.append([w.grad for w in ws])
     return result.reshape(xs.shape), grads
+
+
+def config(p: int, **experts) -> GPTConfig:
+    """Two experts for each of p ranks, two of them for each token."""
+    return GPTConfig(20, 12, 2, 2, WIDTH, experts=MoEConfig(**{
+        "num_experts": 2 * p, "width": 24, "balance_loss": 0.0, **experts}))
 
 
 def one_each(p: int) -> GPTConfig:
@@ -118,14 +137,93 @@ def library_layer(comm: Communicator, n: int) -> list[np.ndarray]:
     return [y.data[0], x.grad[0], layer.experts.c_fc.weight.grad]
 
 
+def tokens_of(rank: int, shape: tuple[int, int] = (B, T)) -> np.ndarray:
+    """The tokens of a rank, which resemble each other as a text's do."""
+    draw = np.random.default_rng(rank)
+    return draw.standard_normal((*shape, WIDTH)) + draw.standard_normal(WIDTH)
+
+
+def made(sizes: GPTConfig, comm: Communicator | None = None) -> MoE:
+    """The layer, its router drawn wide enough to tell tokens apart."""
+    layer = make_mlp(sizes, 0)
+    if comm is not None:
+        distribute_experts(layer, comm)
+    layer.initialize(0, np.float64)
+    layer.router.weight.data[...] = np.random.default_rng(7).standard_normal(
+        layer.router.weight.shape) / 2
+    return layer
+
+
+def forward_backward(comm: Communicator, sizes: GPTConfig, even: bool = False,
+                     gates_of_1: bool = False) -> Found:
+    """One layer on this rank's tokens.
+
+    `even`: the router deals its experts out in turn.  `gates_of_1`: each gate is divided by itself.
+    """
+    layer, num_experts = made(sizes, comm), sizes.experts.num_experts
+    if even:
+        deal = np.arange(B * T * sizes.experts.top_k).reshape(B * T, -1) % num_experts
+        layer.router.choose = lambda scores: deal
+    if gates_of_1:
+        route = layer.router.forward
+        layer.router.forward = lambda tokens: (
+            routed := route(tokens))._replace(gates=routed.gates / routed.gates)
+    plan, seen = layer.plan, {}
+
+    def noting(routed, num_samples, step):
+        made_plan = plan(routed, num_samples, step)
+        seen.update(ids=routed.ids, counts=made_plan.counts, scores=routed.scores.data)
+        return made_plan
+    layer.plan = noting
+    with training_step(0, 0, range(B), shares=np.full(B, 1 / B)):
+        y = layer(Tensor(tokens_of(comm.rank), requires_grad=True))
+    y.backward(np.ones(y.shape))
+    return Found(y.data, [(name, p.box[0], p.grad)
+                          for name, p in layer.experts.named_parameters()],
+                 seen["ids"], np.array(seen["counts"]), layer.num_dropped,
+                 float(np.linalg.norm(layer.router.weight.grad)),
+                 *of_all_ranks(comm, seen, chunk_bounds(num_experts, comm.size)))
+
+
+def of_all_ranks(comm: Communicator, seen: dict, bounds: list[tuple[int, int]]
+                 ) -> tuple[list[list[int]], float, float]:
+    """Rows from rank i to rank j, [i][j]; E Σ f P of this rank's tokens, and of all ranks'."""
+    ids, num_experts = seen["ids"].ravel(), len(seen["counts"])
+    mine = np.array([np.bincount(ids, minlength=num_experts) / ids.size,
+                     seen["scores"].mean(axis=0)])
+    with comm.labelled("lesson"):
+        counts = all_gather(comm, np.array([seen["counts"]], np.int64))
+        mean = all_gather(comm, mine[None]).mean(axis=0)
+    table = [[int(row[start:stop].sum()) for start, stop in bounds] for row in counts]
+    return table, *(float(num_experts * f @ scores) for f, scores in (mine, mean))
+
+
+def library_alone(sizes: GPTConfig, p: int) -> Alone:
+    """Outputs and gradients of the same layer with all experts, on the tokens of all ranks."""
+    layer, outputs = made(sizes), []
+    for rank in range(p):
+        y = layer(Tensor(tokens_of(rank), requires_grad=True))
+        y.backward(np.ones(y.shape))
+        outputs.append(y.data)
+    return outputs, {name: x.grad for name, x in layer.experts.named_parameters()}
+
+
+def dropped_by_hand(ids: np.ndarray, sizes: GPTConfig) -> int:
+    """The choices beyond ⌈k t / E⌉ of each expert, counted in each sequence."""
+    num_experts, k = sizes.experts.num_experts, sizes.experts.top_k
+    places = -(-k * T // num_experts)
+    return sum(max(0, int(load) - places) for of_sequence in ids.reshape(B, -1)
+               for load in np.bincount(of_sequence, minlength=num_experts))
+
+
 def compare_values(comm: Communicator, found: Found, alone: Alone) -> list[Row]:
-    """Rows of the largest differences between the ranks and one process."""
-    off = np.array([np.max(np.abs(found.output - alone.output[comm.rank])),
-                    max(np.max(np.abs(g - alone.gradients[name][start:stop]))
-                        for name, (start, stop), g in found.gradients)], np.float64)
-    off = all_reduce(comm, off, "max")
-    return [Row("output − one process", 1e-10, float(off[0]), rule="≤"),
-            Row("gradients of experts − one process, never × p", 1e-10, float(off[1]), rule="≤")]
+    """Rows of the largest differences between this rank and one process."""
+    outputs, gradients = alone
+    off = max(np.max(np.abs(g - gradients[name][start:stop]))
+              for name, (start, stop), g in found.gradients)
+    return [Row("output − one process", 1e-10,
+                float(np.max(np.abs(found.output - outputs[comm.rank]))), rule="≤"),
+            Row("gradients of experts − one process, never × p", 1e-10, float(off), rule="≤")]
 
 
 def count_bytes(comm: Communicator, sizes: GPTConfig, found: Found, trace: Trace,
@@ -159,39 +257,73 @@ def mistakes(comm: Communicator, found: Found, alone: Alone) -> list[tuple[str, 
     """Rows on three known mistakes, each measured here."""
     n = B * T           # each rank divides its loss by its own tokens; one process by all
     squares = sum_over_ranks(comm, sum(float(np.sum((g / n)**2)) for *_, g in found.gradients))
-    right = np.sqrt(sum(np.sum((g / (comm.size * n))**2) for g in alone.gradients.values()))
-    local, batch = found.balance_of_rank, found.balance_of_all
-    mean = sum_over_ranks(comm, local) / comm.size
-    top1, divided = (forward_backward(comm, config(comm.size, top_k=1), (B, T), gates_of_1=ones)
+    right = np.sqrt(sum(np.sum((g / (comm.size * n))**2) for g in alone[1].values()))
+    mean = sum_over_ranks(comm, found.balance_of_rank) / comm.size
+    top1, divided = (forward_backward(comm, config(comm.size, top_k=1), gates_of_1=ones)
                      for ones in (False, True))
     assert divided.router_gradient < 1e-12 < top1.router_gradient
     return [("means over the ranks that have a weight", "gradients of experts",
              f"× {np.sqrt(squares) / right:.6g}"),
             ("balance loss of each rank, then the mean", "the loss of the batch",
-             f"{number(mean)}, not {number(batch)}"),
+             f"{number(mean)}, not {number(found.balance_of_all)}"),
             ("top-1 gates divided by their sum, 1", "the router's gradient",
              f"{number(divided.router_gradient)}, not {number(top1.router_gradient)}")]
 
 
 def show_balance(lesson: Lesson, sizes: GPTConfig) -> None:
-    """Train with each way to balance, and compare the busiest experts."""
+    """Train without balancing, with the loss, with the bias, and compare the busiest experts."""
+    comm, ways = lesson.comm, {"nothing": {}, "the loss": {"balance_loss": 0.05},
+                               "the bias": {"bias_rate": 0.01}}
+    runs = {name: train(comm, config(comm.size, capacity_factor=1.25, **changes))
+            for name, changes in ways.items()}
     lesson.say(f"And balance? A GPT with {sizes.experts.num_experts} experts in each of 2 blocks, "
-               f"trained for {STEPS} steps on all ranks; the capacity is 1.25 times an even use:")
+               f"trained for {STEPS} steps on all ranks. The capacity is 1.25 times an even use; "
+               "numbers are of the last ten steps:")
     lesson.grid(["balanced by", "busiest expert / mean", "choices dropped", "loss"],
-                [(name, number(run.busiest), f"{run.dropped:.1%}", number(run.loss))
-                 for name, run in balanced_runs(lesson.comm, lesson.comm.size).items()])
-    lesson.say("The loss is taken, and places are counted, for each sequence. The bias evens out "
-               "whole batches, in which one sequence may still crowd an expert.")
+                [(name, number(busiest), f"{dropped:.1%}", number(loss))
+                 for name, (busiest, dropped, loss) in runs.items()])
+    lesson.say("Loss and capacity look at one sequence at a time. The bias evens out whole "
+               "batches, in which one sequence may still crowd an expert.")
 
 
-def draw(lesson: Lesson, sizes: GPTConfig, found: Found, with_capacity: Found) -> None:
+def train(comm: Communicator, sizes: GPTConfig) -> tuple[float, float, float]:
+    """Train on a language in which each word has two followers, one of them often.
+
+    Returns, of the last ten steps: the choices of the busiest expert / of an expert on average; the
+    share of choices dropped; the loss.
+    """
+    draw, words = np.random.default_rng(0), sizes.vocab_size
+    followers = np.stack([draw.permutation(words), draw.permutation(words)], axis=1)
+    model = GPT(sizes).initialize(0)
+    for layer in moe_layers(model).values():        # routers with a preference to begin with
+        layer.router.weight.data *= 10
+    strategy = make_strategy("ddp", model, DeviceMesh(comm, ep=comm.size))
+    optimizer, loads, losses = AdamW(strategy.slabs, lr=3e-3), [], []
+    for step in range(STEPS):
+        ids = np.zeros((4 * comm.size, sizes.context + 1), np.int64)
+        ids[:, 0] = draw.integers(0, words, len(ids))
+        for t in range(sizes.context):
+            ids[:, t + 1] = followers[ids[:, t], (draw.random(len(ids)) < 0.2).astype(int)]
+        mine = np.array(strategy.rows(len(ids)))
+        optimizer.zero_grad()
+        losses.append(strategy.forward_backward(
+            [Microbatch(ids[mine, :-1], ids[mine, 1:], mine)], 0, step))
+        loads.append([[*of_layer.load, of_layer.num_dropped]
+                      for of_layer in balance_routers(strategy).values()])
+        strategy.step(optimizer)
+    last = np.sum(loads[-10:], axis=0)              # (layers, E + 1)
+    chosen, dropped = last[:, :-1], last[:, -1]
+    return (float((chosen.max(axis=1) / chosen.mean(axis=1)).max()),
+            float(dropped.sum() / chosen.sum()), float(np.mean(losses[-10:])))
+
+
+def draw(lesson: Lesson, sizes: GPTConfig, found: Found) -> None:
     """Draw which rank sends how many tokens to which expert, and which are dropped."""
-    comm, p, num_experts, k = (lesson.comm, lesson.comm.size, sizes.experts.num_experts,
-                               sizes.experts.top_k)
+    comm, p, num_experts = lesson.comm, lesson.comm.size, len(found.counts)
     sent, drops = np.zeros((p, num_experts), np.int64), np.zeros(p, np.int64)
-    sent[comm.rank], drops[comm.rank] = with_capacity.counts, with_capacity.num_dropped
+    sent[comm.rank], drops[comm.rank] = found.counts, found.num_dropped
     sent, drops = all_reduce(comm, sent), all_reduce(comm, drops)
-    assert sent.sum() + drops.sum() == p * B * T * k
+    assert sent.sum() + drops.sum() == p * B * T * sizes.experts.top_k
     lesson.picture(lambda path: draw_token_flow(
-        path, sent, drops, found.bounds,
-        f"{p * B * T} tokens to {k} of {num_experts} experts each, on {p} ranks"))
+        path, sent, drops, chunk_bounds(num_experts, p),
+        f"{p * B * T} tokens to {sizes.experts.top_k} of {num_experts} experts each, on {p} ranks"))

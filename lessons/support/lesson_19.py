@@ -172,8 +172,9 @@ def compare_bytes(lesson: Lesson) -> None:
             fsdp.forward, "B"),
         Row("weights of blocks over dp: backward, scattered", ring * (in_blocks + 2 * other),
             fsdp.backward, "B")], f"{p} ranks, all bytes of a step")
-    lesson.counts([Row("off by", 1e-10, max(ddp.off, megatron.off, fsdp.off), rule=AT_MOST)],
-                  "loss and gradients of one process")
+    lesson.counts([Row(f"{name}: off by", 1e-10, run.off, rule=AT_MOST) for name, run in (
+        ("batch", ddp), ("two weights a block", megatron), ("weights over dp", fsdp))],
+        "loss and gradients of one process")
 
 
 def conflicts(lesson: Lesson) -> None:

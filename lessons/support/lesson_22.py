@@ -57,7 +57,7 @@ def rounding(lesson: Lesson, bfloat16: Callable, float16: Callable, next_scale: 
         scaler.update(bool(overflow))
         scale, good = next_scale(scale, good, overflow, 3)
         differing += scaler.scale != scale
-    lesson.say("The library's formats have any number of digits, and its scaler limits. On 10,000 "
+    lesson.say("The library's formats have any number of digits, its scaler has limits. On 10,000 "
                "random numbers of all sizes, and after 200 steps of which a fifth overflows:")
     lesson.table([
         Row("bfloat16: numbers that differ", 0, int(np.sum(BFLOAT16.round(x) != bfloat16(x)))),

@@ -27,7 +27,7 @@ from minipar.parallel.tensor.parallelize import parallelize
 from tests.lessons.test_answers import ROOT, says
 
 sys.path.insert(0, str(ROOT / "lessons"))
-from support import lesson_08, lesson_18, lesson_21, mesh_step
+from support import lesson_08, lesson_18, lesson_21
 
 
 def lesson(number: str) -> dict:
@@ -118,30 +118,30 @@ def test_13_slow_messages(p, m, best, loses):
 def test_18_pp_under_sequence_parallelism(sequence_parallel):
     def main(comm):
         mesh = DeviceMesh(comm, pp=2, dp=2, tp=2)
-        strategy = make_strategy("ddp", GPT(mesh_step.CONFIG).initialize(0, np.float64), mesh,
+        strategy = make_strategy("ddp", GPT(lesson_18.CONFIG).initialize(0, np.float64), mesh,
                                  sequence_parallel=sequence_parallel)
-        rows = np.array(strategy.rows(mesh_step.ROWS))
-        ids = np.zeros((len(rows), mesh_step.T + 1), int)
+        rows = np.array(strategy.rows(lesson_18.ROWS))
+        ids = np.zeros((len(rows), lesson_18.T + 1), int)
         comm.start_trace()
-        strategy.forward_backward([Microbatch(ids[:, :-1], ids[:, 1:], rows)] * mesh_step.M)
+        strategy.forward_backward([Microbatch(ids[:, :-1], ids[:, 1:], rows)] * lesson_18.M)
         return mesh, comm.stop_trace()
     seen, _ = simulate(main, Cluster(8))
     traffic = bytes_by_axis(Trace.merged(trace for _, trace in seen), seen[0][0])
     says("18", f"{sum(traffic['pp'].values()):,}")
-    tp = mesh_step.predicted(2, 2, 2)["tp"]
+    tp = lesson_18.predicted(2, 2, 2)["tp"]
     if sequence_parallel:
         says("18", f"{sum(traffic['tp'].values()) - tp:,} bytes more")
 
 
 def test_18_fewer_rows(monkeypatch):
-    monkeypatch.setattr(mesh_step, "ROWS", 2)
-    sent = mesh_step.predicted(2, 2, 2)
+    monkeypatch.setattr(lesson_18, "ROWS", 2)
+    sent = lesson_18.predicted(2, 2, 2)
     says("18", f"{sent['dp']:,} bytes, tp {sent['tp']:,} and pp {sent['pp']:,}")
 
 
 @pytest.mark.parametrize("nesting", [("tp", "pp", "dp"), ("dp", "pp", "tp")])
 def test_18_times_of_fewer_rows(monkeypatch, nesting):
-    monkeypatch.setattr(mesh_step, "ROWS", 2)
+    monkeypatch.setattr(lesson_18, "ROWS", 2)
     says("18", f"{1e6 * lesson_18.simulated.__wrapped__(nesting).seconds:,.0f} µs")
 
 

@@ -58,7 +58,7 @@ def test_zero_prints_the_papers_bytes(lesson, capsys, monkeypatch):
 
 @worlds(2, 4, mpi=(2,))
 def test_zero1_sends_with_its_step_what_ddp_does(world, lesson):
-    step = lesson("mesh_step")["step"]
+    step = lesson("lesson_18")["step"]
 
     def body(comm):
         def sent(trace, mesh):
