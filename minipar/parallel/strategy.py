@@ -28,8 +28,8 @@ One path, for any mesh:
          finish                                           wait for all reductions
     6  step: the optimizer, then after_step               ZeRO: gather the parameters
 
-A strategy overrides place, reduce, finish and after_step (`DistributedDataParallel` and its
-subclasses); this class sums no gradients over dp, and trains on one rank.
+Subclasses override place, reducing, finish and parameters_changed; `reduce(flat)` begins with
+`DistributedDataParallel`.  This class sums no gradients over dp, and trains on one rank.
 
 No strategy divides by the number of ranks.  The loss of a microbatch is a sum over its targets,
 divided by the number of targets of the whole batch, over all ranks and microbatches.  So gradients
