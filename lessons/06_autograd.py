@@ -53,19 +53,19 @@ def along_paths(tensor: Tensor, grad: float | np.ndarray = 1.0) -> None:
         along_paths(each, g)
 
 
+def in_order(tensor: Tensor, order: dict) -> dict:
+    """Add the tensor and everything that it came from to `order`, each after its inputs."""
+    if tensor not in order:
+        for each in tensor.inputs:
+            in_order(each, order)
+        order[tensor] = len(order)              # a dict keeps this order
+    return order
+
+
 def backward(root: Tensor) -> None:
     """Each tensor passes on once: after all that was made of it, when its gradient is whole."""
-    order, seen = [], set()
-
-    def visit(tensor: Tensor) -> None:
-        if tensor not in seen:
-            seen.add(tensor)
-            for each in tensor.inputs:
-                visit(each)
-            order.append(tensor)                # after its inputs
-    visit(root)
     root.grad = 1.0
-    for tensor in reversed(order):
+    for tensor in reversed(in_order(root, {})):
         for each, g in zip(tensor.inputs, tensor.pull(tensor.grad)):
             each.grad = each.grad + g
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-from micro import Tensor, cross_entropy, mlp, one_process, part
+from micro import Tensor, cross_entropy, in_order, mlp, one_process, part
 from support.kit import Lesson, Row
 from support.lesson_08 import compare_with_library
 from support.measuring import counted
@@ -55,17 +55,8 @@ def go_on(rings: list, wait: bool = False) -> None:
 
 def backward(root: Tensor, ready: Callable, between: Callable) -> None:
     """micro's, with two hooks: ready(w), for a tensor made of no other, when its grad is whole."""
-    order, seen = [], set()
-
-    def visit(tensor: Tensor) -> None:
-        if tensor not in seen:
-            seen.add(tensor)
-            for each in tensor.inputs:
-                visit(each)
-            order.append(tensor)
-    visit(root)
     root.grad = 1.0
-    for tensor in reversed(order):              # all that was made of it came before
+    for tensor in reversed(in_order(root, {})):     # all that was made of it came before
         if not tensor.inputs:
             ready(tensor)
         for each, g in zip(tensor.inputs, tensor.pull(tensor.grad)):

@@ -11,7 +11,7 @@ ranks.  They meet only in *messages*, arrays that one rank sends and another rec
     comm.send(a, dest)                    send a; may wait until rank dest receives it
     comm.recv(out, source)                wait for an array from rank source; write it into out
     comm.isend(a, dest)                   begin to send a, and go on; .wait() before a may change
-    comm.sendrecv(a, dest, out, source)   send a and receive out at once, so that nobody waits first
+    comm.sendrecv(a, dest, out, source)   send a and receive out at once: no rank has to wait first
 
 A *collective* is a function that all ranks call, in the same order, to exchange arrays:
 
@@ -50,19 +50,19 @@ class Tensor:
         self.data, self.inputs, self.pull, self.grad = data, inputs, pull, 0.0
 
 
+def in_order(tensor, order):
+    """Add the tensor and everything that it came from to a dict, each after its inputs."""
+    if tensor not in order:
+        for each in tensor.inputs:
+            in_order(each, order)
+        order[tensor] = len(order)          # a dict keeps this order
+    return order
+
+
 def backward(root, grad=1.0):
     """Add to .grad of everything that root came from.  `grad` is the gradient of root itself."""
-    order, seen = [], set()
-
-    def visit(tensor):
-        if tensor not in seen:
-            seen.add(tensor)
-            for each in tensor.inputs:
-                visit(each)
-            order.append(tensor)            # after its inputs
-    visit(root)
     root.grad = grad
-    for tensor in reversed(order):          # so: after all that was made of it, when grad is whole
+    for tensor in reversed(in_order(root, {})):     # all that was made of it came before
         for each, g in zip(tensor.inputs, tensor.pull(tensor.grad)):
             each.grad = each.grad + g
 

@@ -10,6 +10,7 @@
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
     bug_zoo.py                 four programs to fix                                               01
     observed_step.py           a step of a data-parallel strategy                              07-10
+    plain_mlp.py               the library's MLP with given weights                    07-12, 20, 21
     pipeline_runs.py           run batches through pipeline stages, and measure them           11-13
     pipeline_timelines.py      times of a timeline, and a timeline of times                   12, 13
     cached_runs.py             a small GPT that decodes from a cache                          26, 30

@@ -144,7 +144,7 @@ class Lesson:
         headers, lines = self._checked(rows, title, found)
         if not lines:                           # as on ranks that count nothing
             return
-        text = f"{title}: {len(lines)} values, each as predicted"
+        text = f"{title}: {len(lines)} value{'s' * (len(lines) > 1)}, each as predicted"
         self.report.append(f"<details markdown>\n<summary>{text}</summary>\n\n"
                            f"{as_markdown(headers, lines)}\n\n</details>")
         shows_all = self.options.all_rows

@@ -8,7 +8,7 @@ from minipar.comm.trace import Trace
 from minipar.environment import in_browser
 from minipar.formulas.data_parallel import bytes_per_step, data_parallel_bytes
 from minipar.launcher import simulate
-from minipar.nn import GPT, MLP, GPTConfig
+from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.data.classic_data_parallel import DataParallel
 from minipar.parallel.data.ddp import DistributedDataParallel
@@ -19,6 +19,7 @@ from .kept_trace import stop_trace
 from .kit import Lesson, Row
 from .measuring import thread_slowdown, total
 from .observed_step import RingWire
+from .plain_mlp import mlp_of
 
 CONFIG = GPTConfig(vocab_size=32, context=8, num_layers=2, num_heads=2, width=32)
 MANY = (2, 4, 8, 16)            # ranks of the simulated clusters
@@ -150,9 +151,7 @@ def compare_with_library(lesson: Lesson, weights: np.ndarray, x: np.ndarray, lab
 def library_gradients(comm: Communicator, name: str, weights: np.ndarray, x: np.ndarray,
                       labels: np.ndarray) -> list[np.ndarray] | None:
     """The gradients by a strategy, from all rows; None on ranks that have none."""
-    model = MLP([weights.shape[-1]] * (len(weights) + 1)).initialize(0, np.float64)
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model = mlp_of(weights)
     strategy = STRATEGIES[name](model, comm)
     mine = np.array(strategy.rows(len(x)), int)
     strategy.forward_backward([Microbatch(x[mine], labels[mine], mine)])

@@ -8,7 +8,7 @@ from minipar.comm import Cluster, Communicator
 from minipar.comm.cost import predict
 from minipar.comm.trace import Trace
 from minipar.launcher import simulate
-from minipar.nn import GPT, MLP, GPTConfig
+from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.viz import draw_timeline, side_by_side
@@ -17,6 +17,7 @@ from .kept_trace import stop_trace
 from .kit import Lesson, Row
 from .measuring import total
 from .observed_step import RingWire
+from .plain_mlp import mlp_of
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=5, num_heads=2, width=32)
 PSI = GPT(CONFIG).num_parameters()
@@ -161,9 +162,7 @@ def compare_with_library(lesson: Lesson, weights: np.ndarray, x: np.ndarray, lab
 def library_gradients(comm: Communicator, weights: np.ndarray, x: np.ndarray, labels: np.ndarray
                       ) -> list[np.ndarray]:
     """Collective.  The summed gradients by DDP, from this rank's rows, in several buckets."""
-    model = MLP([weights.shape[-1]] * (len(weights) + 1)).initialize(0, np.float64)
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model = mlp_of(weights)
     bucket_mb = 2 * weights[0].nbytes / 2**20
     strategy = DistributedDataParallel(model, comm, bucket_mb, bucket_mb)
     strategy.forward_backward([Microbatch(x, labels, np.arange(len(x)))])

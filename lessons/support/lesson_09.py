@@ -4,7 +4,7 @@ import numpy as np
 
 from minipar.comm import Communicator
 from minipar.formulas.data_parallel import paper_bytes
-from minipar.nn import GPT, MLP, GPTConfig
+from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.registry import make_strategy
@@ -17,6 +17,7 @@ from minipar.viz.memory_timeline import draw_memory_timeline
 from .kit import Lesson, Row, number
 from .measuring import total
 from .observed_step import STATES, RingWire, Step, observe
+from .plain_mlp import mlp_of
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=4, num_heads=4, width=48, tied=False)
 BUCKET_MB, M = 0.1, 3           # megabytes of a bucket of gradients; microbatches
@@ -68,9 +69,7 @@ def compare_with_library(lesson: Lesson, weights: np.ndarray, batches: list, *fo
 
 def library_step(comm: Communicator, name: str, weights: np.ndarray, batches: list) -> np.ndarray:
     """Collective.  The weights after a step of the strategy `name`, on this rank's microbatches."""
-    model = MLP([weights.shape[-1]] * (len(weights) + 1)).initialize(0, np.float64)
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model = mlp_of(weights)
     strategy = make_strategy(name, model, comm)
     strategy.forward_backward([Microbatch(x, labels, np.arange(len(x))) for x, labels in batches])
     strategy.step(AdamW(strategy.slabs, lr=1e-3, weight_decay=0.0))

@@ -7,7 +7,7 @@ import numpy as np
 
 from minipar.comm import Communicator
 from minipar.formulas.data_parallel import bytes_per_step, memory_per_rank, paper_bytes, units_of
-from minipar.nn import GPT, MLP, GPTConfig, Module
+from minipar.nn import GPT, GPTConfig, Module
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
@@ -15,6 +15,7 @@ from minipar.viz.memory_timeline import draw_memory_timeline
 
 from .kit import Lesson, Row, number
 from .observed_step import STATES, RingWire, Step, observe
+from .plain_mlp import mlp_of
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=6, num_heads=4, width=48, tied=False)
 
@@ -88,9 +89,7 @@ def compare_with_library(lesson: Lesson, weights: np.ndarray, x: np.ndarray, lab
 def library_gradients(comm: Communicator, weights: np.ndarray, x: np.ndarray, labels: np.ndarray
                       ) -> list[np.ndarray]:
     """Collective.  The gradients of all weights by FSDP, from this rank's rows."""
-    model = MLP([weights.shape[-1]] * (len(weights) + 1)).initialize(0, np.float64)
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model = mlp_of(weights)
     strategy = FullyShardedDataParallel(model, comm)
     strategy.forward_backward([Microbatch(x, labels, np.arange(len(x)))])
     grads = strategy.slabs.gradients()

@@ -32,6 +32,7 @@ from minipar.viz import draw_timelines
 
 from .kit import ABOUT, AT_MOST, Lesson, Row
 from .pipeline_runs import Observed, distance, gradients, observe, on_free_links, serial, step_of
+from .plain_mlp import mlp_of
 
 WIDTH, LAYERS, ROWS = 128, 4, 256       # of the MLP; layers of each rank; samples of a batch
 IMAGES, FLOAT = 128, 8                  # images of a batch; bytes of a number
@@ -84,9 +85,7 @@ def columns_in_one_process(columns: list[list[np.ndarray]], x: np.ndarray,
 def library_stages(comm: Communicator, weights: np.ndarray, x: np.ndarray,
                    labels: np.ndarray) -> list[np.ndarray]:
     """The gradients of the lesson's in_stages, computed by the library's strategy."""
-    model = MLP([weights.shape[-1]] * (len(weights) + 1)).initialize(0, np.float64)
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model = mlp_of(weights)
     numbers = np.array_split(np.arange(len(weights)), comm.size)
     cuts = [int(each[0]) for each in numbers[1:]]
     strategy = NaiveModelParallel(model, comm, cuts)

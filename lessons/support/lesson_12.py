@@ -19,6 +19,7 @@ from minipar.viz.pipeline import draw_pipelines
 from .kit import ABOUT, EQUAL, Lesson, Row
 from .pipeline_runs import Run, distance, gradients, run, serial
 from .pipeline_timelines import from_rank_0, milliseconds, replay
+from .plain_mlp import mlp_of
 
 WIDTH, LAYERS, ROWS, FLOAT = 128, 4, 64, 8      # layers of each rank; samples of a microbatch
 M = 8                                           # microbatches
@@ -53,9 +54,7 @@ def compare_with_library(lesson: Lesson, weights: np.ndarray, x: np.ndarray, lab
 def library_gradients(comm: Communicator, name: str, weights: np.ndarray, x: np.ndarray,
                       labels: np.ndarray) -> list[np.ndarray]:
     """Collective.  All weights' gradients by the schedule `name`, for x and labels (m, rows, …)."""
-    model = MLP([weights.shape[-1]] * (len(weights) + 1)).initialize(0, np.float64)
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model = mlp_of(weights)
     strategy = Strategy(model, DeviceMesh(comm, pp=comm.size), schedule=name)
     rows = np.arange(x.shape[1])
     strategy.forward_backward([Microbatch(*each, rows) for each in zip(x, labels)])

@@ -27,6 +27,7 @@ from minipar.units import in_bytes
 from minipar.viz.remat_tradeoff import draw_remat_tradeoff
 
 from .kit import Lesson, Row, number
+from .plain_mlp import mlp_of
 
 Points = list[tuple[int, int]]
 
@@ -200,9 +201,7 @@ def compare_with_library(lesson: Lesson, weights: np.ndarray, x: np.ndarray, lab
 
 def library_gradients(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
     """The gradients of a chain of layers whose inputs pass a ReLU first, in √L segments."""
-    model = MLP([weights.shape[-1]] * (len(weights) + 1)).initialize(0, np.float64)
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model = mlp_of(weights)
     rematerialize(model, sqrt_segments)
     backward(model.loss(np.maximum(x, 0), labels))
     return [model[2 * i].weight.grad for i in range(len(weights))]

@@ -18,13 +18,14 @@ from minipar.inference import generate
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.activations import OffloadActivations
-from minipar.nn import GPT, MLP, GPTConfig
+from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.viz import draw_timeline, side_by_side
 
 from .kept_trace import keep
 from .kit import Lesson, Row
+from .plain_mlp import mlp_of
 
 CONFIG = GPTConfig(vocab_size=64, context=64, num_layers=4, num_heads=4, width=64, tied=False)
 BATCH, AHEAD = 8, 6              # arrays in flight in each direction
@@ -111,9 +112,7 @@ def compare_with_library(lesson: Lesson, weights: np.ndarray, x: np.ndarray, lab
 
 def library_gradients(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
     """The gradients of an MLP that offloads what it saves."""
-    model = MLP([weights.shape[-1]] * (len(weights) + 1)).initialize(0, np.float64)
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model = mlp_of(weights)
     with OffloadActivations(MappedFile().empty, model.parameters(), ahead=1,
                             min_bytes=1).recording():
         backward(model.loss(x, labels))

@@ -70,7 +70,7 @@ def waste(lesson: Lesson) -> None:
     layouts = compare_layouts(requests, num_slots=2048, longest=512)
     lesson.say("Six requests want 2,048 slots. Each gets a stretch as long as the longest sequence "
                "there may be (*max*), as its answer rounded up to a power of two (*pow2*), or as "
-               "its answer will be (*oracle*, which nobody knows); or *blocks* of 16:")
+               "its answer will be (*oracle*, which no server knows); or *blocks* of 16:")
     lesson.grid(["% of 2,048 slots", "token", "used later", "never used", "between", "free",
                  "requests that wait"],
                 [(name, *(f"{part:.1f}" for part in layout.percent().values()),

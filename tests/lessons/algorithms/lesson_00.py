@@ -3,7 +3,7 @@
 import numpy as np
 
 from minipar.comm import Cluster
-from minipar.nn import GPT, MLP, GPTConfig
+from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
@@ -54,10 +54,9 @@ def mlp_data(layers):
 
 
 def library_step(comm, layers):
+    from support.plain_mlp import mlp_of
     weights, x, labels = mlp_data(layers)
-    model = MLP([8] * (layers + 1)).initialize(0, np.float64)
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model = mlp_of(weights)
     strategy = make_strategy("ddp", model, comm)
     mine = np.array(strategy.rows(13), int)
     strategy.forward_backward([Microbatch(x[mine], labels[mine], mine)])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from minipar.comm import Cluster
-from minipar.nn import MLP, Parameter, Slab
+from minipar.nn import Parameter, Slab
 from minipar.nn.parameter import zeros
 from minipar.optim import AdamW
 from tests.lessons.algorithms import Case, says
@@ -66,10 +66,9 @@ def added_up(function, comm, m, names):
 
 
 def library_gradients(comm, m):
+    from support.plain_mlp import mlp_of
     weights, _ = data(comm, m)
-    model = MLP([5] * 4).initialize(0, np.float64)
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model = mlp_of(weights)
     for x in np.random.default_rng(m).random((m, 7, 5)):
         model.loss(x, np.arange(7) % 5, 7 * m).backward()
     return [model[2 * i].weight.grad.copy() for i in range(3)]

@@ -8,7 +8,6 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import all_gather
 from minipar.comm.cost.traffic import between_nodes
 from minipar.comm.mesh import DeviceMesh
-from minipar.nn import MLP
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from tests.lessons.algorithms import Case, says
@@ -64,10 +63,9 @@ def own_step(dp_and_tp, comm, size, names):
 
 
 def library_step(comm, size):
+    from support.plain_mlp import mlp_of
     weights, x, labels = data(comm)
-    model, mesh = MLP([WIDTH] * 5).initialize(0, np.float64), DeviceMesh(comm, **halves(comm))
-    for i, weight in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = weight, 0
+    model, mesh = mlp_of(weights), DeviceMesh(comm, **halves(comm))
     strategy = make_strategy("ddp", model, mesh)
     rows = np.array(strategy.rows(ROWS), int)
     strategy.forward_backward([Microbatch(x[rows], labels[rows], rows)])

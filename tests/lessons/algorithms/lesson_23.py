@@ -8,7 +8,6 @@ from minipar.compress.pruning.masks import Masks
 from minipar.compress.pruning.shrink import shrink
 from minipar.compress.pruning.structured import unit_masks
 from minipar.compress.pruning.two_of_four import n_of_m
-from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
@@ -53,10 +52,8 @@ def own_fours(function, comm, size, names):
 
 
 def model_of(weights):
-    model = MLP([len(weights[0]), *(w.shape[1] for w in weights)]).initialize(0, np.float64)
-    for i, w in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = w, 0
-    return model
+    from support.plain_mlp import mlp_of
+    return mlp_of(weights)
 
 
 def own_small(function, comm, size, names):

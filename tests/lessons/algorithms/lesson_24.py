@@ -5,7 +5,6 @@ import numpy as np
 from minipar.comm import Cluster
 from minipar.compress import Granularity, IntGrid, affine_matmul, prepare_qat
 from minipar.compress.quantization.gptq import gptq, hessian
-from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
@@ -90,10 +89,9 @@ def own_training(function, comm, steps, names):
 
 def library_training(comm, steps):
     """Without biases: their gradients are set to 0."""
+    from support.plain_mlp import mlp_of
     weights, x, labels = training_data()
-    model = MLP([8, 8, 8]).initialize(0, np.float64)
-    for i, w in enumerate(weights):
-        model[2 * i].weight.data[...], model[2 * i].bias.data[...] = w, 0
+    model = mlp_of(weights)
     strategy = make_strategy("ddp", prepare_qat(model, IntGrid(4, "asymmetric")), comm)
     optimizer, mine = SGD(strategy.slabs, 0.2), np.array(strategy.rows(20), int)
     for _ in range(steps):
