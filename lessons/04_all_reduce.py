@@ -2,13 +2,13 @@
 
 Every rank has n bytes and needs the sum over all ranks.  On p ranks, on N nodes, all powers of two:
 
-    seconds = rounds · α + bytes · β
+    seconds = rounds · α + bytes · β        α: of a message of no bytes, β: of a byte
 
     ring                 2(p - 1)                  2n(p - 1)/p          fewest bytes, any p
     recursive doubling   log₂ p                    n log₂ p             fewest rounds
     Rabenseifner         2 log₂ p                  2n(p - 1)/p          both, nearly
-    two levels (torus)   2(p/N - 1) + 2(N - 1)     2n(p - 1)/p          of them 2n(N - 1)/N between
-                                                                        nodes, for each node
+    two levels (torus)   2(p/N - 1) + 2(N - 1)     2n(p - 1)/p          a node sends 2n(N - 1)/N to
+                                                                        other nodes
 
     doubling, p = 4      0 ◀─▶ 1   2 ◀─▶ 3         all n bytes: each has the sum of 2 ranks,
                          0 ◀─▶ 2   1 ◀─▶ 3         then of 4
@@ -55,13 +55,13 @@ def halve_and_double(comm: Communicator, ranks: list[int], x: np.ndarray) -> Non
         return
     half, me = len(ranks) // 2, ranks.index(comm.rank)
     low, high = x[:x.size // 2], x[x.size // 2:]
-    peer, mine, theirs, others = ((ranks[me + half], low, high, ranks[:half]) if me < half else
-                                  (ranks[me - half], high, low, ranks[half:]))
-    arrived = np.empty_like(mine)
-    comm.sendrecv(theirs, peer, arrived, peer)
-    mine += arrived
-    halve_and_double(comm, others, mine)
-    comm.sendrecv(mine, peer, theirs, peer)
+    peer, keep, give, group = ((ranks[me + half], low, high, ranks[:half]) if me < half else
+                               (ranks[me - half], high, low, ranks[half:]))
+    arrived = np.empty_like(keep)
+    comm.sendrecv(give, peer, arrived, peer)
+    keep += arrived
+    halve_and_double(comm, group, keep)
+    comm.sendrecv(keep, peer, give, peer)
 
 
 def on_any_number(algorithm: Callable, comm: Communicator, x: np.ndarray) -> np.ndarray:

@@ -80,7 +80,7 @@ def all_to_all(comm: Communicator, rows: Array) -> Array:
 
 
 def ulysses(comm: Communicator, q: Array, k: Array, v: Array, positions: Array) -> Array:
-    """The same: exchange tokens for heads, compute, exchange back."""
+    """The same: exchange tokens for heads, compute, exchange back.  q (h heads, c tokens, n)."""
     p, (h, c, n), at = comm.size, q.shape, positions.reshape(-1)
 
     def to_heads(x: Array) -> Array:                # c tokens of h heads → p c tokens of h/p heads

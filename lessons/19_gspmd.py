@@ -40,7 +40,7 @@ PROGRAM = [(linear, {"x": "ni", "w1": "io", "h": "no"}), (relu, {"h": "no", "a":
 
 
 def propagate(program: list, annotations: dict[str, int]) -> dict[str, int]:
-    """Which dimension of a tensor is cut: the same in all tensors of an operation that have it."""
+    """The cut dimension of each tensor: the same in all tensors of an operation that have it."""
     cut = dict(annotations)
     while True:
         before = dict(cut)

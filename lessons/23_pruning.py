@@ -36,7 +36,7 @@ def kth_smallest(comm: Communicator, numbers: np.ndarray, k: int) -> np.float32:
         counts = all_reduce(comm, np.bincount(byte_of, minlength=256).astype(np.int64))
         up_to = np.cumsum(counts)
         byte = np.searchsorted(up_to, k)            # here the running sum reaches k
-        k -= up_to[byte] - counts[byte]             # so many are smaller
+        k -= up_to[byte] - counts[byte]             # the numbers below that byte
         found = found << 8 | int(byte)
         keys = keys[byte_of == byte]
     return np.uint32(found).view(np.float32)

@@ -134,7 +134,6 @@ class Activation(Module):
         return self.KINDS[self.kind](x)
 
 
-
 class CrossEntropy(Part):
     """The loss of logits (…, V): the mean cross-entropy in nats of targets (…)."""
 

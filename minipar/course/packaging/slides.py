@@ -39,7 +39,9 @@ def write_slides(lesson: Lesson, out: Path, runs: Path) -> Path:
                      for i, text in enumerate(slides_of(lesson, runs / number), 1))
     path = out / f"{lesson.script.stem}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html_page(f"{number} {lesson.title}", "slides.css", body), encoding="utf-8")
+    draft = path.with_suffix(".part")           # so that the page is written whole or not at all
+    draft.write_text(html_page(f"{number} {lesson.title}", "slides.css", body), encoding="utf-8")
+    draft.replace(path)
     return path
 
 
@@ -87,7 +89,7 @@ def lines_of(part: str) -> float:
     lines = part.split("\n")
     if "    " in part[:4]:
         return 0.75 * len(lines) + 1
-    return sum(len(textwrap.wrap(line, 84)) for line in " ".join(lines).split("\n")) + 0.6
+    return len(textwrap.wrap(" ".join(lines), 84)) + 0.6
 
 
 def pages_of_code(lines: list[str]) -> Iterator[str]:

@@ -42,7 +42,6 @@ class SequenceSplit(TensorSplit):
         """I → R: every rank uses it on other tokens, so its gradient is a sum over the ranks."""
         return copy_to(weight, self.tp)
 
-
     def regather(self, forward: Callable, x: Tensor) -> Tensor:
         """As `around_columns`, but keep this rank's tokens x of what has entered."""
         whole = self.enter(x)
