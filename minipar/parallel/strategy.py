@@ -198,7 +198,7 @@ class Strategy:
     def place(self) -> None:
         """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`."""
 
-    def during(self) -> AbstractContextManager:
+    def batch_context(self) -> AbstractContextManager:
         """Context of the forwards and backwards of a batch."""
         return NO_CONTEXT
 
@@ -251,7 +251,7 @@ class Strategy:
         """
         if self.pipeline is not None:
             self.check_fresh()
-            with self.during():
+            with self.batch_context():
                 loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
             self.finish_reductions()
             return loss if self.tp.rank == 0 else 0.0
@@ -294,7 +294,7 @@ class Strategy:
         """
         if self.pp.size > 1:
             raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
-        return self.during()
+        return self.batch_context()
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`.
@@ -305,7 +305,7 @@ class Strategy:
         if self.pp.size > 1:
             raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
         self.check_fresh()
-        with self.during(), self.reducing(0, loss):
+        with self.batch_context(), self.reducing(0, loss):
             autograd.backward(loss, poll=self.poll)
         self.finish_reductions()
 
