@@ -39,7 +39,7 @@ class SequenceSplit(TensorSplit):
         return reduce_scatter(y, self.tp, TOKENS)
 
     def shared(self, weight: Tensor) -> Tensor:
-        """I → R: every rank uses it on different tokens, so its gradient is a sum over the ranks."""
+        """I → R: each rank uses it on its tokens, so its gradient is a sum over the ranks."""
         return copy_to(weight, self.tp)
 
     def regather(self, forward: Callable, x: Tensor) -> Tensor:
