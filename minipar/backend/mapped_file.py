@@ -99,7 +99,7 @@ class MappedFile:
             return chunk, 0, more
         raise DiskFull(f"no room for {least:,} bytes more in {self.folder}, where "
                        f"{self.size:,} are offloaded ({error.strerror}): choose another folder "
-                       "with --offload-dir") from error
+                       "with memory.offload_dir") from error
 
 
 def _reserve(file: int, start: int, num_bytes: int) -> None:

@@ -39,7 +39,7 @@ BF16 = uniform("bf16", BFLOAT16)
 # For matrix products: both factors in 8 bits, results in 16.  Values need digits, gradients need
 # range: Micikevicius et al. 2022 (arXiv 2209.05433), section 3.
 FP8 = Precision("fp8", FLOAT8_E4M3FN, BFLOAT16, FLOAT8_E5M2)
-PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+PRECISIONS = {each.name: each for each in (FP32, BF16, FP16, FP8)}       # `--precision` of a run
 
 
 def precision_preset(name: str, model: Module) -> dict[str, Precision]:
@@ -52,7 +52,7 @@ def precision_preset(name: str, model: Module) -> dict[str, Precision]:
         raise ValueError(f"unknown precision {name!r}: choose from {', '.join(PRECISIONS)}")
     routers = [name for name, module in model.named_modules() if isinstance(module, Router)]
     if name != "fp8":
-        return {"": {"fp32": FP32, "bf16": BF16, "fp16": FP16}[name]} | dict.fromkeys(routers, FP32)
+        return {"": PRECISIONS[name]} | dict.fromkeys(routers, FP32)
     layers = [name for name, module in model.named_modules() if isinstance(module, Linear)]
     if not (isinstance(model, GPT) and model.config.tied):
         layers.pop()

@@ -9,6 +9,7 @@
     flags.py, config_file.py    the same from the command line, and from TOML
     check.py                every mistake that can be found before the ranks start
     program.py              train(config): the whole program
+    start.py                from a configuration to the objects with which the loop works
     loop.py                 the loop itself, and one step
     setup/                  what the configuration means: strategy, precision, memory, device …
     tasks.py, digits_task.py    a GPT on a text, an MLP on digits; task.py: what both bring
@@ -19,22 +20,37 @@
 Read config.py and loop.py first.
 """
 
-from .checkpoints.models import save_model
-from .config import (
-    DataConfig,
-    ExpertsConfig,
-    MemoryConfig,
-    ModelConfig,
-    OptimizerConfig,
-    ParallelConfig,
-    PrecisionConfig,
-    RunConfig,
-    TrainConfig,
-)
-from .loop import TrainState, start_run, train_steps
-from .program import TrainResult, train
-from .setup.context import ContextConfig
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:       # what a type checker and an editor see; `_MODULES` says the same
+    from .checkpoints.models import save_model
+    from .config import (
+        ContextConfig,
+        DataConfig,
+        ExpertsConfig,
+        MemoryConfig,
+        ModelConfig,
+        OptimizerConfig,
+        ParallelConfig,
+        PrecisionConfig,
+        RunConfig,
+        TrainConfig,
+    )
+    from .loop import TrainState, train_steps
+    from .program import TrainResult, train
+    from .start import start_run
 
 __all__ = ["ContextConfig", "DataConfig", "ExpertsConfig", "MemoryConfig", "ModelConfig",
            "OptimizerConfig", "ParallelConfig", "PrecisionConfig", "RunConfig", "TrainConfig",
            "TrainResult", "TrainState", "save_model", "start_run", "train", "train_steps"]
+_MODULES = {"checkpoints.models": ("save_model",), "loop": ("TrainState", "train_steps"),
+            "program": ("TrainResult", "train"), "start": ("start_run",)}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on its first use: `config` alone loads none of what a run needs."""
+    module = next((module for module, names in _MODULES.items() if name in names), "config")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{module}", __name__), name)

@@ -3,21 +3,23 @@
     checked(config)             values, and what goes together; then the defaults that follow
     check_machine(config)       folders that can be written to, a GPU that is there
 
-Each raises a UsageError, one line, for what cannot work.  An option's own type, choices and limits
-are in its field in `config.py`.  The files of `setup/` check what goes together, each for what it
-builds; here are the defaults that follow from other options.
+Each raises a UsageError, one line, for what cannot work.  An option's own type, choices and limits,
+and what it needs beside it, are in its field in `config.py`.  The files of `setup/` check what
+numbers go together, each for what it builds; here are the defaults that follow from other options.
 """
 
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from ..launcher import UsageError
+from ..optim.registry import OPTIMIZERS
 from .config import OPTIONS, TrainConfig
-from .option import OptionField
-from .setup.device import check_device, check_gpu
+from .option import Beside, OptionField
+from .setup.device import check_gpu
 from .setup.memory import check_memory, check_offload_folder
-from .setup.mesh import check_mesh
+from .setup.mesh import check_mesh, mesh_sizes
 from .setup.precision import check_precision
 from .setup.strategy import check_strategy
 
@@ -26,22 +28,20 @@ def checked(config: TrainConfig) -> TrainConfig:
     """The configuration with the defaults that follow from other options.  Raises UsageError."""
     for field in OPTIONS.values():
         check_value(field, config.get(field.key))
+    for field in OPTIONS.values():
+        check_beside(field, config)
     check_strategy(config)
     check_mesh(config)
     check_memory(config)
     check_precision(config)
-    check_device(config)
     run, optimizer = config.run, config.optimizer
-    if run.sample and config.data.source == "digits":
-        raise UsageError("--sample generates text, but --data digits trains a classifier: "
-                         "leave --sample out")
-    follows = {}
+    follows: dict[str, Any] = {}
     if run.out is None and run.resume is not None and run.resume.is_dir():
         follows["out"] = run.resume             # the run goes on where it is
     elif run.save_every and run.out is None:
-        raise UsageError("--save-every needs a folder: add --out DIR")
+        raise UsageError("--save-every needs a folder: add --out DIR, or leave it out")
     if optimizer.lr is None:
-        follows["lr"] = 0.1 if optimizer.name == "sgd" else 3e-3
+        follows["lr"] = OPTIMIZERS[optimizer.name].lr
     if optimizer.warmup is None:
         follows["warmup"] = run.steps // 10
     elif optimizer.warmup >= run.steps and optimizer.warmup:
@@ -59,9 +59,9 @@ def check_value(field: OptionField, value: object) -> None:
     option, kinds = field.option, (int, float) if field.kind is float else (field.kind,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and field.kind is not bool):
         raise UsageError(f"{field.flag} takes {field.kind.__name__}, not {value!r}")
-    if option.choices and value not in option.choices:
+    if field.table and value not in field.table:
         raise UsageError(f"{field.flag}: invalid choice: {value!r} (choose from "
-                         f"{', '.join(option.choices)})")
+                         f"{', '.join(field.table)})")
     if option.most is not None and value > option.most:
         raise UsageError(f"{field.flag} must be at most {option.most}, not {value}")
     if option.least is None:
@@ -70,6 +70,32 @@ def check_value(field: OptionField, value: object) -> None:
         raise UsageError(f"{field.flag} must be at least {option.least}, not {value}")
     if not option.least <= value < math.inf:
         raise UsageError(f"{field.flag} must be a number >= {option.least:g}, not {value}")
+
+
+def check_beside(field: OptionField, config: TrainConfig) -> None:
+    """Refuse an option that is given without what it needs, or beside what it excludes.
+
+    Raises UsageError.
+    """
+    if config.get(field.key) == field.default:
+        return
+    needed = field.option.needs
+    if needed and not is_given(needed, config):
+        mend = f"add {needed.value} to the mesh, for example --mesh {needed.value}=2" \
+            if needed.key == "mesh" else f"add {OPTIONS[needed.key].flag} {needed.value}"
+        raise UsageError(f"{field.flag} {needed.why}: {mend}, or leave it out")
+    for excluded in field.option.without:
+        if config.get(excluded.key) == excluded.value:
+            raise UsageError(f"{field.flag} {excluded.why}, which does not go with "
+                             f"{OPTIONS[excluded.key].flag} {excluded.value}: leave one of the two "
+                             "out")
+
+
+def is_given(needed: Beside, config: TrainConfig) -> bool:
+    """True if the mesh has that axis; of another option, if it has any value of its own."""
+    if needed.key == "mesh":
+        return needed.value in mesh_sizes(config)
+    return config.get(needed.key) != OPTIONS[needed.key].default
 
 
 def check_machine(config: TrainConfig) -> None:

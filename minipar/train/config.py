@@ -4,27 +4,20 @@
                         a value given twice: the one further right counts
 
 To add an option, add a field: its `option(…)` (`option.py`) says everything else.  The flag is
-`--` and the name of the field; in a file it is `[section] name = …`; a checkpoint keeps it, unless
-`saved=False`.
-`check.py` refuses a value of another type, an unknown choice, and a number below `least`.
+`--` and the name of the field, or, of a `setting(…)`, `--set section.name=…`; in a file it is
+`[section] name = …`; a checkpoint keeps it, unless `saved=False`.  `check.py` refuses a value of
+another type, an unknown choice, a number below `least`, and what lacks what it `needs`.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..nn.gpt import MLPS, NORMS
-from ..nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
-from ..parallel.data.buckets import BUCKET_MB
-from ..parallel.pipeline.schedule.registry import SCHEDULES
-from ..parallel.registry import STRATEGIES, strategies_with
-from ..precision import PRECISIONS
-from .option import one_of, option, options_of
-from .setup.context import ContextConfig
+from .option import Beside, option, options_of
 
-OPTIMIZERS = ("adamw", "adam", "sgd")
 DEVICES = ("cpu", "cuda")
-WIRE_FORMATS = ("fp32", "bf16", "fp16", "int8", "int4")
+setting = partial(option, is_flag=False)        # only in a file, or by --set
 MESH_AXES = ("pp (pipeline), dp (data), replicate (copies of what dp shards), cp (context: tokens "
              "of a sequence), tp (tensor parallel) and ep (experts, over neighbours of dp)")
 
@@ -35,69 +28,74 @@ class ModelConfig:
 
     layers: int = option(4, "blocks of the GPT", most=10_000)
     heads: int = option(4, "attention heads")
-    kv_heads: int | None = option(None, "heads of keys and values",
-                                  default_text="as many as --heads")
+    kv_heads: int | None = setting(None, "heads of keys and values",
+                                   default_text="as many as --heads")
     width: int = option(128, "width of the model")
-    head_width: int | None = option(None, "width of each head", default_text="--width / --heads")
-    mlp_width: int | None = option(None, "width between the two layers of each block's MLP",
-                                   default_text="4 x --width")
+    head_width: int | None = setting(None, "width of each head", default_text="--width / --heads")
+    mlp_width: int | None = setting(None, "width between the two layers of each block's MLP",
+                                    default_text="4 x --width")
     context: int = option(64, "tokens that the model sees at once")
-    untied: bool = option(False, "give the head weights of its own, not the token embedding's")
+    untied: bool = setting(False, "give the head weights of its own, not the token embedding's")
     hidden: str = option("128,64", "hidden sizes of the MLP that --data digits trains",
                          metavar="SIZES")
     dropout: float = option(0.0, "dropout rate")
-    norm: str = option("layer", "layer norm as in GPT-2, or RMS norm as in Llama",
-                       choices=tuple(NORMS))
-    norm_epsilon: float = option(1e-5, "added to the variance by the norm", least=0)
-    mlp: str = option("gelu", "the MLP of each block: GPT-2's GELU or Llama's SwiGLU",
-                      choices=tuple(MLPS))
-    rope: str | None = option(None, "rotary positions with this base, as 10000, scaled as "
-                              "500000,llama3,8,1,4,8192", metavar="THETA",
-                              default_text="learned positions")
-    bias: bool = option(True, "biases in the linear layers of the blocks")
+    norm: str = setting("layer", "layer norm as in GPT-2, or RMS norm as in Llama",
+                       choices="nn.gpt:NORMS")
+    norm_epsilon: float = setting(1e-5, "added to the variance by the norm", least=0)
+    mlp: str = setting("gelu", "the MLP of each block: GPT-2's GELU or Llama's SwiGLU",
+                      choices="nn.gpt:MLPS")
+    rope: str | None = setting(None, "rotary positions with this base, as 10000, scaled as "
+                               "500000,llama3,8,1,4,8192", metavar="THETA",
+                               default_text="learned positions")
+    bias: bool = setting(True, "biases in the linear layers of the blocks")
+    activation: str = setting("relu", "between the layers of the MLP",
+                               choices="nn.layers:Activation.KINDS", saved=False)
 
 
 @dataclass(frozen=True)
 class ExpertsConfig:
     """The experts of the GPT, by the names of nn.MoEConfig."""
 
-    num_experts: int = option(0, "MLPs in each block, of which every token uses a few; 0: the one "
-                              "of a dense model", flag_name="experts", least=0, most=2**20)
-    top_k: int = option(2, "experts of each token", least=1)
-    every: int = option(1, "only the last of every N blocks has experts", least=1,
+    num_experts: int = option(
+        0, "MLPs in each block, of which every token uses a few; 0: the one of a dense model",
+        flag_name="experts", least=0, most=2**20,
+        without=(Beside("data", "digits", "are MLPs in the blocks of a GPT"),))
+    top_k: int = setting(2, "experts of each token", least=1)
+    every: int = setting(1, "only the last of every N blocks has experts", least=1,
                         flag_name="experts_every")
-    width: int | None = option(None, "width between the two layers of each expert", least=1,
-                               flag_name="expert_width", default_text="that of the MLP")
-    num_shared: int = option(0, "experts that every token uses besides", least=0,
-                             flag_name="shared_experts")
-    scores: str = option("softmax", "scores of the router; sigmoid: as DeepSeek-V3",
-                         choices=SCORES, flag_name="router")
-    renormalize: bool | None = option(None, "let the gates of a token add up to --gate-scale",
-                                      default_text="if it uses several experts")
-    scale: float = option(1.0, "factor of the gates", least=0, flag_name="gate_scale")
-    num_groups: int = option(1, "groups of experts", least=1, flag_name="expert_groups")
-    top_groups: int = option(1, "groups from which a token takes its experts", least=1)
-    capacity_factor: float | None = option(
+    width: int | None = setting(None, "width between the two layers of each expert", least=1,
+                                flag_name="expert_width", default_text="that of the MLP")
+    num_shared: int = setting(0, "experts that every token uses besides", least=0,
+                              flag_name="shared_experts")
+    scores: str = setting("softmax", "scores of the router; sigmoid: as DeepSeek-V3",
+                         choices="nn.moe.config:SCORES", flag_name="router")
+    renormalize: bool | None = setting(None, "let the gates of a token add up to `scale`",
+                                       default_text="if it uses several experts")
+    scale: float = setting(1.0, "factor of the gates", least=0, flag_name="gate_scale")
+    num_groups: int = setting(1, "groups of experts", least=1, flag_name="expert_groups")
+    top_groups: int = setting(1, "groups from which a token takes its experts", least=1)
+    capacity_factor: float | None = setting(
         None, "places of an expert, relative to even use; choices that find none are dropped",
         least=0, default_text="none is dropped")
-    drop: str = option("choice", "the order in which choices take places", choices=DROPS)
-    capacity_per: str = option("sequence", "tokens that share the places", choices=CAPACITY_GROUPS)
-    balance_loss: float = option(0.01, "coefficient of the loss that balances experts", least=0)
-    balance_per: str = option("sequence", "tokens over which that loss is taken",
-                              choices=BALANCE_GROUPS)
-    z_loss: float = option(0.0, "coefficient of the loss against large logits of routers", least=0)
-    bias_rate: float = option(0.0, "step of a bias that balances experts without a loss", least=0)
+    drop: str = setting("choice", "the order in which choices take places",
+                        choices="nn.moe.config:DROPS")
+    capacity_per: str = setting("sequence", "tokens that share the places",
+                                choices="nn.moe.config:CAPACITY_GROUPS")
+    balance_loss: float = setting(0.01, "coefficient of the loss that balances experts", least=0)
+    balance_per: str = setting("sequence", "tokens over which that loss is taken",
+                               choices="nn.moe.config:BALANCE_GROUPS")
+    z_loss: float = setting(0.0, "coefficient of the loss against large logits of routers", least=0)
+    bias_rate: float = setting(0.0, "step of a bias that balances experts without a loss", least=0)
 
 
 @dataclass(frozen=True)
 class RecordedData:
-    """The entries of a checkpoint that are no options: of the data, and of an MLP."""
+    """The entries of a checkpoint about the data that are no options."""
 
     vocabulary: str | dict | None = None    # characters, or as `data.vocabulary_of` reads it
     seed: int | None = None             # that made the synthetic language
     source: str | None = None           # what --data was …
     path: str | None = None             # … and where that file was
-    activation: str = "relu"            # between the layers of the MLP
 
 
 @dataclass(frozen=True)
@@ -115,32 +113,34 @@ class DataConfig:
 class OptimizerConfig:
     """The optimizer, and its learning rate: linear up to `lr`, then half a cosine to lr / 10."""
 
-    name: str = option("adamw", "the update rule", flag_name="optimizer", choices=OPTIMIZERS)
+    name: str = option("adamw", "the update rule", flag_name="optimizer",
+                       choices="optim.registry:OPTIMIZERS")
     lr: float | None = option(
         None, "peak learning rate; after --warmup a cosine lowers it to LR/10 in the last step",
         least=0, metavar="LR", default_text="3e-3; sgd: 0.1")
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
-    weight_decay: float | None = option(
+    weight_decay: float | None = setting(
         None, "weight decay of matrices and embeddings; biases and layer norms do not decay",
         least=0, default_text="adamw: 0.01, adam and sgd: 0")
-    decay_all: bool = option(False, "let biases and layer norms decay too")
-    momentum: float = option(0.9, "momentum of sgd", least=0)
+    decay_all: bool = setting(False, "let biases and layer norms decay too")
+    momentum: float = setting(0.9, "momentum of sgd", least=0)
     clip: float = option(1.0, "largest norm of all gradients together; 0: no clipping", least=0)
+
+
+A_PIPELINE = Beside("mesh", "pp", "goes with a pipeline")
 
 
 @dataclass(frozen=True)
 class ParallelConfig:
     """The strategy, the mesh and the pipeline: the division of the work over ranks."""
 
-    strategy: str = option(
-        "ddp", "; ".join(f"{name}: {entry.title}" for name, entry in STRATEGIES.items()),
-        choices=tuple(STRATEGIES))
+    strategy: str = option("ddp", "the way in which the ranks of dp share the work",
+                           choices="parallel.registry:STRATEGIES")
     accumulate: int = option(1, "add up the gradients of K microbatches in each step", least=1,
                              metavar="K")
     bucket_mb: float | None = option(
-        None, "MiB (2**20 bytes) in a bucket of gradients, with "
-        f"{one_of(strategies_with('bucket_mb'))}",
-        metavar="MB", default_text=f"{BUCKET_MB:g}", saved=False)
+        None, "MiB (2**20 bytes) in a bucket of gradients, reduced in one message",
+        metavar="MB", least=1e-6, default_text="25", saved=False)
     hybrid_shard: int | None = option(
         None, "with fsdp: shard over N neighbouring ranks, replicate the shards over the others",
         least=1, metavar="N", default_text="all ranks", saved=False)
@@ -151,15 +151,41 @@ class ParallelConfig:
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
         metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)
     schedule: str | None = option(None, "with pp: the order of forwards and backwards",
-                                  choices=tuple(SCHEDULES), default_text="1f1b", saved=False)
+                                  choices="parallel.pipeline.schedule.registry:SCHEDULES",
+                                  default_text="1f1b", saved=False, needs=A_PIPELINE)
     microbatches: int | None = option(
         None, "with pp: microbatches into which each dp rank's rows are cut", least=1,
-        metavar="M", default_text="2 pp", saved=False)
-    virtual_stages: int | None = option(
+        metavar="M", default_text="2 pp", saved=False, needs=A_PIPELINE)
+    virtual_stages: int | None = setting(
         None, "with pp: stages of each rank, for a schedule that takes several", least=1,
-        metavar="V", default_text="2", saved=False)
-    sequence_parallel: bool = option(False, "with tp: split a GPT's tokens between pairs of layers",
-                                     saved=False)
+        metavar="V", default_text="2", saved=False, needs=A_PIPELINE)
+    sequence_parallel: bool = option(
+        False, "with tp: split a GPT's tokens between pairs of layers", saved=False,
+        needs=Beside("mesh", "tp", "splits tokens over the ranks of tp"),
+        without=(Beside("data", "digits", "splits a text's tokens"),))
+
+
+A_CONTEXT = Beside("mesh", "cp", "says how the ranks of cp share tokens")
+
+
+@dataclass(frozen=True)
+class ContextConfig:
+    """With cp in the mesh: how its ranks share the tokens of a sequence."""
+
+    method: str | None = option(
+        None, "keys and values travel around a ring, or are gathered first; ulysses: tokens are "
+        "exchanged for heads", flag_name="context_method",
+        choices="train.setup.context:METHODS", default_text="ring", saved=False, needs=A_CONTEXT)
+    order: str | None = setting(
+        None, "the tokens of each rank; zigzag gives all ranks equal work",
+        flag_name="context_order", choices="parallel.context.token_order:ORDERS",
+        default_text="zigzag", saved=False, needs=A_CONTEXT)
+    ulysses_degree: int | None = setting(
+        None, "N neighbours exchange tokens for heads, with rings between them", least=1,
+        metavar="N", default_text="1", saved=False, needs=A_CONTEXT)
+
+
+ROUNDS = Beside("dtype", "float64", "rounds float32 numbers")
 
 
 @dataclass(frozen=True)
@@ -169,14 +195,18 @@ class PrecisionConfig:
     dtype: str = option("float32", "of the parameters", choices=("float32", "float64"))
     compute: str = option("fp32", "format of activations, gradients and weights in use; fp8: of "
                           "factors, the rest bf16", flag_name="precision",
-                          choices=tuple(PRECISIONS))
+                          choices="precision:PRECISIONS", without=(ROUNDS,))
     loss_scale: str | None = option(
         None, "factor of the loss in backward", metavar="dynamic|none|N",
-        default_text="dynamic with fp16 and fp8, else none")
+        default_text="dynamic with fp16 and fp8, else none",
+        needs=Beside("precision", "fp16", "goes with numbers that underflow"))
     reduce_dtype: str = option(
         "fp32", "format in which data-parallel ranks sum gradients; int8, int4: sent as integers, "
-        "summed in float32, and the rounding error is sent in the next step", choices=WIRE_FORMATS)
-    gather_dtype: str = option("fp32", "format in which fsdp gathers weights", choices=WIRE_FORMATS)
+        "summed in float32, and the rounding error is sent in the next step",
+        choices="train.setup.precision:WIRES", without=(ROUNDS, Beside(
+            "strategy", "dp", "goes with sums over ranks")))
+    gather_dtype: str = option("fp32", "format in which fsdp gathers weights",
+                               choices="train.setup.precision:WIRES", without=(ROUNDS,))
 
 
 @dataclass(frozen=True)
@@ -190,12 +220,14 @@ class MemoryConfig:
     offload: str = option(
         "", "keep these in a file, mapped into memory when they are needed: activations, optimizer "
         "(its states), parameters (with fsdp: its shards of parameters and gradients)",
-        metavar="WHAT,…", saved=False)
-    offload_dir: Path | None = option(None, "folder of that temporary file", metavar="DIR",
-                                      default_text="the system's", saved=False)
+        metavar="WHAT,…", saved=False,
+        without=(Beside("device", "cuda", "keeps arrays in a file of the host"),))
+    offload_dir: Path | None = setting(None, "folder of that temporary file", metavar="DIR",
+                                       default_text="the system's", saved=False,
+                                       needs=Beside("offload", "activations", "is for --offload"))
     memory_limit: str | None = option(
         None, "stop with a message when a rank needs more, for example 512MB", metavar="SIZE",
-        saved=False)
+        saved=False, without=(Beside("device", "cuda", "limits the memory of the host"),))
 
 
 @dataclass(frozen=True)
@@ -216,7 +248,8 @@ class RunConfig:
     resume: Path | None = option(None, "continue from the checkpoint in DIR, and write there if "
                                  "--out is not given", metavar="DIR", saved=False)
     sample: int = option(0, "print N characters of generated text at the end", least=0,
-                         metavar="N", saved=False)
+                         metavar="N", saved=False,
+                         without=(Beside("data", "digits", "generates text"),))
     prompt: str = option("\n", "what the sample continues", default_text="\\n", saved=False)
     temperature: float = option(0.8, "of the sample", least=0, saved=False)
     verify: int = option(0, "at the end, repeat the first N steps in float64 on all ranks and on "

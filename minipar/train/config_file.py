@@ -41,6 +41,28 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UsageError(f"--config {path}: {error}") from error
 
 
+def read_setting(text: str) -> dict[str, Any]:
+    """The option that --set gives: "model.rope=10000".  Raises UsageError."""
+    name, has_value, value = text.partition("=")
+    section, _, key = name.partition(".")
+    try:
+        if not has_value:
+            raise ValueError("expected SECTION.NAME=VALUE")
+        return from_tables({section: {key: _typed(FIELDS.get((section, key)), value)}})
+    except ValueError as error:
+        raise UsageError(f"--set {text}: {error}") from error
+
+
+def _typed(field: OptionField | None, text: str) -> Any:
+    """The text as a number or truth value, if the field takes one and it is one."""
+    if field is None or field.kind in (str, Path):
+        return text
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
 def from_tables(tables: Any) -> dict[str, Any]:
     """The options that `tables` set, by the names of their flags.  Raises ValueError."""
     found = {}

@@ -28,11 +28,11 @@ class DigitsTask(Task):
         return Batches(x, self.data.train_y, batch_size, self.config.run.seed)
 
     def build(self) -> MLP:
-        return MLP(self.sizes, self.config.data.recorded.activation, self.config.model.dropout)
+        return MLP(self.sizes, self.config.model.activation, self.config.model.dropout)
 
     def describe(self) -> dict:
         return {"data": "digits",
-                "model": sizes_of_mlp(self.sizes, self.config.data.recorded.activation)}
+                "model": sizes_of_mlp(self.sizes, self.config.model.activation)}
 
     def progress(self, step: int) -> dict:
         return {"samples": self.batches.first_sample(step)}

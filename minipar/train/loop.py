@@ -11,7 +11,7 @@ strategy and another number of ranks, too: a checkpoint has whole parameters and
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,23 +20,23 @@ from ..comm import Communicator, Trace
 from ..comm.collectives import gather_trace
 from ..launcher import UsageError, metered
 from ..nn import Module
-from ..optim import NO_DECAY_FOR_VECTORS, SGD, Adam, AdamW, Optimizer, warmup_cosine
+from ..optim import Optimizer, warmup_cosine
 from ..parallel.expert.router_bias import RouterLoad, balance_routers, forget_loads
 from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.strategy import Microbatch, Strategy
 from ..precision import LossScaler, unscale
-from .checkpoints.models import load_checkpoint
-from .checkpoints.resume import resume, save
 from .config import TrainConfig
-from .setup.device import device_array
-from .setup.memory import RankMemory, memory_errors_as_usage
-from .setup.precision import apply_precision, make_scaler
-from .setup.remat import RecordingPolicy, rematerialize_model
-from .setup.starting_point import Compression, StartingPoint
-from .setup.strategy import build_strategy, num_microbatches
-from .tasks import Task
+
+if TYPE_CHECKING:       # the loop calls these, and knows nothing of compression and inference
+    from .setup.memory import RankMemory
+    from .setup.remat import RecordingPolicy
+    from .setup.starting_point import Compression
+    from .task import Task
 
 MAX_OVERFLOWS = 10  # steps skipped in a row before a run whose loss scale cannot shrink ends
+
+
+SaveAt = Callable[[int], None]          # writes a checkpoint after that number of steps
 
 
 @dataclass
@@ -44,14 +44,15 @@ class TrainState:
     """One rank's part of a training run: its objects, and the losses so far."""
 
     config: TrainConfig
-    task: Task
+    task: "Task"
     strategy: Strategy
     optimizer: Optimizer
-    memory: RankMemory
+    memory: "RankMemory"
+    num_microbatches: int               # of this rank's rows of a batch
     like: Array                         # an empty array on this rank's device: where arrays go
     scaler: LossScaler | None           # of the loss, where gradients would underflow
-    compression: Compression            # steps and masks of a pruned model; empty for others
-    remat_policy: RecordingPolicy | None    # plans what backward recomputes, with --remat
+    compression: "Compression"          # steps and masks of a pruned model; empty for others
+    remat_policy: "RecordingPolicy | None"  # plans what backward recomputes, with --remat
     loads: list[dict[str, RouterLoad]] = field(default_factory=list)    # of experts, by step
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
@@ -70,59 +71,18 @@ class TrainState:
         return model
 
 
-def make_optimizer(config: TrainConfig, strategy: Strategy) -> Optimizer:
-    """The configured optimizer, for the slabs that this rank optimizes."""
-    chosen, slabs = config.optimizer, strategy.slabs
-    groups = () if chosen.decay_all else (NO_DECAY_FOR_VECTORS,)
-    if chosen.name == "sgd":
-        return SGD(slabs, chosen.lr, chosen.momentum, chosen.weight_decay or 0.0, groups=groups)
-    kinds = {"adam": Adam, "adamw": AdamW}
-    if chosen.name not in kinds:
-        raise ValueError(f"make_optimizer() makes no {chosen.name!r}: choose from "
-                         f"sgd, {', '.join(kinds)}")
-    return kinds[chosen.name](slabs, chosen.lr, weight_decay=chosen.weight_decay, groups=groups)
-
-
-def start_run(comm: Communicator, config: TrainConfig, task: Task,
-              start: StartingPoint | None = None) -> TrainState:
-    """Collective.  A run from its `start`: by default the checkpoint of --resume, if any."""
-    memory = RankMemory(config, comm)
-    if start is None:
-        start = StartingPoint() if config.run.resume is None else load_checkpoint(config, task)
-    like = device_array(config, comm)
-    with memory_errors_as_usage(memory.ledger), memory.recording(), memory.offloading_new_arrays():
-        model = task.build()
-        apply_precision(config, task.trained_part(model))
-        try:
-            start.fill(model, config, like)
-            remat_policy = rematerialize_model(config, model, comm)
-            strategy = build_strategy(config, model, comm)
-            state = TrainState(config, task, strategy, make_optimizer(config, strategy), memory,
-                               like, make_scaler(config), start.compression, remat_policy)
-            if start.checkpoint is not None:
-                resume(state, start.checkpoint)
-        except ValueError as error:
-            if start.checkpoint is None:
-                raise
-            raise UsageError(f"--resume {config.run.resume}: {error}") from error
-    memory.exclude_parameters(model)
-    return state
-
-
 def train_steps(comm: Communicator, state: TrainState,
                 progress: Callable[[int, float], None] = lambda step, loss: None,
-                save_at: Callable[[int], None] | None = None,
+                save_at: SaveAt | None = None,
                 before_step: Callable[[int], None] = lambda step: None,
                 observe: bool = True) -> None:
     """Take the remaining steps; call before_step(step) before and progress(step, loss) after each.
 
-    `save_at(num_steps)` writes a checkpoint, by default into --out: every --save-every steps, and
-    at the end.  One step is traced for the pictures in --out, unless `observe` is False.  Raises
+    `save_at(num_steps)`, if given, writes a checkpoint: every --save-every steps, and at the end.
+    One step is traced for the pictures in --out, unless `observe` is False.  Raises
     UsageError, on every rank at once, when the loss is not finite.
     """
     run = state.config.run
-    if save_at is None and run.out is not None:
-        save_at = partial(save, comm, state)
     traced_step = -1
     if observe and run.out is not None:
         traced_step = min(state.first_step + 2, run.steps - 1)
@@ -133,7 +93,7 @@ def train_steps(comm: Communicator, state: TrainState,
                     else take_step(state, step))
         state.losses.append(loss)
         progress(step, loss)
-        if run.save_every and (step + 1) % run.save_every == 0 and step + 1 < run.steps:
+        if save_at and run.save_every and (step + 1) % run.save_every == 0 and step + 1 < run.steps:
             save_at(step + 1)
     if save_at is not None:
         save_at(run.steps)
@@ -201,7 +161,7 @@ def microbatches(state: TrainState, step: int) -> list[Microbatch]:
     batch, like = state.task.batches.batch(step), state.like
     mine = batch.select(state.strategy.rows(len(batch.samples)))
     return [Microbatch(asarray_like(inputs, like), asarray_like(targets, like), samples)
-            for inputs, targets, samples in mine.split(num_microbatches(state.config))]
+            for inputs, targets, samples in mine.split(state.num_microbatches)]
 
 
 def observed_step(comm: Communicator, state: TrainState, step: int) -> float:

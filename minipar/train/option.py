@@ -2,11 +2,28 @@
 
     lr: float | None = option(None, …, least=0)             in `config.py`
         OptionField("optimizer", "lr", float, …).flag       "--lr"
+
+Names of a table, such as strategies, are its address, "parallel.registry:STRATEGIES": they are
+looked up when they are needed, so that `config.py` imports none of what it names.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields
+from importlib import import_module
+from operator import attrgetter
 from typing import Any, NamedTuple, get_args
+
+
+class Beside(NamedTuple):
+    """Another option, by the name of its flag, and a value of it; for "mesh", an axis.
+
+    Needed is the axis, or any value, such as this one; excluded is this value alone.  `why` goes on
+    after the flag: "goes with a pipeline".
+    """
+
+    key: str
+    value: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -15,7 +32,10 @@ class Option:
 
     help: str
     flag_name: str = ""                     # without dashes; "": the name of the field
-    choices: tuple[str, ...] = ()
+    is_flag: bool = True                    # False: only in a file, or by --set
+    choices: tuple[str, ...] | str = ()     # names, or the address of a table of them
+    needs: Beside | None = None             # what has to be there, if this option is given
+    without: tuple[Beside, ...] = ()        # what must not
     least: float | None = None              # of a number, which must be finite
     most: int | None = None                 # of a whole number
     metavar: str | None = None
@@ -45,8 +65,18 @@ class OptionField(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """The flag, as "--kv-heads"."""
-        return f"--{self.key.replace('_', '-')}"
+        """What a user writes: "--batch", or "--set model.kv_heads"."""
+        return f"--{self.key.replace('_', '-')}" if self.option.is_flag else \
+            f"--set {self.section}.{self.name}"
+
+    @property
+    def table(self) -> Collection[str]:
+        """The names to choose from, perhaps of a table; empty if any value will do."""
+        choices = self.option.choices
+        if not isinstance(choices, str):
+            return choices
+        module, _, name = choices.partition(":")
+        return attrgetter(name)(import_module(f"minipar.{module}"))
 
 
 def options_of(config: type) -> dict[str, OptionField]:

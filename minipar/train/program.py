@@ -19,13 +19,14 @@ from ..nn import Module
 from .check import check_machine, checked
 from .checkpoints.models import load_checkpoint
 from .config import TrainConfig
-from .loop import TrainState, start_run, train_steps
+from .loop import TrainState, train_steps
 from .recipes.verify import Comparison, compare_with_one_rank
 from .report import ProgressBar, describe_loads, draw_pictures, print_headline
 from .setup.memory import memory_errors_as_usage, process_limit
 from .setup.mesh import num_ranks_of
 from .setup.precision import apply_precision, describe_loss_scaling, score_note
 from .setup.remat import check_budget, repeated_parts
+from .start import saving, start_run
 from .tasks import Score, make_task
 
 
@@ -94,7 +95,7 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
         print_headline(state, world, console)
     with ProgressBar(comm, state, console) as progress, \
             np.errstate(over="ignore", invalid="ignore"):   # take_step reports such a loss
-        train_steps(comm, state, progress)
+        train_steps(comm, state, progress, saving(comm, state))
     result = TrainResult(state.config, state.losses, state.plain_model(comm))
     if is_first:
         summarize(state, result, console)

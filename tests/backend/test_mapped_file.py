@@ -79,7 +79,7 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(mapped_file, "_reserve", full)
     with pytest.raises(DiskFull, match=r"^no room for 4,001,792 bytes more in .*No space left.*"
-                                     r"--offload-dir$"):
+                                     r"memory\.offload_dir$"):
         file.empty(1_000_000, np.float32)
 
 

@@ -28,8 +28,9 @@ DIGITS = "--data digits --hidden 8,6 --batch 4 --steps 2 --optimizer sgd"
 MADE = {        # every kind: the command that writes it
     "with optimizer": f"train {GPT_WORDS}",
     "sharded, scaled": f"train {DIGITS} --strategy fsdp --ranks 2 --precision fp16",
-    "a Llama with experts": f"train {GPT_WORDS} --norm rms --mlp swiglu --rope 10000 --no-bias "
-                            "--experts 2 --top-k 1 --capacity-factor 1.5",
+    "a Llama with experts": f"train {GPT_WORDS} --set model.norm=rms --set model.mlp=swiglu "
+                            "--set model.rope=10000 --set model.bias=false "
+                            "--experts 2 --set experts.top_k=1 --set experts.capacity_factor=1.5",
     "pruned": "prune {sharded, scaled} --amount 0.5",
     "structured": "prune {with optimizer} --method structured --amount 0.5 --steps 1",
     "quantized": "quantize {with optimizer} --bits 4 --asymmetric",

@@ -197,7 +197,8 @@ def test_mistakes_are_one_line(models, capsys, monkeypatch, words, said):
     (models / "pickle" / "pytorch_model.bin").write_bytes(b"\x80\4")
     if "mlp" in words or "odd" in words:
         kind = ["--data", "digits"] if "mlp" in words else [
-            "--mlp", "swiglu", "--width", "8", "--heads", "2", "--layers", "1", "--context", "8"]
+            "--set", "model.mlp=swiglu", "--width", "8", "--heads", "2", "--layers", "1",
+            "--context", "8"]
         assert run("train", *kind, *SHORT, "--out", models / words.split()[0]) == 0
     monkeypatch.chdir(models)
     capsys.readouterr()

@@ -145,9 +145,11 @@ def test_teachers_may_be_compressed(teachers, tmp_path, capsys, name, command):
 
 def test_options_not_given_are_the_teacher_s(tmp_path):
     """Also the kinds of layers, and what a run of another length or without experts can keep."""
-    llama = ("--norm", "rms", "--norm-epsilon", 1e-6, "--mlp", "swiglu", "--rope", 10000,
-             "--no-bias", "--untied", "--kv-heads", 1, "--experts", 2, "--precision", "bf16",
-             "--dtype", "float32", "--seed", 3, "--weight-decay", 0.1, "--clip", 0.5, "--batch", 8)
+    settings = ("model.norm=rms", "model.norm_epsilon=1e-6", "model.mlp=swiglu", "model.rope=10000",
+                "model.bias=false", "model.untied=true", "model.kv_heads=1",
+                "optimizer.weight_decay=0.1")
+    llama = (*(word for each in settings for word in ("--set", each)), "--experts", 2,
+             "--precision", "bf16", "--dtype", "float32", "--seed", 3, "--clip", 0.5, "--batch", 8)
     assert run("train", *GPT, *llama, "--strategy", "zero1", "--out", tmp_path / "teacher") == 0
     assert run("distill", tmp_path / "teacher", "--layers", 1, "--out", tmp_path / "student") == 0
     teacher, student = (files.load(tmp_path / name).description for name in ("teacher", "student"))

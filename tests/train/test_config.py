@@ -36,7 +36,8 @@ def test_every_field_has_a_flag_a_key_and_a_default_that_passes():
     named = {(section.name, field.name) for section in fields(TrainConfig)
              for field in fields(section.type)} - {("data", "recorded")}
     assert named == {(field.section, field.name) for field in OPTIONS.values()}
-    assert parse("--lr", 1, "--kv-heads", 2, "--untied", "--data", "x") == TrainConfig().updated(
+    assert parse("--lr", 1, "--set", "model.kv_heads=2", "--set", "model.untied=true", "--data",
+                 "x") == TrainConfig().updated(
         lr=1.0, kv_heads=2, untied=True, data="x")
 
 
@@ -127,7 +128,7 @@ def test_resume_is_before_the_file_and_the_file_before_flags(tmp_path):
 @pytest.mark.parametrize("config, says", [
     (TrainConfig(run=RunConfig(steps=0)), "--steps must be at least 1, not 0"),
     (TrainConfig(run=RunConfig(steps="3")), "--steps takes int, not '3'"),
-    (TrainConfig(model=ModelConfig(untied=1)), "--untied takes bool, not 1"),
+    (TrainConfig(model=ModelConfig(untied=1)), "--set model.untied takes bool, not 1"),
     (TrainConfig(optimizer=OptimizerConfig("lamb")), "--optimizer: invalid choice: 'lamb'"),
     (TrainConfig(parallel=ParallelConfig("ddp", hybrid_shard=2)),
      "needs --strategy zero3 or fsdp")])

@@ -13,14 +13,16 @@ from minipar.train.checkpoints.models import open_model
 from tests.train.test_train import losses, parse
 
 RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dtype", "float64", "--layers",
-       "2", "--width", "16", "--heads", "4", "--kv-heads", "2", "--context", "12", "--batch", "8",
+       "2", "--width", "16", "--heads", "4", "--set", "model.kv_heads=2", "--context", "12",
+       "--batch", "8",
        "--dropout", "0.1"]
 
 
 @pytest.mark.parametrize("words", [
-    "--mesh cp=3", "--mesh cp=4 --context-order contiguous", "--mesh cp=2 --context-order striped",
+    "--mesh cp=3", "--mesh cp=4 --set context.order=contiguous",
+    "--mesh cp=2 --set context.order=striped",
     "--mesh cp=2,dp=2 --context-method all_gather --strategy fsdp --accumulate 2",
-    "--mesh cp=4 --context-method ulysses", "--mesh cp=4 --ulysses-degree 2",
+    "--mesh cp=4 --context-method ulysses", "--mesh cp=4 --set context.ulysses_degree=2",
     "--mesh pp=2,cp=2 --strategy zero1", "--mesh cp=2,tp=2 --sequence-parallel --context 16"])
 def test_every_mesh_is_one_rank(words):
     sizes = ["--context", "16"] if "--context 16" in words else []
@@ -61,17 +63,18 @@ def test_precision_memory_and_verify(capsys):
 
 MISTAKES = {
     "--context-method ring": "add cp to the mesh, for example --mesh cp=2",
-    "--mesh dp=2 --context-order zigzag": "--context-order says how the ranks of cp share tokens",
-    "--mesh cp=1 --ulysses-degree 1": "--ulysses-degree says how",
-    "--mesh cp=4 --ulysses-degree 3": "does not divide the 4 ranks of cp",
-    "--mesh cp=4 --ulysses-degree 2 --context-method ulysses": "leave --ulysses-degree out",
+    "--mesh dp=2 --set context.order=zigzag": "--set context.order says how the ranks of cp",
+    "--mesh cp=1 --set context.ulysses_degree=1": "--set context.ulysses_degree says how",
+    "--mesh cp=4 --set context.ulysses_degree=3": "does not divide the 4 ranks of cp",
+    "--mesh cp=4 --set context.ulysses_degree=2 --context-method ulysses":
+        "leave context.ulysses_degree out",
     "--mesh cp=4 --context-method tree": "argument --context-method: invalid choice: 'tree'",
     "--mesh cp=3 --context-method ulysses": "4 heads with 2 of keys and values to 3 ranks, which "
                                             "does not divide: choose a degree of 1, 2, 4",
     "--mesh cp=2 --data digits": "trains an MLP, which has no tokens",
     "--mesh cp=2 --strategy dp": "whose rank 0 drives all others, does not go with --mesh cp=2",
     "--mesh cp=2,tp=2 --sequence-parallel --context 10": "a --context that is a multiple of 8",
-    "--mesh cp=2 --experts 4": "say --balance-loss 0 --bias-rate 0.001",
+    "--mesh cp=2 --experts 4": "--set experts.balance_loss=0 and experts.bias_rate=0.001",
 }
 
 

@@ -8,8 +8,9 @@ import pytest
 from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main
-from minipar.train.loop import microbatches, start_run
+from minipar.train.loop import microbatches
 from minipar.train.setup import device as device_options
+from minipar.train.start import start_run
 from minipar.train.tasks import make_task
 from tests.support.strict_array import CUDARuntimeError, Device, StrictArray, as_cupy
 from tests.train.test_train import SMALL, losses, parse
@@ -20,7 +21,8 @@ WORDS = {
     "bf16 pipeline": "--precision bf16 --mesh pp=2", "int8 sums": "--reduce-dtype int8",
     "int4 gathers": "--strategy fsdp --gather-dtype int4",
     "remat": "--remat sqrt --strategy zero2", "optimal remat": "--remat optimal:400KB --mesh pp=2",
-    "tensor": "--mesh tp=2 --sequence-parallel --kv-heads 2", "sgd": "--optimizer sgd --clip 0.1",
+    "tensor": "--mesh tp=2 --sequence-parallel --set model.kv_heads=2",
+    "sgd": "--optimizer sgd --clip 0.1",
 }
 
 

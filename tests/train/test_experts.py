@@ -15,9 +15,10 @@ from tests.train.test_train import losses, parse
 
 RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dtype", "float64", "--layers",
        "2", "--width", "16", "--heads", "2", "--context", "8", "--batch", "8", "--experts", "4",
-       "--expert-width", "8", "--z-loss", "0.001"]
-DEEPSEEK = ["--router", "sigmoid", "--bias-rate", "0.01", "--expert-groups", "2", "--gate-scale",
-            "2.5", "--shared-experts", "1", "--balance-loss", "0"]
+       "--set", "experts.width=8", "--set", "experts.z_loss=0.001"]
+DEEPSEEK = [word for name, value in {
+    "scores": "sigmoid", "bias_rate": 0.01, "num_groups": 2, "scale": 2.5, "num_shared": 1,
+    "balance_loss": 0}.items() for word in ("--set", f"experts.{name}={value}")]
 
 
 @pytest.mark.parametrize("words", [
@@ -25,7 +26,7 @@ DEEPSEEK = ["--router", "sigmoid", "--bias-rate", "0.01", "--expert-groups", "2"
     ["--mesh", "pp=2,ep=2", "--strategy", "zero1"], ["--mesh", "tp=2,ep=2"],
     ["--strategy", "zero2", "--ranks", "4"], ["--strategy", "dp", "--ranks", "3"]])
 def test_every_mesh_is_one_rank(words):
-    for more in (DEEPSEEK, ["--capacity-factor", "0.8", "--dropout", "0.1"]):
+    for more in (DEEPSEEK, ["--set", "experts.capacity_factor=0.8", "--dropout", "0.1"]):
         alone = train(parse(*RUN, *more)).losses
         np.testing.assert_allclose(train(parse(*RUN, *more, *words)).losses, alone, rtol=1e-10)
 
@@ -51,7 +52,8 @@ def test_precision_memory_and_verify_go_with_experts(capsys):
 
 
 def test_loads_and_drops_are_printed_and_drawn(tmp_path, pictures, monkeypatch, capsys):
-    main(["train", *RUN, "--capacity-factor", "0.6", "--mesh", "ep=4", "--out", str(tmp_path)])
+    main(["train", *RUN, "--set", "experts.capacity_factor=0.6", "--mesh", "ep=4", "--out",
+          str(tmp_path)])
     printed = capsys.readouterr().out
     assert "4 experts, 2 for each token" in printed
     assert "of 256 choices dropped" in printed and " 0 of 256" not in printed
@@ -59,7 +61,8 @@ def test_loads_and_drops_are_printed_and_drawn(tmp_path, pictures, monkeypatch, 
 
 
 def test_a_model_with_experts_is_saved_read_and_generates(tmp_path):
-    made = train(parse(*RUN, *DEEPSEEK, "--capacity-factor", "0.5", "--no-renormalize"))
+    made = train(parse(*RUN, *DEEPSEEK, "--set", "experts.capacity_factor=0.5", "--set",
+                       "experts.renormalize=false"))
     save_model(tmp_path, made.model, data="synthetic")
     saved, task, model = open_model(tmp_path)
     assert saved.description["model"]["experts"]["renormalize"] is False
@@ -84,16 +87,17 @@ def test_what_knows_no_experts_refuses_them(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
-    (["--top-k", "5"], "cannot use 5 of 4 experts"),
+    (["--set", "experts.top_k=5"], "cannot use 5 of 4 experts"),
     (["--mesh", "ep=8"], "--mesh ep=8 is for at least 8 experts, not --experts 4"),
     (["--mesh", "dp=4,ep=3"], "so it must divide 4: choose a divisor"),
     (["--mesh", "ep=2", "--experts", "0"], "add --experts 8, or leave ep out"),
     (["--data", "digits"], "leave --experts out"),
     (["--mesh", "ep=2", "--strategy", "dp"], "does not go with --mesh ep=2: choose ddp"),
     (["--mesh", "ep=2", "--strategy", "local_sgd"], "with all parameters: leave ep out of --mesh"),
-    (["--capacity-factor", "0"], "a capacity factor is > 0"),
+    (["--set", "experts.capacity_factor=0"], "a capacity factor is > 0"),
     (["--mesh", "ep=4", "--ranks", "8"], "--mesh ep=4 is for 4 ranks, but there are 8"),
-    (["--ranks", "2", "--capacity-factor", "1", "--capacity-per", "microbatch"],
+    (["--ranks", "2", "--set", "experts.capacity_factor=1", "--set",
+      "experts.capacity_per=microbatch"],
      "choose capacity_per='sequence'")])
 def test_mistakes_are_one_line(words, sentence):
     with pytest.raises((UsageError, ValueError)) as caught:

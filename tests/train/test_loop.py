@@ -40,7 +40,8 @@ def by_hand(config) -> tuple[list[float], np.ndarray]:
 @pytest.mark.parametrize("num_ranks", [1, 3])
 def test_the_loop_is_what_it_says(num_ranks, tmp_path):
     options = parse("--data", "synthetic", "--steps", "6", "--warmup", "2", "--dtype", "float64",
-                    "--dropout", "0.3", "--clip", "0.05", "--weight-decay", "0.3", "--out",
+                    "--dropout", "0.3", "--clip", "0.05", "--set", "optimizer.weight_decay=0.3",
+                    "--out",
                     str(tmp_path))
     losses, parameters = by_hand(options)
 

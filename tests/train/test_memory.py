@@ -50,7 +50,7 @@ def test_a_run_that_does_not_fit_fails_plainly_and_fits_with_offload(tmp_path, c
     main(["train", *SIZES])
     plain = capsys.readouterr().out.splitlines()
     status, lines, errors = train("--memory-limit", limit, "--offload", "activations",
-                                  "--offload-dir", str(tmp_path))
+                                  "--set", f"memory.offload_dir={tmp_path}")
     assert (status, errors) == (0, []) and losses(lines) == losses(plain) != []
     assert re.search(r"offloaded activations: a file of \d+\.\d MB a rank", "\n".join(lines))
     assert not list(tmp_path.iterdir())
@@ -99,11 +99,11 @@ def test_mpi_has_its_memory_before_there_is_a_limit():
                                "commas, not 'weights'"),
     (["--offload", "parameters"], "--offload parameters moves the shards of fsdp, unit by unit: "
                                   "add --strategy fsdp (it is ddp), or leave parameters out"),
-    (["--offload-dir", "."], "--offload-dir goes with --offload: say what to keep there, for "
-                             "example --offload activations"),
-    (["--offload", "optimizer", "--offload-dir", f"{__file__}/below"],      # not even by root
-     f"--offload-dir {__file__}/below cannot be written to (Not a directory): give a folder that "
-     "can"),
+    (["--set", "memory.offload_dir=."], "--set memory.offload_dir is for --offload: add --offload "
+                                        "activations, or leave it out"),
+    (["--offload", "optimizer", "--set", f"memory.offload_dir={__file__}/below"],
+     f"the folder of --offload, {__file__}/below, cannot be written to (Not a directory): give one "
+     "that can, memory.offload_dir"),                                       # not even by root
     (["--memory-limit", "many"], "--memory-limit takes a size such as 512MB or 1.5GB, not 'many'"),
     (["--memory-limit", "0GB"], "--memory-limit takes a size such as 512MB or 1.5GB, not '0GB'"),
     (["--memory-limit", "9" * 20 + "GB"],

@@ -13,7 +13,7 @@ from tests.support.cases import ONE_PROCESS
 from tests.train.test_train import SMALL, losses, parse
 
 RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dropout", "0.2", "--dtype",
-       "float64", "--clip", "0.1", "--weight-decay", "0.5"]
+       "float64", "--clip", "0.1", "--set", "optimizer.weight_decay=0.5"]
 
 
 @pytest.mark.parametrize("name", ONE_PROCESS)
@@ -68,7 +68,7 @@ def test_resume_remembers_the_strategy_but_not_the_ranks(tmp_path, capsys):
 def test_a_checkpoint_of_the_first_edition_goes_on_as_it_did(tmp_path):
     """It has flat options, and may lack one that says which parameters decay: then all do."""
     words = [*SMALL, *RUN, "--warmup", "0"]
-    for name, more in (("all", ["--decay-all"]), ("some", [])):
+    for name, more in (("all", ["--set", "optimizer.decay_all=true"]), ("some", [])):
         assert main(["train", *words, *more, "--save-every", "2", "--out",
                      str(tmp_path / name)]) == 0
     everything, some = (files.load(tmp_path / name) for name in ("all", "some"))

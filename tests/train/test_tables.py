@@ -15,15 +15,15 @@ from minipar.nn import GPT, MLP, Activation, GPTConfig, MoEConfig
 from minipar.nn.gpt import MLPS, FeedForward
 from minipar.nn.moe.routing import queue_places
 from minipar.optim import SGD, Adam, AdamW
+from minipar.optim.registry import OPTIMIZERS, make_optimizer
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.registry import make_strategy
 from minipar.precision.policy import precision_preset
 from minipar.random import training_step
-from minipar.train.config import OPTIMIZERS, TrainConfig
-from minipar.train.loop import make_optimizer
+from minipar.train.config import TrainConfig
 from minipar.train.recipes.pruning import scores
 from minipar.train.setup.device import device_array
-from minipar.train.setup.precision import activation_format, make_wire
+from minipar.train.setup.precision import WIRES, activation_format
 
 NEW = "new one"
 KNOWN = {"adamw": AdamW, "adam": Adam, "sgd": SGD}
@@ -35,8 +35,7 @@ def model():
 
 
 def optimizer(name, model):
-    config = TrainConfig().updated(optimizer=name, lr=0.1)
-    return make_optimizer(config, SimpleNamespace(slabs=model.slabs))
+    return make_optimizer(name, model.slabs, 0.1, None, 0.9)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -70,7 +69,7 @@ CASES = {
     "schedule": lambda model: make_schedule(NEW, 2, 2),
     "precision": lambda model: precision_preset(NEW, model),
     "activations' format": lambda model: activation_format(TrainConfig().updated(precision=NEW)),
-    "wire": lambda model: make_wire(NEW),
+    "wire": lambda model: WIRES[NEW](),
     "device": lambda model: device_array(TrainConfig().updated(device=NEW), None),
     "pruning": lambda model: scores(None, SimpleNamespace(method=NEW), {}),
     "scope": lambda model: prune(model, {}, 0.5, NEW),

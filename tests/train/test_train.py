@@ -32,7 +32,7 @@ def losses(num_ranks: int, config) -> list[float]:
 
 MISTAKES = {
     "--heads 3": "width of 16 does not divide into 3 heads",
-    "--kv-heads 3": "cannot share 3 heads",
+    "--set model.kv_heads=3": "cannot share 3 heads",
     "--mesh dp=3 --ranks 2": "for 3 ranks, but there are 2",
     "--mesh xp=2": "no axis 'xp', only pp (pipeline), dp (data), replicate (copies of what",
     "--mesh dp": "expected axis=size",
@@ -75,7 +75,7 @@ MISTAKES = {
     "--mesh pp=2 --schedule 2f2b": "invalid choice: '2f2b'",
     "--mesh pp=2 --microbatches 0": "--microbatches must be at least 1, not 0",
     "--mesh pp=2 --microbatches 4 --accumulate 2": "say the same thing of a pipeline",
-    "--mesh pp=2 --virtual-stages 2": "1f1b has 1 stage on each rank, not 2",
+    "--mesh pp=2 --set parallel.virtual_stages=2": "1f1b has 1 stage on each rank, not 2",
     "--mesh pp=2 --schedule interleaved --microbatches 4": "a model of 3 parts has 1 to 3 stages",
     "--mesh pp=4 --ranks 4": "a model of 3 parts has 1 to 3 stages, not 4",
     "--mesh pp=2 --bucket-mb -1": "--bucket-mb takes a number of megabytes > 0, not -1",
@@ -201,7 +201,7 @@ def test_the_synthetic_language_is_learned():
 
 
 @pytest.mark.parametrize("words", [
-    "--mesh pp=2,dp=2,tp=2 --schedule interleaved --virtual-stages 2 --microbatches 4 "
+    "--mesh pp=2,dp=2,tp=2 --schedule interleaved --set parallel.virtual_stages=2 --microbatches 4 "
     "--sequence-parallel --layers 2 --strategy zero1",
     "--mesh pp=3,dp=2 --schedule zb_h1", "--mesh tp=2,dp=2 --accumulate 2",
     "--mesh pp=2,tp=2 --data digits --hidden 12,11,10"])

@@ -8,7 +8,8 @@ import pytest
 from minipar.comm import Cluster, Trace
 from minipar.comm.collectives import all_reduce, broadcast
 from minipar.comm.mesh import DeviceMesh
-from minipar.train.loop import compute_gradients, start_run
+from minipar.train.loop import compute_gradients
+from minipar.train.start import start_run
 from minipar.train.tasks import make_task
 from minipar.viz import Bar, draw_timeline, draw_timelines, side_by_side, timeline, timeline_bars
 from minipar.viz.timeline import _colors

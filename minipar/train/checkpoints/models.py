@@ -22,7 +22,7 @@ from ...data import Vocabulary
 from ...launcher import UsageError
 from ...nn import MLP, Module
 from ..config import DataConfig, RecordedData, TrainConfig
-from ..setup.mlp_sizes import activation_of, dropout_of
+from ..setup.mlp_sizes import dropout_of
 from ..setup.starting_point import StartingPoint
 from ..tasks import Task, make_task
 from .schema import (
@@ -227,7 +227,6 @@ def config_for(model: Module, data: str, vocabulary: Vocabulary | None,
     recorded = RecordedData(None if vocabulary is None else vocabulary.description())
     options = sizes_as_options(describe_model(model))
     if isinstance(model, MLP):
-        recorded = RecordedData(activation=activation_of(model))
         options["dropout"] = dropout_of(model)
     return TrainConfig(data=DataConfig(data, recorded=recorded)).updated(
         seed=seed, **options)

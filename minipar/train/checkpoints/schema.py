@@ -30,8 +30,9 @@ from ...launcher import UsageError
 from ...nn import MLP, Activation, Module
 from ...nn.gpt import MLPS, NORMS
 from ...nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
+from ...optim.registry import OPTIMIZERS
 from ..check import check_value
-from ..config import OPTIMIZERS, OPTIONS, DataConfig, RecordedData, TrainConfig
+from ..config import OPTIONS, DataConfig, ModelConfig, RecordedData, TrainConfig
 from ..config_file import from_tables, to_tables
 from ..setup.gpt_sizes import options_of_gpt, sizes_of_gpt
 from ..setup.mlp_sizes import activation_of, sizes_of_mlp
@@ -148,8 +149,7 @@ def config_of(description: dict[str, Any], **changes: Any) -> TrainConfig:
         refuse(str(error))
     recorded = RecordedData(
         description.get("vocabulary"), description.get("data_seed", description["seed"]),
-        description["data"] if description.get("data_path") else None, description.get("data_path"),
-        description["model"].get("activation") or RecordedData.activation)
+        description["data"] if description.get("data_path") else None, description.get("data_path"))
     known = TrainConfig(data=DataConfig(recorded=recorded)).updated(**told)
     return known.updated(**sizes_as_options(description["model"]), data=description["data"],
                          dtype=description["dtype"], seed=description["seed"]).updated(**changes)
@@ -164,7 +164,8 @@ def describe_model(model: Module) -> dict[str, Any]:
 def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:
     """The options of `minipar train` that make a model of these sizes."""
     if "sizes" in sizes:
-        return {"hidden": ",".join(map(str, sizes["sizes"][1:-1]))}
+        return {"hidden": ",".join(map(str, sizes["sizes"][1:-1])),
+                "activation": sizes.get("activation") or ModelConfig.activation}
     return options_of_gpt(sizes)
 
 

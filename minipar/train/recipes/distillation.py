@@ -20,11 +20,13 @@ from ...comm import Communicator
 from ...compress.distillation.distill import Distillation, LocalTeacher, Recipe, without_projections
 from ...compress.distillation.teacher_parallel import AnnouncedBatches, ParallelTeacher
 from ...nn import GPT, Module
+from ..checkpoints.resume import save
 from ..config import TrainConfig
-from ..loop import TrainState, save, start_run, train_steps
+from ..loop import TrainState, train_steps
 from ..report import ProgressBar
 from ..setup.precision import describe_precision
 from ..setup.starting_point import StartingPoint
+from ..start import start_run
 from ..tasks import Score, Task, make_task
 from .teacher import build_teacher, load_teacher
 

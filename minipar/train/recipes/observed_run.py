@@ -16,7 +16,8 @@ from ...memory.temporaries import StepLedger
 from ..check import checked
 from ..config import TrainConfig
 from ..flags import add_arguments, parse_config
-from ..loop import start_run, take_step
+from ..loop import take_step
+from ..start import start_run
 from ..tasks import make_task
 
 

@@ -25,12 +25,14 @@ from ...compress.pruning.two_of_four import n_of_m
 from ...launcher import UsageError
 from ..check import check_folder, checked
 from ..checkpoints.models import read_description
+from ..checkpoints.resume import save
 from ..checkpoints.schema import config_of, describe_config, describe_model, sizes_as_options
 from ..config import TrainConfig
-from ..loop import TrainState, save, start_run, train_steps
+from ..loop import TrainState, train_steps
 from ..report import ProgressBar
 from ..setup.precision import FULL_PRECISION
 from ..setup.starting_point import Compression
+from ..start import start_run
 from ..tasks import make_task
 
 SPARE = 3                   # --gradual prunes in all but the last third of its steps

@@ -20,9 +20,10 @@ from ...nn.slab import Segment
 from ...parallel.data.classic_data_parallel import DataParallel
 from ...parallel.strategy import Strategy
 from ..config import TrainConfig
-from ..loop import TrainState, check_finite, compute_gradients, start_run, update_parameters
+from ..loop import TrainState, check_finite, compute_gradients, update_parameters
 from ..setup.precision import FULL_PRECISION
 from ..setup.remat import remat_in_float64
+from ..start import start_run
 from ..tasks import make_task
 
 ROUNDING_ERROR = 1e-10  # relative; in float64 rounding makes no larger difference

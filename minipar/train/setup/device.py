@@ -16,18 +16,6 @@ from ...launcher import UsageError
 from ..config import TrainConfig
 
 
-def check_device(config: TrainConfig) -> None:
-    """Refuse options that do not go with the device.  Raises UsageError."""
-    if config.run.device == "cpu":
-        return
-    for flag, value, what in (
-            ("--offload", config.memory.offload, "keeps arrays in a file of the host"),
-            ("--memory-limit", config.memory.memory_limit, "limits the memory of the host")):
-        if value:
-            raise UsageError(f"{flag} {what}, but --device cuda has them on a GPU: leave one of "
-                             "the two out")
-
-
 def check_gpu(config: TrainConfig) -> None:
     """Refuse --device cuda on a machine without a GPU or CuPy.  Raises UsageError."""
     if config.run.device != "cpu":

@@ -10,7 +10,7 @@ from ...nn import GPTConfig, MoEConfig, RopeConfig
 from ..config import OPTIONS, ModelConfig, TrainConfig
 
 OTHER_NAMES = {"layers": "num_layers", "heads": "num_heads", "kv_heads": "num_kv_heads"}
-OF_AN_MLP = {"hidden"}
+OF_AN_MLP = {"hidden", "activation"}
 
 
 def gpt_config(config: TrainConfig, vocab_size: int) -> GPTConfig:

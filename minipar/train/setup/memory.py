@@ -69,9 +69,6 @@ def check_memory(config: TrainConfig) -> None:
         raise UsageError("--offload parameters moves the shards of fsdp, unit by unit: add "
                          f"--strategy fsdp (it is {config.parallel.strategy}), or leave "
                          "parameters out")
-    if config.memory.offload_dir is not None and not names:
-        raise UsageError("--offload-dir goes with --offload: say what to keep there, for example "
-                         "--offload activations")
 
 
 def check_offload_folder(config: TrainConfig) -> None:
@@ -83,8 +80,8 @@ def check_offload_folder(config: TrainConfig) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UsageError(f"--offload-dir {folder} cannot be written to ({error.strerror}): "
-                         "give a folder that can") from error
+        raise UsageError(f"the folder of --offload, {folder}, cannot be written to "
+                         f"({error.strerror}): give one that can, memory.offload_dir") from error
 
 
 @contextmanager

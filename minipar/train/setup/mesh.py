@@ -85,28 +85,17 @@ def check_mesh(config: TrainConfig) -> None:
 
 
 def check_pipeline(config: TrainConfig, sizes: Mapping[str, int]) -> None:
-    """Refuse a schedule without a pipeline, or one that cannot be.  Raises UsageError."""
+    """Refuse a schedule that cannot be.  Raises UsageError."""
     parallel = config.parallel
     if "pp" in sizes:
         try:
             make_schedule(parallel.schedule or "1f1b", 1, 1, parallel.virtual_stages)
         except ValueError as error:
             raise UsageError(str(error)) from error
-        return
-    for name in ("schedule", "microbatches", "virtual_stages"):
-        if config.get(name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} goes with a pipeline: add pp to the "
-                             "mesh, for example --mesh pp=2, or leave it out")
 
 
 def check_sequence_parallel(config: TrainConfig, sizes: Mapping[str, int]) -> None:
     """Refuse --sequence-parallel where tokens cannot be split over tp.  Raises UsageError."""
-    if sizes.get("tp", 1) == 1:
-        raise UsageError("--sequence-parallel splits tokens over the ranks of tp: add tp to the "
-                         "mesh, for example --mesh tp=2, or leave it out")
-    if config.data.source == "digits":
-        raise UsageError("--sequence-parallel splits a text's tokens, but --data digits trains an "
-                         "MLP, which has no sequence: leave it out")
     if sizes.get("cp", 1) == 1 and config.model.context % sizes["tp"]:
         raise UsageError(f"--sequence-parallel splits --context {config.model.context} over "
                          f"{sizes['tp']} ranks, which does not divide: choose a multiple of "
@@ -137,9 +126,6 @@ def check_local_sgd(config: TrainConfig, sizes: Mapping[str, int]) -> None:
 def check_experts(config: TrainConfig, sizes: Mapping[str, int]) -> None:
     """Refuse experts, or ranks for them, that do not go with the rest.  Raises UsageError."""
     ep, num_experts = sizes.get("ep", 1), config.experts.num_experts
-    if num_experts and config.data.source == "digits":
-        raise UsageError("--experts are MLPs in the blocks of a GPT, but --data digits trains an "
-                         "MLP without blocks: leave --experts out")
     if "ep" not in sizes:
         return
     if not num_experts:

@@ -3,19 +3,19 @@
 from typing import Any
 
 from ...nn import MLP, Activation, Dropout
-from ..config import RecordedData
+from ..config import ModelConfig
 
 
 def sizes_of_mlp(sizes: list[int], activation: str) -> dict[str, Any]:
     """The sizes of an MLP as a checkpoint has them: without an activation it has relu."""
-    return {"sizes": sizes} | ({} if activation == RecordedData.activation
+    return {"sizes": sizes} | ({} if activation == ModelConfig.activation
                                else {"activation": activation})
 
 
 def activation_of(model: MLP) -> str:
     """The activation between all layers.  Raises ValueError if there is not one."""
     kinds = [module.kind for module in model if isinstance(module, Activation)]
-    return _same(kinds, model, "activation") or RecordedData.activation
+    return _same(kinds, model, "activation") or ModelConfig.activation
 
 
 def dropout_of(model: MLP) -> float:

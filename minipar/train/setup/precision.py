@@ -8,6 +8,8 @@
 Without these options everything is float32.
 """
 
+from collections.abc import Callable
+
 from ...compress.messages.block_codec import BlockCodec
 from ...compress.messages.quantized_collectives import QuantizedWire
 from ...launcher import UsageError
@@ -15,14 +17,17 @@ from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
 from ...parallel.low_precision_wire import LowPrecisionWire
 from ...parallel.registry import strategies_with
-from ...parallel.wire import Wire
-from ...precision import LossScaler, precision_preset, set_precision
+from ...parallel.wire import UNCOMPRESSED, Wire
+from ...precision import PRECISIONS, LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST
 from ..config import TrainConfig
 from ..option import one_of
 
-FLOAT_FORMATS = {"bf16": BFLOAT16, "fp16": FLOAT16}
-INTEGER_BITS = {"int8": 8, "int4": 4}       # of a code; 256 codes share a scale
+# What makes the wire that sends numbers in a format.  (256 codes of an integer share a scale.)
+WIRES: dict[str, Callable[[], Wire]] = {
+    "fp32": lambda: UNCOMPRESSED,
+    "bf16": lambda: LowPrecisionWire(BFLOAT16), "fp16": lambda: LowPrecisionWire(FLOAT16),
+    "int8": lambda: QuantizedWire(BlockCodec(8)), "int4": lambda: QuantizedWire(BlockCodec(4))}
 NEEDS_LOSS_SCALE = ("fp16", "fp8")          # small gradients underflow in these formats
 FULL_PRECISION = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32",
                   "gather_dtype": "fp32"}
@@ -30,24 +35,11 @@ FULL_PRECISION = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32
 
 def check_precision(config: TrainConfig) -> None:
     """Refuse precision options that do not go together.  Raises UsageError."""
-    for name in ("precision", "reduce_dtype", "gather_dtype"):
-        value = config.get(name)
-        if value != "fp32" and config.precision.dtype == "float64":
-            raise UsageError(f"--{name.replace('_', '-')} {value} rounds float32 numbers: leave "
-                             "--dtype float64 out")
-    if config.precision.reduce_dtype != "fp32" and config.parallel.strategy == "dp":
-        raise UsageError("--reduce-dtype goes with sums over ranks, but with --strategy dp rank 0 "
-                         "adds gradients up by itself: choose ddp")
     gathering, strategy = strategies_with("gather_wire"), config.parallel.strategy
     if config.precision.gather_dtype != "fp32" and strategy not in gathering:
         raise UsageError(f"--gather-dtype needs --strategy {one_of(gathering)}, not {strategy}: "
                          "leave it out, or choose a strategy that takes it")
-    if config.precision.loss_scale is None:
-        return
-    if config.precision.compute == "fp32":
-        raise UsageError("--loss-scale goes with numbers that underflow: add --precision fp16, or "
-                         "leave it out")
-    if config.precision.loss_scale not in ("dynamic", "none"):
+    if config.precision.loss_scale not in (None, "dynamic", "none"):
         try:
             good = 1 / LARGEST <= float(config.precision.loss_scale) <= LARGEST
         except ValueError:
@@ -67,19 +59,12 @@ def apply_precision(config: TrainConfig, model: Module) -> Module:
 def wire_options(config: TrainConfig) -> dict[str, Wire]:
     """The arguments `wire` and `gather_wire` of make_strategy: the formats of its messages."""
     chosen = {"wire": config.precision.reduce_dtype, "gather_wire": config.precision.gather_dtype}
-    return {name: make_wire(dtype) for name, dtype in chosen.items() if dtype != "fp32"}
-
-
-def make_wire(dtype: str) -> Wire:
-    """The wire that sends numbers in the format `dtype`, not "fp32"."""
-    if dtype in FLOAT_FORMATS:
-        return LowPrecisionWire(FLOAT_FORMATS[dtype])
-    return QuantizedWire(BlockCodec(INTEGER_BITS[dtype]))
+    return {name: WIRES[dtype]() for name, dtype in chosen.items() if dtype != "fp32"}
 
 
 def activation_format(config: TrainConfig) -> Format | None:
     """The format in which activations are sent between stages and over tp: the model's."""
-    return {"fp32": None, "fp8": BFLOAT16, **FLOAT_FORMATS}[config.precision.compute]
+    return PRECISIONS[config.precision.compute].outputs
 
 
 def make_scaler(config: TrainConfig) -> LossScaler | None:
@@ -96,7 +81,7 @@ def describe_precision(config: TrainConfig) -> str:
     words = [config.precision.dtype if config.precision.compute == "fp32" else
              f"{config.precision.compute} with float32 masters"]
     if config.precision.reduce_dtype != "fp32":
-        how = "sent as" if config.precision.reduce_dtype in INTEGER_BITS else "summed in"
+        how = "sent as" if config.precision.reduce_dtype.startswith("int") else "summed in"
         words.append(f"gradients {how} {config.precision.reduce_dtype}")
     if config.precision.gather_dtype != "fp32":
         words.append(f"weights gathered as {config.precision.gather_dtype}")

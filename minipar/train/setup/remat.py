@@ -31,6 +31,7 @@ from ...nn.chain import ChainPart, chain
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.metrics import in_flight
 from ...parallel.pipeline.schedule.registry import make_schedule
+from ...precision import PRECISIONS
 from ...random import training_step
 from ..config import TrainConfig
 from .mesh import mesh_sizes
@@ -196,8 +197,8 @@ def remat_in_float64(config: TrainConfig) -> str:
     """The --remat of the same run in float64, where each array, and so a budget, is larger."""
     if not config.memory.remat.startswith("optimal:") or config.precision.dtype == "float64":
         return config.memory.remat
-    bytes_now = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}[config.precision.compute]
-    return f"optimal:{8 // bytes_now * budget_of(config)}"
+    fmt = PRECISIONS[config.precision.compute].inputs
+    return f"optimal:{8 // (fmt.dtype.itemsize if fmt else 4) * budget_of(config)}"
 
 
 def describe_remat(config: TrainConfig) -> str:

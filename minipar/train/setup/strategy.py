@@ -1,6 +1,5 @@
 """The strategy of a run: `minipar train --strategy zero1`, and the microbatches it computes."""
 
-import math
 from typing import Any
 
 from ...comm import Communicator
@@ -22,9 +21,6 @@ STRATEGY_OPTIONS = tuple(key for key in OPTIONS if strategies_with(key))
 def check_strategy(config: TrainConfig) -> None:
     """Refuse options that the strategy has no use for.  Raises UsageError."""
     parallel = config.parallel
-    if parallel.bucket_mb is not None and not 0 < parallel.bucket_mb < math.inf:
-        raise UsageError("--bucket-mb takes a number of megabytes > 0, not "
-                         f"{parallel.bucket_mb:g}: for example --bucket-mb 1")
     for name in STRATEGY_OPTIONS:
         if config.get(name) is not None and parallel.strategy not in strategies_with(name):
             raise UsageError(f"--{name.replace('_', '-')} needs --strategy "

@@ -1,0 +1,43 @@
+"""Every optimizer by its name: `minipar train --optimizer` and checkpoints read the table.
+
+To add one: its class, and an entry here.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..nn.slab import FlatBuffer
+from .adam import Adam, AdamW
+from .groups import ParameterGroup
+from .optimizer import Optimizer
+from .sgd import SGD
+
+
+class OptimizerEntry(NamedTuple):
+    """`kind(slabs, lr, weight_decay=…, groups=…)` makes it; `momentum` too, if it takes one."""
+
+    kind: Callable[..., Optimizer]
+    lr: float = 3e-3                # the peak learning rate that `minipar train` takes by default
+    weight_decay: float = 0.0
+    takes_momentum: bool = False
+
+
+OPTIMIZERS = {
+    "adamw": OptimizerEntry(AdamW, weight_decay=0.01),
+    "adam": OptimizerEntry(Adam),
+    "sgd": OptimizerEntry(SGD, lr=0.1, takes_momentum=True),
+}
+
+
+def make_optimizer(name: str, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float | None,
+                   momentum: float, groups: Sequence[ParameterGroup] = ()) -> Optimizer:
+    """The optimizer of that name; without a `weight_decay` with that of its entry.
+
+    Raises ValueError for an unknown name.
+    """
+    if name not in OPTIMIZERS:
+        raise ValueError(f"unknown optimizer {name!r}: choose from {', '.join(OPTIMIZERS)}")
+    entry = OPTIMIZERS[name]
+    return entry.kind(slabs, lr, groups=groups, weight_decay=entry.weight_decay
+                      if weight_decay is None else weight_decay,
+                      **{"momentum": momentum} if entry.takes_momentum else {})

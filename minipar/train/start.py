@@ -1,0 +1,56 @@
+"""The start of a run: from its configuration to the objects with which the loop works.
+
+    task ─▶ model ─▶ precision ─▶ values ─▶ rematerialization ─▶ strategy ─▶ optimizer ─▶ TrainState
+"""
+
+from functools import partial
+
+from ..comm import Communicator
+from ..launcher import UsageError
+from ..optim import NO_DECAY_FOR_VECTORS
+from ..optim.registry import make_optimizer
+from .checkpoints.models import load_checkpoint
+from .checkpoints.resume import resume, save
+from .config import TrainConfig
+from .loop import SaveAt, TrainState
+from .setup.device import device_array
+from .setup.memory import RankMemory, memory_errors_as_usage
+from .setup.precision import apply_precision, make_scaler
+from .setup.remat import rematerialize_model
+from .setup.starting_point import StartingPoint
+from .setup.strategy import build_strategy, num_microbatches
+from .task import Task
+
+
+def start_run(comm: Communicator, config: TrainConfig, task: Task,
+              start: StartingPoint | None = None) -> TrainState:
+    """Collective.  A run from its `start`: by default the checkpoint of --resume, if any."""
+    memory, chosen = RankMemory(config, comm), config.optimizer
+    if start is None:
+        start = StartingPoint() if config.run.resume is None else load_checkpoint(config, task)
+    like = device_array(config, comm)
+    with memory_errors_as_usage(memory.ledger), memory.recording(), memory.offloading_new_arrays():
+        model = task.build()
+        apply_precision(config, task.trained_part(model))
+        try:
+            start.fill(model, config, like)
+            remat_policy = rematerialize_model(config, model, comm)
+            strategy = build_strategy(config, model, comm)
+            optimizer = make_optimizer(chosen.name, strategy.slabs, chosen.lr, chosen.weight_decay,
+                                       chosen.momentum,
+                                       () if chosen.decay_all else (NO_DECAY_FOR_VECTORS,))
+            state = TrainState(config, task, strategy, optimizer, memory, num_microbatches(config),
+                               like, make_scaler(config), start.compression, remat_policy)
+            if start.checkpoint is not None:
+                resume(state, start.checkpoint)
+        except ValueError as error:
+            if start.checkpoint is None:
+                raise
+            raise UsageError(f"--resume {config.run.resume}: {error}") from error
+    memory.exclude_parameters(model)
+    return state
+
+
+def saving(comm: Communicator, state: TrainState) -> SaveAt | None:
+    """What writes the checkpoints of a run into --out; None without it."""
+    return None if state.config.run.out is None else partial(save, comm, state)

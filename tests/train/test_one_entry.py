@@ -1,0 +1,97 @@
+"""One entry in a table, and `minipar train` trains with it: CONTRIBUTING.md, "One entry each"."""
+
+import re
+
+import numpy as np
+import pytest
+
+from minipar import autograd as ag
+from minipar.commands.main import main
+from minipar.nn import Activation
+from minipar.number_formats import BFLOAT16
+from minipar.optim import SGD
+from minipar.optim.registry import OPTIMIZERS, OptimizerEntry
+from minipar.parallel.data.ddp import DistributedDataParallel
+from minipar.parallel.low_precision_wire import LowPrecisionWire
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES, ScheduleEntry
+from minipar.parallel.pipeline.schedule.schedules import gpipe
+from minipar.parallel.registry import STRATEGIES, StrategyEntry
+from minipar.precision.policy import PRECISIONS, uniform
+from minipar.train.config import OPTIONS
+from minipar.train.setup.precision import WIRES
+from tests.repository.test_layering import ROOT
+
+USED: list[str] = []            # names of the entries that a run has used
+
+
+class SignSGD(SGD):
+    """An optimizer that no table has."""
+
+    def compute_step(self, g, scratch, velocity=None):
+        USED.append("optimizer")
+        return np.multiply(np.sign(g), self.lr, out=scratch)
+
+
+class Sum(DistributedDataParallel):
+    """A strategy that no table has."""
+
+    def finish(self):
+        USED.append("strategy")
+        super().finish()
+
+
+def smooth(x):
+    USED.append("activation")
+    return ag.tanh(x)
+
+
+def rows(num_ranks, num_microbatches):
+    USED.append("schedule")
+    return gpipe(num_ranks, num_microbatches)
+
+
+def wire():
+    USED.append("wire")
+    return LowPrecisionWire(BFLOAT16)
+
+
+CASES = {       # the table, the entry, the words of the command
+    "optimizer": (OPTIMIZERS, OptimizerEntry(SignSGD), ["--optimizer", "mine"]),
+    "activation": (Activation.KINDS, smooth, ["--set", "model.activation=mine"]),
+    "schedule": (SCHEDULES, ScheduleEntry(rows), ["--schedule", "mine", "--mesh", "pp=2"]),
+    "strategy": (STRATEGIES, StrategyEntry("mine", Sum), ["--strategy", "mine", "--ranks", "2"]),
+    "wire": (WIRES, wire, ["--reduce-dtype", "mine", "--ranks", "2"]),
+}
+RUN = ["train", "--data", "digits", "--hidden", "8,8", "--steps", "2", "--batch", "8"]
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_run_trains_with_an_entry_of_the_table(kind, monkeypatch, capsys):
+    table, entry, words = CASES[kind]
+    monkeypatch.setitem(table, "mine", entry)
+    USED.clear()
+    assert main([*RUN, *words]) == 0
+    assert kind in USED and "final loss" in capsys.readouterr().out
+
+
+def test_a_precision_of_the_table_is_that_of_the_run(monkeypatch, capsys):
+    monkeypatch.setitem(PRECISIONS, "mine", uniform("mine", BFLOAT16))
+    losses = []
+    for name in ("mine", "bf16", "fp32"):
+        assert main([*RUN, "--precision", name]) == 0
+        losses.append(re.search(r"final loss ([\d.]+)", capsys.readouterr().out)[1])
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("key, table", [
+    ("optimizer", OPTIMIZERS), ("activation", Activation.KINDS), ("schedule", SCHEDULES),
+    ("strategy", STRATEGIES), ("reduce_dtype", WIRES), ("precision", PRECISIONS)])
+def test_the_choices_of_an_option_are_the_table(key, table):
+    assert OPTIONS[key].table is table
+
+
+def test_contributing_names_the_tables():
+    shown = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("### One entry each")[2]
+    shown = shown.partition("\n### ")[0]
+    assert all(f"`{name}`" in shown for name in (
+        "OPTIMIZERS", "Activation.KINDS", "PRECISIONS", "WIRES", "SCHEDULES", "STRATEGIES"))
