@@ -92,9 +92,9 @@ def check_beside(field: OptionField, config: TrainConfig) -> None:
 
 
 def is_given(needed: Beside, config: TrainConfig) -> bool:
-    """True if the mesh has that axis; of another option, if it has any value of its own."""
+    """True if the mesh has ranks along that axis; of another option, for any value of its own."""
     if needed.key == "mesh":
-        return needed.value in mesh_sizes(config)
+        return mesh_sizes(config).get(needed.value, 1) > 1
     return config.get(needed.key) != OPTIONS[needed.key].default
 
 

@@ -1,6 +1,8 @@
 """The configuration: one value from flags, a file, a checkpoint or Python, and what refuses it."""
 
 import json
+import subprocess
+import sys
 import tomllib
 from dataclasses import fields
 
@@ -151,3 +153,34 @@ def test_a_program_in_python(tmp_path):
 
 def test_a_run_starts_only_from_a_configuration():
     assert start_run.__annotations__["config"] is TrainConfig
+
+
+@pytest.mark.parametrize("module, most", [("config", 15), ("loop", 120)])
+def test_settings_and_loop_import_few_files(module, most):
+    """Of minipar, `__init__` too: settings are names, and the loop is given what it works with."""
+    code = (f"import sys, minipar.train.{module};"
+            "print(sum(name.split('.')[0] == 'minipar' for name in sys.modules))")
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= most
+
+
+def test_the_options_that_are_used_most_are_flags():
+    flags = [field for field in OPTIONS.values() if field.option.is_flag]
+    assert len(flags) + len(["--config", "--set", "--print-config"]) <= 45
+
+
+def test_a_setting_has_a_name_and_a_value(capsys):
+    assert parse("--set", "model.rope=10000", "--set", "experts.top_k=1") == TrainConfig().updated(
+        rope="10000", top_k=1)
+    for words, said in {
+            "--set model.norm": "--set model.norm: expected SECTION.NAME=VALUE",
+            "--set model.nrm=rms": "unknown key 'nrm' in [model]: did you mean 'norm'?",
+            "--set modl.norm=rms": "unknown section [modl]: did you mean 'model'?",
+            "--set experts.top_k=two": "top_k in [experts] takes a whole number, not \"two\"",
+            "--set model.bias=no": "bias in [model] takes true or false, not \"no\"",
+            "--norm rms": "--norm is no flag: say --set model.norm=VALUE, or give it in the file",
+            "--no-bias": "--no-bias is no flag: say --set model.bias=VALUE"}.items():
+        with pytest.raises((UsageError, SystemExit)) as caught:
+            parse(*words.split())
+        assert said in f"{caught.value}{capsys.readouterr().err}"

@@ -83,8 +83,8 @@ def no_driver():
 
 
 @pytest.mark.parametrize("words, said", [
-    ("--offload optimizer", "--offload keeps arrays in a file of the host, but --device cuda has"),
-    ("--memory-limit 1GB", "--memory-limit limits the memory of the host, but --device cuda has"),
+    ("--offload optimizer", "--offload keeps arrays in a file of the host, which does not go with"),
+    ("--memory-limit 1GB", "--memory-limit limits the memory of the host, which does not go with"),
     ("", "--device cuda finds no GPU (cudaErrorNoDevice: no CUDA-capable device is detected): l"),
     (None, "--device cuda finds no GPU: leave --device out"),
     (0, "--device cuda needs CuPy, which is not installed: pip install '.[cuda]'")])

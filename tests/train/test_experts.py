@@ -91,7 +91,7 @@ def test_what_knows_no_experts_refuses_them(tmp_path, capsys):
     (["--mesh", "ep=8"], "--mesh ep=8 is for at least 8 experts, not --experts 4"),
     (["--mesh", "dp=4,ep=3"], "so it must divide 4: choose a divisor"),
     (["--mesh", "ep=2", "--experts", "0"], "add --experts 8, or leave ep out"),
-    (["--data", "digits"], "leave --experts out"),
+    (["--data", "digits"], "does not go with --data digits"),
     (["--mesh", "ep=2", "--strategy", "dp"], "does not go with --mesh ep=2: choose ddp"),
     (["--mesh", "ep=2", "--strategy", "local_sgd"], "with all parameters: leave ep out of --mesh"),
     (["--set", "experts.capacity_factor=0"], "a capacity factor is > 0"),

@@ -21,14 +21,14 @@ from tests.train.test_train import SMALL, losses, parse
 
 RUN = ["--data", "synthetic", "--steps", "6", "--warmup", "1", "--dropout", "0.2"]
 MISTAKES = {
-    "--precision fp16 --dtype float64": "leave --dtype float64 out",
-    "--reduce-dtype bf16 --dtype float64": "leave --dtype float64 out",
-    "--reduce-dtype bf16 --strategy dp": "choose ddp",
-    "--reduce-dtype int8 --dtype float64": "leave --dtype float64 out",
-    "--reduce-dtype int8 --strategy dp": "choose ddp",
+    "--precision fp16 --dtype float64": "which does not go with --dtype float64",
+    "--reduce-dtype bf16 --dtype float64": "which does not go with --dtype float64",
+    "--reduce-dtype bf16 --strategy dp": "sums over ranks, which does not go with --strategy dp",
+    "--reduce-dtype int8 --dtype float64": "which does not go with --dtype float64",
+    "--reduce-dtype int8 --strategy dp": "leave one of the two out",
     "--reduce-dtype int5": "invalid choice",
     "--gather-dtype int8": "--gather-dtype needs --strategy zero3 or fsdp, not ddp",
-    "--gather-dtype bf16 --strategy fsdp --dtype float64": "leave --dtype float64 out",
+    "--gather-dtype bf16 --strategy fsdp --dtype float64": "which does not go with --dtype float64",
     "--loss-scale 8": "add --precision fp16",
     "--precision fp16 --loss-scale much": "for example 1024, not 'much'",
     "--precision fp16 --loss-scale -1": "a number from 1e-30 to 1e30",

@@ -12,6 +12,7 @@ from minipar.train import start_run, train_steps
 from minipar.train.check import checked
 from minipar.train.flags import parse_config
 from minipar.train.setup.mesh import num_ranks_of
+from minipar.train.start import saving
 from minipar.train.tasks import make_task
 
 SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--context", "8", "--batch", "6"]
@@ -25,7 +26,7 @@ def parse(*words: str):
 def losses(num_ranks: int, config) -> list[float]:
     def body(comm):
         state = start_run(comm, config, make_task(config))
-        train_steps(comm, state)
+        train_steps(comm, state, save_at=saving(comm, state))
         return state.losses
     return Cluster(num_ranks).run(body)[0][0]
 
@@ -52,7 +53,7 @@ MISTAKES = {
     "--resume missing": "no checkpoint at missing",
     "--out setup.cfg": "cannot be written to",
     "--save-every 3": "add --out",
-    "--data digits --sample 3": "leave --sample out",
+    "--data digits --sample 3": "--sample generates text, which does not go with --data digits",
     "--data digits --hidden 3,x": "sizes separated by commas",
     "--sample 3 --prompt \u2603": "'\u2603' at position 0",
     "--out /proc/minipar": "cannot be written to",
@@ -60,8 +61,8 @@ MISTAKES = {
     "--unknown": "unrecognized arguments",
     "--strategy zero4": "invalid choice: 'zero4'",
     "--accumulate 0": "--accumulate must be at least 1, not 0",
-    "--bucket-mb 0": "--bucket-mb takes a number of megabytes > 0, not 0",
-    "--bucket-mb nan": "--bucket-mb takes a number of megabytes > 0, not nan",
+    "--bucket-mb 0": "--bucket-mb must be a number >= 1e-06, not 0",
+    "--bucket-mb nan": "--bucket-mb must be a number >= 1e-06, not nan",
     "--bucket-mb 1 --strategy fsdp": "needs --strategy ddp, zero1, zero2 or local_sgd, not fsdp",
     "--hybrid-shard 2 --ranks 2": "needs --strategy zero3 or fsdp, not ddp",
     "--every 2 --ranks 2": "--every needs --strategy local_sgd, not ddp",
@@ -78,13 +79,13 @@ MISTAKES = {
     "--mesh pp=2 --set parallel.virtual_stages=2": "1f1b has 1 stage on each rank, not 2",
     "--mesh pp=2 --schedule interleaved --microbatches 4": "a model of 3 parts has 1 to 3 stages",
     "--mesh pp=4 --ranks 4": "a model of 3 parts has 1 to 3 stages, not 4",
-    "--mesh pp=2 --bucket-mb -1": "--bucket-mb takes a number of megabytes > 0, not -1",
+    "--mesh pp=2 --bucket-mb -1": "--bucket-mb must be a number >= 1e-06, not -1",
     "--mesh tp=2 --schedule gpipe": "--schedule goes with a pipeline: add pp to the mesh",
     "--mesh dp=2 --microbatches 4": "--microbatches goes with a pipeline",
     "--mesh tp=4": "do not divide over 4 ranks: choose tp of 1, 2",
     "--mesh dp=2 --sequence-parallel": "add tp to the mesh, for example --mesh tp=2",
     "--mesh tp=2 --sequence-parallel --context 7": "which does not divide: choose a multiple of 2",
-    "--mesh tp=2 --sequence-parallel --data digits": "which has no sequence",
+    "--mesh tp=2 --sequence-parallel --data digits": "splits a text's tokens, which",
 }
 
 
