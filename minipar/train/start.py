@@ -1,6 +1,8 @@
 """The start of a run: from its configuration to the objects with which the loop works.
 
     task ─▶ model ─▶ precision ─▶ values ─▶ rematerialization ─▶ strategy ─▶ optimizer ─▶ TrainState
+
+The loop (`loop.py`) is given these objects, and makes none.
 """
 
 from functools import partial
