@@ -36,13 +36,11 @@ class BackwardMark(Function):
 
     metered = False
 
-    @staticmethod
     def forward(ctx, x, on_backward):
         """Return x."""
         ctx.on_backward = on_backward
         return x
 
-    @staticmethod
     def backward(ctx, grad):
         """Call `on_backward` and pass the gradient on."""
         ctx.on_backward()
