@@ -161,16 +161,13 @@ def reachable_slots(root: Tensor) -> set[GradientSlot]:
     return {target for target in targets if isinstance(target, GradientSlot)}
 
 
-def topological_order(start: GradTarget) -> Iterator[GradTarget]:
-    """Every node and leaf from `start` on once, each after its inputs."""
-    done, stack = set(), [(start, False)]
+def backward_order(start: GradTarget) -> Iterator[GradTarget]:
+    """Every node and leaf from `start` on once, in the order in which backward completes them."""
+    missing, stack = count_consumers(start), [start]
     while stack:
-        target, inputs_done = stack.pop()
-        if target in done:
-            continue
-        if inputs_done or isinstance(target, GradientSlot):
-            done.add(target)
+        target = stack.pop()
+        missing[target] -= 1
+        if missing[target] == 0:
+            inputs = [below for below in target.inputs if below is not None]
+            stack += sorted(inputs, key=lambda below: below.weight_only)    # weights: popped first
             yield target
-        else:
-            stack.append((target, True))
-            stack.extend((below, False) for below in reversed(target.inputs) if below is not None)
