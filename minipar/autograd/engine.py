@@ -39,11 +39,12 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
     nothing needs a gradient, or if the graph was walked before.
     """
     target, grad = initial_gradient(root, grad)
-    walk = Walk(target, poll)
-    if defer_weights:
-        return run_without_weights(walk, [(target, grad)])
-    walk.run([(target, grad)])
-    return None
+    walk, deferred = Walk(target, poll), [] if defer_weights else None
+    walk.run([(target, grad)], deferred)
+    if deferred is None:
+        return None
+    deferred.reverse()              # run pops from the end: first deferred, first computed
+    return lambda: walk.run(deferred)
 
 
 class Walk:
@@ -114,14 +115,6 @@ def run_backward(node: Node, grad: Array, meter: Meter | None) -> Sequence[Any]:
     if len(grads) != len(node.inputs):
         raise wrong_gradients_error(node, grads)
     return grads
-
-
-def run_without_weights(walk: Walk, stack: Gradients) -> Callable[[], None]:
-    """Bring the gradients of data to their targets; return the function that does the weights'."""
-    deferred: Gradients = []
-    walk.run(stack, deferred)
-    deferred.reverse()              # run pops from the end: first deferred, first computed
-    return lambda: walk.run(deferred)
 
 
 def initial_gradient(root: Tensor, grad: Array | None) -> tuple[GradTarget, Array]:

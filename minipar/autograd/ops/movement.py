@@ -13,12 +13,6 @@ from ..tensor import Tensor
 from .elementwise import Broadcast, unbroadcast
 
 
-class _Move(Function):
-    """Base of the operations that copy elements: no FLOPs."""
-
-    flops_per_element = 0, 0
-
-
 class _View(Function):
     """Base of the operations that return a view: nothing to meter."""
 
@@ -70,7 +64,7 @@ class BroadcastTo(Broadcast):
         return [lambda: unbroadcast(g, shape)]
 
 
-class GetItem(_Move):
+class GetItem(Function):
     """y = x[index];  dx = g at the index (added up where it takes an element twice), else 0."""
 
     expects = "an index within the shape"
@@ -100,9 +94,10 @@ class GetItem(_Move):
         return [dx]
 
 
-class Concatenate(_Move):
+class Concatenate(Function):
     """Pieces one after the other along an axis;  each piece gets its part of g."""
 
+    flops_per_element = 0, 0
     expects = "pieces whose shapes agree except along the axis"
 
     def forward(ctx, *pieces, axis):
