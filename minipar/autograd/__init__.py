@@ -19,7 +19,7 @@ from .gradcheck import gradcheck
 from .meter import Meter, current_meter
 from .ops import operators as _operators  # noqa: F401 (gives Tensor its operators)
 from .ops.activations import dropout, gelu, log_softmax, relu, softmax, swiglu, tanh
-from .ops.attention import fused_attention, scaled_dot_product_attention
+from .ops.attention import fused_attention
 from .ops.cross_entropy import IGNORE_INDEX, count_targets, cross_entropy
 from .ops.elementwise import astype, exp, log, sqrt, where
 from .ops.embedding import embedding, rotary
@@ -33,9 +33,8 @@ from .tensor import GradientSlot, Tensor
 __all__ = [
     "IGNORE_INDEX", "Function", "GradientSlot", "Meter", "Tensor", "astype", "backward",
     "broadcast_to", "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout",
-    "embedding", "exp", "fused_attention", "getitem", "gelu", "gradcheck",
-    "layer_norm", "linear", "log", "log_softmax", "matmul", "max", "mean", "no_grad", "relu",
-    "reshape", "rms_norm", "rotary",
-    "saved_tensors_hooks", "reachable_slots", "scaled_dot_product_attention", "softmax", "split",
-    "sqrt", "sum", "swiglu", "tanh", "transpose", "where",
+    "embedding", "exp", "fused_attention", "getitem", "gelu", "gradcheck", "layer_norm", "linear",
+    "log", "log_softmax", "matmul", "max", "mean", "no_grad", "reachable_slots", "relu", "reshape",
+    "rms_norm", "rotary", "saved_tensors_hooks", "softmax", "split", "sqrt", "sum", "swiglu",
+    "tanh", "transpose", "where",
 ]

@@ -39,11 +39,12 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
     nothing needs a gradient, or if the graph was walked before.
     """
     target, grad = initial_gradient(root, grad)
-    walk = Walk(target, poll)
-    if defer_weights:
-        return run_without_weights(walk, [(target, grad)])
-    walk.run([(target, grad)])
-    return None
+    walk, deferred = Walk(target, poll), [] if defer_weights else None
+    walk.run([(target, grad)], deferred)
+    if deferred is None:
+        return None
+    deferred.reverse()              # run pops from the end: first deferred, first computed
+    return lambda: walk.run(deferred)
 
 
 class Walk:
@@ -116,14 +117,6 @@ def run_backward(node: Node, grad: Array, meter: Meter | None) -> Sequence[Any]:
     return grads
 
 
-def run_without_weights(walk: Walk, stack: Gradients) -> Callable[[], None]:
-    """Bring the gradients of data to their targets; return the function that does the weights'."""
-    deferred: Gradients = []
-    walk.run(stack, deferred)
-    deferred.reverse()              # run pops from the end: first deferred, first computed
-    return lambda: walk.run(deferred)
-
-
 def initial_gradient(root: Tensor, grad: Array | None) -> tuple[GradTarget, Array]:
     """The target and the gradient that backward starts from: `grad`, or 1 for a single number."""
     if grad is None and root.size == 1:
@@ -161,16 +154,13 @@ def reachable_slots(root: Tensor) -> set[GradientSlot]:
     return {target for target in targets if isinstance(target, GradientSlot)}
 
 
-def topological_order(start: GradTarget) -> Iterator[GradTarget]:
-    """Every node and leaf from `start` on once, each after its inputs."""
-    done, stack = set(), [(start, False)]
+def backward_order(start: GradTarget) -> Iterator[GradTarget]:
+    """Every node and leaf from `start` on once, in the order in which backward completes them."""
+    missing, stack = count_consumers(start), [start]
     while stack:
-        target, inputs_done = stack.pop()
-        if target in done:
-            continue
-        if inputs_done or isinstance(target, GradientSlot):
-            done.add(target)
+        target = stack.pop()
+        missing[target] -= 1
+        if missing[target] == 0:
+            inputs = [below for below in target.inputs if below is not None]
+            stack += sorted(inputs, key=lambda below: below.weight_only)    # weights: popped first
             yield target
-        else:
-            stack.append((target, True))
-            stack.extend((below, False) for below in reversed(target.inputs) if below is not None)

@@ -28,13 +28,17 @@ _operation_hook: ContextVar[Callable[[Tensor], Tensor] | None] = ContextVar("hoo
 
 
 class Function:
-    """A differentiable operation.  A subclass defines two static methods:
+    """A differentiable operation.  Each call of it is an instance, `ctx` in the two methods that a
+    subclass defines (PyTorch's name), which keeps what backward needs:
 
     `forward(ctx, *arrays, **options) -> array`
     `backward(ctx, grad) -> [one entry per input]`: an array, None where no gradient goes, or a
         pullback: a function without arguments that computes the array.  It is called only if that
         gradient is needed, perhaps much later, and never closes over `ctx`, so that it keeps alive
         only the arrays that it uses.
+
+    Arrays are kept through `save` only; shapes and options are plain attributes.  Arrays whose ids
+    are in `lent` belong to the caller, who may refill them before backward: `save` copies them.
 
     `expects` says in words which shapes are accepted.  If `metered`, a meter counts each call, and
     an `operation_hook` sees its result.  It is False for views and messages, which make no new
@@ -48,40 +52,30 @@ class Function:
     expects = ""
     metered = True
     flops_per_element: tuple[int, ...] = 1, 1
-
-    @classmethod
-    def apply(cls, *inputs: Any, **options: Any) -> Tensor:
-        """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
-        arrays, dtypes, targets, lent, weight_only = unpack_inputs(inputs)
-        recording = _grad_enabled.get()
-        ctx = Context([recording and target is not None for target in targets], lent)
-        out = run_forward(cls, ctx, arrays, dtypes, options)
-        if True in ctx.needs_grad:
-            out.grad_target = Node(cls, ctx, targets, weight_only)
-        hook = _operation_hook.get() if cls.metered else None
-        return out if hook is None or out.dtype.kind != "f" else hook(out)
-
-    @classmethod
-    def flops(cls, ctx: "Context", out: Array, *arrays: Array) -> tuple[int, list[int]]:
-        """FLOPs of forward, and of backward for each input, as `meter.py` counts them."""
-        size = max(out.size, np.size(arrays[0]))
-        forward, *gradients = [each * size for each in cls.flops_per_element]
-        return forward, gradients * (len(arrays) // len(gradients))
-
-
-class Context:
-    """The state that one call of a Function keeps for its backward.
-
-    Arrays are kept through `save` only; shapes and options are plain attributes.  Arrays whose ids
-    are in `lent` belong to the caller, who may refill them before backward: `save` copies them.
-    """
-
     saved: tuple[SavedArray, ...] = ()
     backward_flops: list[int] | None = None     # for each input; known if a meter ran
     _must_stop = False                          # a hook asked for it
 
     def __init__(self, needs_grad: list[bool], lent: Sequence[int] = ()):
         self.needs_grad, self.lent = needs_grad, lent
+
+    @classmethod
+    def apply(cls, *inputs: Any, **options: Any) -> Tensor:
+        """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
+        arrays, dtypes, targets, lent, weight_only = unpack_inputs(inputs)
+        recording = _grad_enabled.get()
+        ctx = cls([recording and target is not None for target in targets], lent)
+        out = run_forward(cls, ctx, arrays, dtypes, options)
+        if True in ctx.needs_grad:
+            out.grad_target = Node(cls, ctx, targets, weight_only)
+        hook = _operation_hook.get() if cls.metered else None
+        return out if hook is None or out.dtype.kind != "f" else hook(out)
+
+    def flops(self, out: Array, *arrays: Array) -> tuple[int, list[int]]:
+        """FLOPs of forward, and of backward for each input, as `meter.py` counts them."""
+        size = max(out.size, np.size(arrays[0]))
+        forward, *gradients = [each * size for each in self.flops_per_element]
+        return forward, gradients * (len(arrays) // len(gradients))
 
     def save(self, *arrays: Array | None) -> None:
         """Keep `arrays` for backward as `ctx.saved`, each to be called when it is used."""
@@ -122,7 +116,7 @@ def unpack_inputs(inputs: Sequence[Any]) -> tuple[list, list[np.dtype], list[Gra
     return arrays, dtypes, targets, lent, weight_only
 
 
-def run_forward(function: type[Function], ctx: Context, arrays: list, dtypes: list[np.dtype],
+def run_forward(function: type[Function], ctx: Function, arrays: list, dtypes: list[np.dtype],
                 options: dict) -> Tensor:
     """The result of forward.  An error of NumPy is raised anew, with the operation's name.
 

@@ -29,12 +29,10 @@ class Im2col(Function):
 
     expects = "images (b, h, w, c) of at least kernel × kernel pixels"
 
-    @staticmethod
     def flops(ctx, out, x):
         """FLOPs: forward moves numbers, backward adds them."""
         return 0, [out.size]
 
-    @staticmethod
     def forward(ctx, x, kernel, stride):
         """The windows, as rows."""
         b, h, w, c = x.shape
@@ -47,7 +45,6 @@ class Im2col(Function):
         ctx.shape, ctx.kernel, ctx.stride = x.shape, kernel, stride
         return out.reshape(b, rows, columns, kernel * kernel * c)
 
-    @staticmethod
     def backward(ctx, g):
         """Each row added to its window."""
         shape, kernel, stride = ctx.shape, ctx.kernel, ctx.stride

@@ -256,16 +256,14 @@ class GPT(Module):
         """The logits (b, t, V) of ids (b, t)."""
         return self(ids)
 
-    def criterion(self, logits: Tensor, targets: Array, loss_divisor: float | None = None,
-                  ignore_index: int | None = None) -> Tensor:
+    def criterion(self, logits: Tensor, targets: Array,
+                  loss_divisor: float | None = None) -> Tensor:
         """Cross-entropy of targets (b, t) under logits (b, t, V)."""
-        ignored = self.ignore_index if ignore_index is None else ignore_index
-        return self.cross_entropy(logits, targets, loss_divisor, ignored)
+        return self.cross_entropy(logits, targets, loss_divisor, self.ignore_index)
 
-    def loss(self, ids: Array, targets: Array, loss_divisor: float | None = None,
-             ignore_index: int | None = None) -> Tensor:
+    def loss(self, ids: Array, targets: Array, loss_divisor: float | None = None) -> Tensor:
         """Cross-entropy in nats of targets (b, t), summed and divided by `loss_divisor`.
 
-        Targets equal to `ignore_index`, by default -100, `self.ignore_index`, do not count.
+        Targets equal to `self.ignore_index`, by default -100, do not count.
         """
-        return self.criterion(self(ids, gather=False), targets, loss_divisor, ignore_index)
+        return self.criterion(self(ids, gather=False), targets, loss_divisor)

@@ -23,12 +23,12 @@ import numpy as np
 from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import generator
-from .module_state import ModuleState, dtype_error, nameless_error, unknown_attribute_error
+from . import module_state as state
 from .parameter import Door, Parameter
 from .slab import Buffers, Slab
 
 
-class Module(ModuleState):
+class Module:
     """Base of all parts of a model.
 
     A subclass assigns Parameters, Modules and lists of Modules as attributes and defines `forward`.
@@ -44,7 +44,7 @@ class Module(ModuleState):
         parts = value if isinstance(value, list | tuple) else ()
         if any(isinstance(part, Module | Parameter) for part in parts):
             if not all(isinstance(part, Module) for part in parts):
-                raise nameless_error(name)
+                raise state.nameless_error(name)
             value = ModuleList(list(parts))
         stores = {Parameter: self._parameters, Part: self.__dict__, Module: self._modules,
                   object: self.__dict__}
@@ -66,7 +66,7 @@ class Module(ModuleState):
             return value
         if name in own.get("_modules", ()):
             return own["_modules"][name]
-        raise unknown_attribute_error(self, name)
+        raise state.unknown_attribute_error(self, name)
 
     def forward(self, *inputs: Any) -> Tensor:
         """Compute the module's output; each subclass defines its own."""
@@ -141,7 +141,7 @@ class Module(ModuleState):
         for name, module in self.named_modules():
             module.full_name = name
         if np.dtype(dtype).kind != "f":
-            raise dtype_error(dtype)
+            raise state.dtype_error(dtype)
         self.make_slabs(np.empty(0, dtype, like=array))
         return self
 
@@ -157,6 +157,9 @@ class Module(ModuleState):
         for _, module in self.named_modules():
             for parameter in module._parameters.values():
                 parameter.grad = None
+
+    state_dict, load_state_dict = state.state_dict, state.load_state_dict
+    num_parameters, __deepcopy__, __repr__ = state.num_parameters, state.deep_copy, state.tree
 
 
 class ModuleList(Module):

@@ -1,10 +1,9 @@
-"""The state of a Module by name, its copy and its tree: beside what training needs."""
+"""Methods of Module beside what training needs: its state by name, its copy and its tree."""
 
 import copy
 import difflib
-from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,85 +13,74 @@ from .slab import Buffers, Slab
 
 if TYPE_CHECKING:
     from .module import Module
-    from .parameter import Parameter
 
 
-class ModuleState:
-    """Base of Module."""
-
-    _parameters: "dict[str, Parameter]"
-    _modules: dict[str, Any]
-    slabs: Buffers
-
-    if TYPE_CHECKING:
-        def parameters(self) -> list[Parameter]:
-            """Module defines it."""
-
-        def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-            """Module defines it."""
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """A host copy of every whole parameter by its full name.  Collective if they are cut."""
-        check_initialized(self)
-        return {name: p.whole(p.data) for name, p in self.named_parameters()}
-
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        """Copy in the values of whole parameters.
-
-        Raises ValueError, and changes nothing, if an entry is missing, left over or of another
-        shape; the message names all of them.
-        """
-        own = dict(self.named_parameters())
-        check_initialized(self)
-        wrong = [f"missing {name}" for name in own if name not in state]
-        wrong += [f"unexpected {name}" for name in state if name not in own]
-        wrong += [f"{name} has shape {state[name].shape}, expected {own[name].global_shape}"
-                  for name in own if name in state and state[name].shape != own[name].global_shape]
-        if wrong:
-            raise ValueError("these parameters do not fit the model: " + "; ".join(wrong))
-        for name, parameter in own.items():
-            values = parameter.local_part(state[name]).astype(parameter.dtype, copy=False)
-            parameter.data[...] = asarray_like(values, parameter.data)
-        mark_changed(own.values())
-
-    def num_parameters(self) -> int:
-        """The number of trainable numbers."""
-        return sum(parameter.size for parameter in self.parameters())
-
-    def __deepcopy__(self, memo: dict) -> Self:
-        """A copy with parameters, and slabs, of its own."""
-        own = {name: value for name, value in self.__dict__.items() if name != "slabs"}
-        copied = object.__new__(type(self))
-        memo[id(self)] = copied
-        copied.__dict__.update(copy.deepcopy(own, memo), slabs=Buffers())
-        by_name = dict(copied.named_parameters())
-        copied.slabs = Buffers(Slab([(s.name, by_name[s.name]) for s in slab.segments], slab.data)
-                               for slab in self.slabs)
-        return copied
-
-    def __repr__(self) -> str:
-        """The tree of modules with the shapes of their parameters; layers that are alike, once.
-
-            (h): ModuleList(
-              (0-11): 12 x Block(
-                (ln_1): LayerNorm(weight (768,), bias (768,), epsilon=1e-05)
-
-        As PyTorch's, but with the shapes of parameters in the place of sizes.
-        """
-        about = [f"{name} {parameter.shape}" for name, parameter in self._parameters.items()]
-        about += [f"{name}={value!r}" for name, value in self.__dict__.items()
-                  if type(value) in (int, float, str) and name != "full_name"]
-        inside = [", ".join(about)] if about else []
-        trees = {name: repr(child) for name, child in self._modules.items()}
-        for _, alike in groupby(trees, lambda name: (trees[name], name.isdigit() or name)):
-            first, *others = alike
-            count = f"({first}-{others[-1]}): {len(others) + 1} x " if others else f"({first}): "
-            inside.append(count + trees[first])
-        text = ("\n" + "\n".join(inside)).replace("\n", "\n  ") + "\n" if trees else "".join(inside)
-        return f"{type(self).__name__}({text})"
+def state_dict(self: "Module") -> dict[str, np.ndarray]:
+    """A host copy of every whole parameter by its full name.  Collective if they are cut."""
+    check_initialized(self)
+    return {name: p.whole(p.data) for name, p in self.named_parameters()}
 
 
-def check_initialized(module: "ModuleState") -> None:
+def load_state_dict(self: "Module", state: dict[str, np.ndarray]) -> None:
+    """Copy in the values of whole parameters.
+
+    Raises ValueError, and changes nothing, if an entry is missing, left over or of another
+    shape; the message names all of them.
+    """
+    own = dict(self.named_parameters())
+    check_initialized(self)
+    wrong = [f"missing {name}" for name in own if name not in state]
+    wrong += [f"unexpected {name}" for name in state if name not in own]
+    wrong += [f"{name} has shape {state[name].shape}, expected {own[name].global_shape}"
+              for name in own if name in state and state[name].shape != own[name].global_shape]
+    if wrong:
+        raise ValueError("these parameters do not fit the model: " + "; ".join(wrong))
+    for name, parameter in own.items():
+        values = parameter.local_part(state[name]).astype(parameter.dtype, copy=False)
+        parameter.data[...] = asarray_like(values, parameter.data)
+    mark_changed(own.values())
+
+
+def num_parameters(self: "Module") -> int:
+    """The number of trainable numbers."""
+    return sum(parameter.size for parameter in self.parameters())
+
+
+def deep_copy(self: "Module", memo: dict) -> "Module":
+    """A copy with parameters, and slabs, of its own."""
+    own = {name: value for name, value in self.__dict__.items() if name != "slabs"}
+    copied = object.__new__(type(self))
+    memo[id(self)] = copied
+    copied.__dict__.update(copy.deepcopy(own, memo), slabs=Buffers())
+    by_name = dict(copied.named_parameters())
+    copied.slabs = Buffers(Slab([(s.name, by_name[s.name]) for s in slab.segments], slab.data)
+                           for slab in self.slabs)
+    return copied
+
+
+def tree(self: "Module") -> str:
+    """The tree of modules with the shapes of their parameters; layers that are alike, once.
+
+        (h): ModuleList(
+          (0-11): 12 x Block(
+            (ln_1): LayerNorm(weight (768,), bias (768,), epsilon=1e-05)
+
+    As PyTorch's, but with the shapes of parameters in the place of sizes.
+    """
+    about = [f"{name} {parameter.shape}" for name, parameter in self._parameters.items()]
+    about += [f"{name}={value!r}" for name, value in self.__dict__.items()
+              if type(value) in (int, float, str) and name != "full_name"]
+    inside = [", ".join(about)] if about else []
+    trees = {name: repr(child) for name, child in self._modules.items()}
+    for _, alike in groupby(trees, lambda name: (trees[name], name.isdigit() or name)):
+        first, *others = alike
+        count = f"({first}-{others[-1]}): {len(others) + 1} x " if others else f"({first}): "
+        inside.append(count + trees[first])
+    text = ("\n" + "\n".join(inside)).replace("\n", "\n  ") + "\n" if trees else "".join(inside)
+    return f"{type(self).__name__}({text})"
+
+
+def check_initialized(module: "Module") -> None:
     """Raise ValueError unless all parameters have values."""
     if not all(parameter.initialized for parameter in module.parameters()):
         raise ValueError("the parameters have shapes but no numbers: call initialize() first")

@@ -27,7 +27,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..autograd import Tensor
-from ..autograd.engine import topological_order
+from ..autograd.engine import backward_order
 from ..autograd.ops import elementwise as ew
 from ..autograd.ops import movement as mv
 from ..autograd.ops.matmul import Linear, MatMul
@@ -81,7 +81,7 @@ def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tenso
     names = {parameter.grad_target: name for name, parameter in parameters.items()
              if parameter.grad_target is not None}
     types: dict[GradTarget, str] = {}
-    for target in topological_order(loss.grad_target):
+    for target in reversed([*backward_order(loss.grad_target)]):
         if isinstance(target, GradientSlot):
             types[target] = "V" if names.get(target) in varying else "I"
         else:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from ..autograd.engine import topological_order
+from ..autograd.engine import backward_order
 from ..autograd.tensor import GradientSlot
 from ..units import in_bytes
 from .colors import BLACK, BLUE, DARK, GREEN
@@ -44,7 +44,7 @@ def graph_nodes(root: Any, names: Mapping[str, Any]) -> list[GraphNode]:
     seen = {id(_owner(t.data)) for t in names.values()
             if _is_leaf(t.grad_target) and t.grad_target.weight_only}
     boxes, index = [], {}
-    for target in topological_order(root.grad_target):
+    for target in reversed([*backward_order(root.grad_target)]):
         index[id(target)] = len(boxes)
         out = made_by.get(id(target), "")
         if _is_leaf(target):

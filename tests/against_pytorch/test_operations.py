@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from minipar import autograd as ag
 from minipar.autograd import Tensor
+from minipar.autograd.ops.attention import attention_by_autograd
 
 RNG = np.random.default_rng(0)
 
@@ -121,18 +122,18 @@ CASES = {
                              lambda x: F.cross_entropy(1000 * x.flatten(0, 1),
                                                        torch.tensor(TARGETS.ravel()),
                                                        ignore_index=-100), [normal(2, 3, 5)]),
-    "attention": (ag.scaled_dot_product_attention, torch_attention,
+    "attention": (attention_by_autograd, torch_attention,
                   [normal(2, 4, 5, 3), normal(2, 4, 7, 3), normal(2, 4, 7, 3)]),
     "attention, causal, two blocks": (
-        lambda q, k, v: ag.scaled_dot_product_attention(q, k, v, causal=True),
+        lambda q, k, v: attention_by_autograd(q, k, v, causal=True),
         lambda q, k, v: torch_attention(q, k, v, causal=True),
         [normal(2, 2, 70, 3), normal(2, 2, 75, 3), normal(2, 2, 75, 3)]),
     "attention, grouped": (
-        lambda q, k, v: ag.scaled_dot_product_attention(q, k, v, causal=True),
+        lambda q, k, v: attention_by_autograd(q, k, v, causal=True),
         lambda q, k, v: torch_attention(q, k, v, causal=True),
         [normal(2, 6, 130, 2), normal(2, 3, 130, 2), normal(2, 3, 130, 2)]),
     "attention with dropout": (
-        lambda q, k, v: ag.scaled_dot_product_attention(q, k, v, keep=KEEP, rate=0.3),
+        lambda q, k, v: attention_by_autograd(q, k, v, keep=KEEP, rate=0.3),
         torch_dropped_attention, [normal(2, 4, 5, 3), normal(2, 4, 7, 3), normal(2, 4, 7, 3)]),
     "fused_attention": (lambda x: ag.fused_attention(x, num_heads=2),
                         lambda x: torch_fused(x, 2, 2), [normal(2, 66, 18)]),
@@ -141,7 +142,7 @@ CASES = {
 }
 HELPERS = {"IGNORE_INDEX", "Function", "GradientSlot", "Meter", "Tensor", "backward",
            "count_targets", "current_meter", "gradcheck", "no_grad", "reachable_slots",
-           "saved_tensors_hooks", "scaled_dot_product_attention"}   # the last: "attention …"
+           "saved_tensors_hooks"}
 SPELLED = {"getitem": "slice"}
 # The others are element by element, and PyTorch calls them the same.
 OTHERS = [name for name in ag.__all__

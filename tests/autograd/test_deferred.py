@@ -85,11 +85,9 @@ def test_no_operation_on_a_weight_runs_before_it_is_called(x):
 
 def test_a_gathered_weight_is_freed_while_its_gradient_waits(x):
     class Gather(Function):
-        @staticmethod
         def forward(ctx, shard):
             return shard.copy()
 
-        @staticmethod
         def backward(ctx, g):
             return [lambda: g]
     layer = Linear(4, 5).initialize(0, np.float64)

@@ -21,12 +21,10 @@ def weight(*shape):
 class Mark(Function):
     """The identity, which reports when the gradient passes."""
 
-    @staticmethod
     def forward(ctx, x, name, log):
         ctx.name, ctx.log = name, log
         return x
 
-    @staticmethod
     def backward(ctx, g):
         name, log = ctx.name, ctx.log
 
@@ -113,11 +111,9 @@ def test_a_tensor_that_is_no_leaf_has_no_gradient_and_says_why():
     ([np.ones(3), None], "returned 2 gradients for 1 inputs")])
 def test_a_function_whose_backward_is_wrong_is_named(result, message):
     class Broken(Function):
-        @staticmethod
         def forward(ctx, x):
             return x
 
-        @staticmethod
         def backward(ctx, g):
             return result
     with pytest.raises(RuntimeError, match=f"Broken.backward {message}"):

@@ -34,11 +34,9 @@ def storage(tensor):
 class Gather(Function):
     """A copy for one use, as of a weight that is spread over many ranks."""
 
-    @staticmethod
     def forward(ctx, shard):
         return shard.copy()
 
-    @staticmethod
     def backward(ctx, g):
         return [g]
 
@@ -123,14 +121,12 @@ def test_what_was_saved_is_freed_as_the_walk_goes():
     saved, log = {}, []
 
     class Probe(Function):
-        @staticmethod
         def forward(ctx, x, name):
             a = x.copy()
             ctx.save(a)
             ctx.name, saved[name] = name, weakref.ref(a)
             return x + 0
 
-        @staticmethod
         def backward(ctx, g):
             (a,), name = ctx.saved, ctx.name
 
@@ -180,11 +176,9 @@ def test_the_gradient_passed_along_is_freed_when_it_has_been_used():
     alive = []
 
     class Watch(Function):
-        @staticmethod
         def forward(ctx, x):
             return x
 
-        @staticmethod
         def backward(ctx, g):
             alive.append(sum(ref() is not None for ref in refs))
             fresh = g + 0
@@ -202,11 +196,9 @@ def test_contributions_are_freed_once_they_are_summed():
     refs, alive = [], []
 
     class Emit(Function):
-        @staticmethod
         def forward(ctx, x):
             return x
 
-        @staticmethod
         def backward(ctx, g):
             def dx():
                 fresh = g + 0
@@ -215,11 +207,9 @@ def test_contributions_are_freed_once_they_are_summed():
             return [dx]
 
     class Probe(Function):
-        @staticmethod
         def forward(ctx, x):
             return x
 
-        @staticmethod
         def backward(ctx, g):
             alive.append(sum(ref() is not None for ref in refs))
             return [g]

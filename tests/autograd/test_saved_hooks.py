@@ -150,12 +150,10 @@ def test_attention_saves_its_inputs_once_and_the_probabilities():
 def test_a_pullback_that_does_not_need_the_context_lets_it_go():
     """Function.backward unpacks lazily: an entry that is not asked for is never unpacked."""
     class Both(Function):
-        @staticmethod
         def forward(ctx, a, b):
             ctx.save(a, b)
             return a * b
 
-        @staticmethod
         def backward(ctx, g):
             a, b = ctx.saved
             return [lambda: g * b(), lambda: g * a()]

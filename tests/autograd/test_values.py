@@ -8,7 +8,6 @@ import pytest
 
 import minipar.autograd as ag
 from minipar.autograd import Tensor
-from minipar.backend import arrays
 
 rng = np.random.default_rng(0)
 
@@ -144,69 +143,3 @@ def test_cross_entropy_of_huge_logits():
     loss.backward()
     assert loss.item() == 500
     assert logits.grad.tolist() == [[0.5, -0.5, 0], [0, 0, 0]]
-
-
-def plain_attention(q, k, v, causal, keep, rate):
-    """One query at a time, over lists."""
-    out = np.zeros_like(q)
-    batch, heads, queries, d = q.shape
-    for b, h, i in np.ndindex(batch, heads, queries):
-        shared = h // (heads // k.shape[1])
-        last = i + k.shape[2] - queries if causal else k.shape[2] - 1
-        scores = [q[b, h, i] @ k[b, shared, j] / math.sqrt(d) for j in range(last + 1)]
-        weights = np.exp(scores) / np.sum(np.exp(scores))
-        for j, weight in enumerate(weights):
-            kept = 1 if keep is None else keep[b, h, i, j] / (1 - rate)
-            out[b, h, i] += weight * kept * v[b, shared, j]
-    return out
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("rate", [0.0, 0.4])
-@pytest.mark.parametrize("heads, kv", [(2, 2), (4, 2), (3, 1), (1, 1)])
-@pytest.mark.parametrize("queries, keys", [(5, 5), (2, 5), (1, 1)])
-def test_attention(causal, rate, heads, kv, queries, keys):
-    q, k, v = t(2, heads, queries, 3), t(2, kv, keys, 3), t(2, kv, keys, 3)
-    keep = rng.random((2, heads, queries, keys)) < 0.6 if rate else None
-    y = ag.scaled_dot_product_attention(q, k, v, causal, keep, rate)
-    close(y, plain_attention(q.data, k.data, v.data, causal, keep, rate))
-
-
-@pytest.mark.parametrize("queries, keys", [(64, 64), (130, 130), (65, 140)])
-def test_causal_attention_over_several_blocks_of_queries(queries, keys):
-    q, k, v = t(1, 2, queries, 3), t(1, 1, keys, 3), t(1, 1, keys, 3)
-    keep = rng.random((1, 2, queries, keys)) < 0.6
-    y = ag.scaled_dot_product_attention(q, k, v, True, keep, 0.4)
-    close(y, plain_attention(q.data, k.data, v.data, True, keep, 0.4))
-    g = rng.standard_normal(y.shape)
-    y.backward(g)
-    whole = [x.grad for x in (q, k, v)]
-    for x in (q, k, v):
-        x.grad = None
-    mask = np.tri(queries, keys, keys - queries, dtype=bool)        # the same, said by a mask
-    shared = [ag.concatenate([x, x], axis=1) for x in (k, v)]
-    scores = q @ shared[0].transpose(0, 1, 3, 2) / math.sqrt(3)
-    p = ag.dropout(ag.softmax(ag.where(mask, scores, -1e30)), keep, 0.4)
-    (p @ shared[1]).backward(g)
-    for x, grad in zip((q, k, v), whole):
-        close(Tensor(grad), x.grad)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("rate", [0.0, 0.4])
-@pytest.mark.parametrize("heads, kv", [(4, 4), (4, 2), (6, 1)])
-@pytest.mark.parametrize("block_bytes", [64, 1 << 18])
-def test_fused_attention_is_attention(causal, rate, heads, kv, block_bytes, monkeypatch):
-    monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)
-    b, time, d = 3, 5, 2
-    keep = rng.random((b, heads, time, time)) < 0.6 if rate else None
-    qkv, upstream = t(b, time, (heads + 2 * kv) * d), rng.standard_normal((b, time, heads * d))
-    ag.fused_attention(qkv, heads, kv, causal, keep, rate).backward(upstream)
-    fused, qkv.grad = qkv.grad, None
-    x = qkv.reshape(b, time, heads + 2 * kv, d).transpose(0, 2, 1, 3)
-    q, k, v = x[:, :heads], x[:, heads:heads + kv], x[:, heads + kv:]
-    y = ag.scaled_dot_product_attention(q, k, v, causal, keep, rate)
-    y = y.transpose(0, 2, 1, 3).reshape(b, time, heads * d)
-    close(ag.fused_attention(qkv, heads, kv, causal, keep, rate), y.data)
-    y.backward(upstream)
-    close(Tensor(fused), qkv.grad)

@@ -30,11 +30,6 @@ IDS = np.arange(ROWS) * 2 % 4
 ANGLES = rng.random((ROWS, 1, 1))
 
 
-def heads(x):
-    """(rows, 4) as (rows, 2 heads, 1 position, 2)."""
-    return x.reshape(ROWS, 2, 1, 2)
-
-
 PROGRAMS = {
     "Add": lambda x, y, w, gain: x + SCALES + gain,
     "Subtract": lambda x, y, w, gain: SCALES - x,
@@ -68,8 +63,6 @@ PROGRAMS = {
     "Transpose": lambda x, y, w, gain: ag.log(y).T * gain.reshape(4, 1),
     "GetItem": lambda x, y, w, gain: ag.log(y)[2:7] * gain,
     "Concatenate": lambda x, y, w, gain: ag.concatenate([ag.log(y), x]) * gain,
-    "Attention": lambda x, y, w, gain: ag.scaled_dot_product_attention(
-        heads(ag.log(y)), heads(x), heads(y)).reshape(ROWS, 4) * gain,
     "FusedAttention": lambda x, y, w, gain: ag.fused_attention(
         ag.linear(1.0 / y, ag.concatenate([w, w, w], 1)).reshape(ROWS, 1, 12), 2) * gain,
     "Rotary": lambda x, y, w, gain: ag.rotary((1.0 / y).reshape(ROWS, 1, 4), np.cos(ANGLES),

@@ -61,11 +61,9 @@ def test_live_goes_down_as_backward_proceeds():
     seen, x, ledger = [], t(10), Ledger()
 
     class Probe(ag.Function):
-        @staticmethod
         def forward(ctx, x):
             return x
 
-        @staticmethod
         def backward(ctx, g):
             seen.append(ledger.live)
             return [g]

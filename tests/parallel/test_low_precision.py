@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from minipar.autograd.engine import topological_order
+from minipar.autograd.engine import backward_order
 from minipar.autograd.ops.rounding import Round
 from minipar.autograd.tensor import Node
 from minipar.comm import Cluster
@@ -100,7 +100,7 @@ def roundings(model, precision):
     """The number of operations of the longest way from a weight to the loss round their result."""
     loss = build(model, precision).loss(*batch(model, 0, np.arange(ROWS))[:2])
     depth = {}
-    for target in topological_order(loss.grad_target):
+    for target in reversed([*backward_order(loss.grad_target)]):
         below = max((depth[e] for e in getattr(target, "inputs", None) or () if e is not None),
                     default=0)
         depth[target] = below + (isinstance(target, Node) and target.function is Round)

@@ -5,6 +5,8 @@
     normalization, cross_entropy        layer norm and RMS norm; the loss
     reductions, movement                sums and means; shapes, axes, slices
 
+A function ..._by_autograd is the formula, of plain operations, of the operation that follows it.
+
 Two files are no family: operators.py gives Tensor its Python operators, and rounding.py rounds to a
 number format.
 """

@@ -14,13 +14,11 @@ class Relu(Function):
 
     flops_per_element = 1, 0
 
-    @staticmethod
     def forward(ctx, x):
         y = np.maximum(x, 0)
         ctx.save(y)
         return y
 
-    @staticmethod
     def backward(ctx, g):
         (y,) = ctx.saved
         return [lambda: keep_where(y() > 0, g)]
@@ -31,13 +29,11 @@ class Tanh(Function):
 
     flops_per_element = 1, 3
 
-    @staticmethod
     def forward(ctx, x):
         y = np.tanh(x)
         ctx.save(y)
         return y
 
-    @staticmethod
     def backward(ctx, g):
         (y,) = ctx.saved
         return [lambda: g * (1 - np.square(y()))]
@@ -51,11 +47,9 @@ class Gelu(Function):
     tanh.
     """
 
-    @staticmethod
     def flops(ctx, out, x):
         return (14 if ctx.needs_grad[0] else 8) * out.size, [out.size]
 
-    @staticmethod
     def forward(ctx, x):
         a = math.sqrt(2 / math.pi)
         b = 0.044715 * a
@@ -83,7 +77,6 @@ class Gelu(Function):
         ctx.save(slope)
         return y
 
-    @staticmethod
     def backward(ctx, g):
         (slope,) = ctx.saved
         return [lambda: g * slope()]
@@ -98,11 +91,9 @@ class SwiGLU(Function):
 
     expects = "gate and up of the same shape (..., n)"
 
-    @staticmethod
     def flops(ctx, out, gate, up):
         return (10 if any(ctx.needs_grad) else 6) * out.size, [out.size, out.size]
 
-    @staticmethod
     def forward(ctx, gate, up):
         if gate.shape != up.shape or not gate.ndim:
             raise ValueError("gate and up differ in shape, or have no axis")
@@ -127,7 +118,6 @@ class SwiGLU(Function):
         ctx.save(slope, silu)
         return y
 
-    @staticmethod
     def backward(ctx, g):
         slope, silu = ctx.saved
         return [lambda: g * slope(), lambda: g * silu()]
@@ -139,7 +129,6 @@ class Dropout(Function):
     expects = "x and a boolean mask that broadcasts to it"
     flops_per_element = 1, 1, 0
 
-    @staticmethod
     def forward(ctx, x, keep, rate):
         if keep.dtype.kind != "b" or np.broadcast_shapes(x.shape, keep.shape) != x.shape:
             raise ValueError("the mask has other elements than booleans, or more than x")
@@ -147,7 +136,6 @@ class Dropout(Function):
         ctx.scale = 1 / (1 - rate)
         return keep_where(keep, x) * ctx.scale
 
-    @staticmethod
     def backward(ctx, g):
         (keep,), scale = ctx.saved, ctx.scale
         return [lambda: keep_where(keep(), g) * scale, None]
@@ -158,7 +146,6 @@ class Softmax(Function):
 
     flops_per_element = 5, 4
 
-    @staticmethod
     def forward(ctx, x):
         y = x - np.max(x, axis=-1, keepdims=True)
         np.exp(y, out=y)
@@ -166,7 +153,6 @@ class Softmax(Function):
         ctx.save(y)
         return y
 
-    @staticmethod
     def backward(ctx, g):
         # dx = y (g - Σ g y)
         (y,) = ctx.saved
@@ -182,18 +168,15 @@ class Softmax(Function):
 class LogSoftmax(Function):
     """y = x - max - ln Σ exp(x - max) over the last axis;  dx = g - eʸ Σ g."""
 
-    @staticmethod
     def flops(ctx, out, x):
         return 5 * out.size + out.size // out.shape[-1], [4 * out.size]
 
-    @staticmethod
     def forward(ctx, x):
         y = x - np.max(x, axis=-1, keepdims=True)
         y -= np.log(row_sum(np.exp(y)))
         ctx.save(y)
         return y
 
-    @staticmethod
     def backward(ctx, g):
         (y,) = ctx.saved
 

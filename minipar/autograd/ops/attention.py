@@ -1,5 +1,7 @@
 """Scaled-dot-product attention: softmax(q kᵀ / √d) v for every head (Vaswani et al. 2017, eq. 1).
 
+`attention_by_autograd` is this formula.  `FusedAttention` is the same, faster.
+
     heads of q:    0 1  2 3  4 5     In grouped-query attention several heads of q share one head of
                    └┬┘  └┬┘  └┬┘     k and v (Ainslie et al. 2023); with as many heads of k and v as
     heads of k, v:  0    1    2      of q it is ordinary multi-head attention.
@@ -21,18 +23,40 @@ from ...backend import Array, l2_blocks, row_dot, row_sum
 from ..function import Function
 from ..saved import unchanging
 from ..tensor import Tensor
+from .activations import dropout, softmax
+from .elementwise import where
 
 MASKED = -1e30      # exp(MASKED - max) is 0 in float32 and float64
 QUERIES = 64        # in a block: fewer save more of the masked half, but make smaller products
 
 
-def _query_blocks(num_queries: int, num_keys: int, causal: bool) -> list[tuple[slice, slice]]:
+def attention_by_autograd(q: Tensor, k: Tensor, v: Tensor, causal: bool = False,
+                          keep: Array | None = None, rate: float = 0.0) -> Tensor:
+    """Attention of q (batch, heads, queries, d) to k, v (batch, kv heads, keys, d).
+
+    With `causal` the last query sees all keys, the one before all but the last, and so on.  `keep`
+    (batch, heads, queries, keys) is a boolean dropout mask of the given `rate`.
+    """
+    (batch, num_heads, num_queries, d), (num_kv_heads, num_keys) = q.shape, k.shape[1:3]
+    shared_by = batch, num_kv_heads, num_heads // num_kv_heads, num_queries
+    q = q.reshape(*shared_by, d)
+    k, v = (x.reshape(batch, num_kv_heads, 1, num_keys, d) for x in (k, v))
+    scores = q @ k.transpose(0, 1, 2, 4, 3) / math.sqrt(d)
+    if causal:
+        is_seen = np.tri(num_queries, num_keys, num_keys - num_queries, dtype=bool)
+        scores = where(is_seen, scores, MASKED)
+    p = softmax(scores)
+    if keep is not None:
+        p = dropout(p, keep.reshape(*shared_by, num_keys), rate)
+    return (p @ v).reshape(batch, num_heads, num_queries, d)
+
+
+def _query_blocks(time: int, causal: bool) -> list[tuple[slice, slice]]:
     """Blocks of queries, each with the keys that its last query sees; the last block sees all."""
     if not causal:
-        return [(slice(0, num_queries), slice(0, num_keys))]
-    ends = [*range(QUERIES, num_queries, QUERIES), num_queries]
-    return [(slice(start, end), slice(0, end + num_keys - num_queries))
-            for start, end in zip([0, *ends], ends)]
+        return [(slice(0, time), slice(0, time))]
+    ends = [*range(QUERIES, time, QUERIES), time]
+    return [(slice(start, end), slice(0, end)) for start, end in zip([0, *ends], ends)]
 
 
 def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal: bool,
@@ -42,7 +66,7 @@ def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal
     `keep` is a dropout mask (…, queries, keys) of the probabilities; kept ones are times `scale`.
     """
     shrink = 1 / math.sqrt(q.shape[-1])
-    query_blocks = _query_blocks(q.shape[-2], k.shape[-2], causal)
+    query_blocks = _query_blocks(q.shape[-2], causal)
     future = np.triu(np.full_like(np.empty((QUERIES, QUERIES), q.dtype, like=q), MASKED), 1)
     probabilities = [np.empty((*q.shape[:-2], rows.stop - rows.start, cols.stop), q.dtype, like=q)
                      for rows, cols in query_blocks]
@@ -69,7 +93,7 @@ def _attend_backward(g: Array, q: Array, k: Array, v: Array, keep: Array | None,
     dv = Pᵀ g,   dP = g vᵀ,   dS = P (dP - Σ dP P),   dq = dS k/√d,   dk = dSᵀ q/√d.
     """
     shrink = 1 / math.sqrt(q.shape[-1])
-    query_blocks = _query_blocks(q.shape[-2], k.shape[-2], causal)
+    query_blocks = _query_blocks(q.shape[-2], causal)
     for *pieces, g_, q_, k_, v_, keep_, dq_, dk_, dv_ in l2_blocks(
             *probabilities, g, q, k, v, q if keep is None else keep, dq, dk, dv):
         is_first = True         # the last queries come first: they see all keys
@@ -105,81 +129,35 @@ def _add_product(total: Array, a: Array, b: Array, is_first: bool) -> None:
         total += product
 
 
-def _count_flops(q: Array, num_keys: int, causal: bool, has_dropout: bool) -> tuple[int, int]:
+def _count_flops(q: Array, causal: bool, has_dropout: bool) -> tuple[int, int]:
     """FLOPs of `_attend` and `_attend_backward` for q (batch, kv heads, group, queries, d).
 
     Each computed pair of a query and a key costs two products forward (q kᵀ, P v) and four
     backward, of d multiply-adds each, and its share of softmax.
     """
-    batch, kv_heads, group, num_queries, d = q.shape
-    sizes = [(rows.stop - rows.start, cols.stop)
-             for rows, cols in _query_blocks(num_queries, num_keys, causal)]
+    batch, kv_heads, group, time, d = q.shape
+    sizes = [(rows.stop - rows.start, cols.stop) for rows, cols in _query_blocks(time, causal)]
     pairs = batch * kv_heads * group * sum(size * keys for size, keys in sizes)
     masked = batch * kv_heads * group * causal * sum(size * size for size, _ in sizes)
     keys = sum(keys for _, keys in sizes)
     # dk and dv add up the blocks but the first, and before that the heads of a group.
-    sums = 2 * d * batch * kv_heads * (keys - num_keys + (group * keys if group > 1 else 0))
+    sums = 2 * d * batch * kv_heads * (keys - time + (group * keys if group > 1 else 0))
     return (pairs * (4 * d + 5 + 2 * has_dropout) + masked + q.size,
             pairs * (8 * d + 5 + 4 * has_dropout) + sums)
 
 
-class Attention(Function):
-    """softmax(q kᵀ / √d) v of separate q, k and v."""
-
-    expects = ("q (batch, heads, queries, d); k, v (batch, kv heads, keys, d), kv heads dividing "
-               "heads")
-
-    @staticmethod
-    def flops(ctx, out, q, k, v, keep):
-        forward, backward = _count_flops(Attention._grouped(q, k, v)[0], k.shape[2], ctx.causal,
-                                         keep is not None)
-        first = ctx.needs_grad.index(True) if any(ctx.needs_grad) else 0
-        return forward, [backward if i == first else 0 for i in range(4)]   # all done at once
-
-    @staticmethod
-    def _grouped(q, k, v):
-        kv_heads = k.shape[1]
-        q = q.reshape(q.shape[0], kv_heads, q.shape[1] // kv_heads, *q.shape[2:])
-        return q, k[:, :, None], v[:, :, None]
-
-    @staticmethod
-    def forward(ctx, q, k, v, keep, causal, rate):
-        if (any(a.ndim != 4 for a in (q, k, v)) or q.shape[1] % k.shape[1] or k.shape != v.shape
-                or (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3])):
-            raise ValueError("shapes do not fit together")
-        if causal and q.shape[2] > k.shape[2]:
-            raise ValueError("causal attention needs at least as many keys as queries")
-        ctx.scale = 1 / (1 - rate)
-        out = np.empty_like(q)
-        q_, k_, v_ = Attention._grouped(q, k, v)
-        keep = None if keep is None else unchanging(keep).reshape(*q_.shape[:-1], k.shape[2])
-        ctx.causal = causal
-        ctx.save(q, k, v, keep,
-                 *_attend(q_, k_, v_, out.reshape(q_.shape), keep, causal, ctx.scale))
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        q, k, v, keep, *probabilities = [saved() for saved in ctx.saved]
-        dq, dk, dv = np.empty_like(q), np.empty_like(k), np.empty_like(v)
-        q_, k_, v_ = Attention._grouped(q, k, v)
-        _attend_backward(g.reshape(q_.shape), q_, k_, v_, keep, ctx.causal, ctx.scale,
-                         probabilities, *Attention._grouped(dq, dk, dv))
-        return [dq, dk, dv, None]
-
-
 class FusedAttention(Function):
-    """The same on the output of one linear layer: qkv (batch, time, (heads + 2 kv heads) d).
+    """`attention_by_autograd` on the output of one linear layer, in one operation.
 
-    No copy to split q, k and v, none to join their gradients: all are views of one array.
+    qkv is (batch, time, (heads + 2 kv heads) d).  No copy to split q, k and v, none to join their
+    gradients: all are views of one array.
     """
 
     expects = "qkv (batch, time, (heads + 2 · kv heads) · d), kv heads dividing heads"
 
-    @staticmethod
     def flops(ctx, out, qkv, keep):
         q, _, _ = FusedAttention.split(qkv, ctx.num_heads, ctx.num_kv_heads)
-        forward, backward = _count_flops(q, qkv.shape[1], ctx.causal, keep is not None)
+        forward, backward = _count_flops(q, ctx.causal, keep is not None)
         return forward, [backward, 0]
 
     @staticmethod
@@ -198,7 +176,6 @@ class FusedAttention(Function):
         return (x.reshape(batch, time, num_kv_heads, width // (num_kv_heads * d), d)
                 .transpose(0, 2, 3, 1, 4))
 
-    @staticmethod
     def forward(ctx, qkv, keep, num_heads, num_kv_heads, causal, rate):
         if (qkv.ndim != 3 or num_heads % num_kv_heads
                 or qkv.shape[2] % (num_heads + 2 * num_kv_heads)):
@@ -213,7 +190,6 @@ class FusedAttention(Function):
                                      causal, ctx.scale))
         return out
 
-    @staticmethod
     def backward(ctx, g):
         qkv, keep, *probabilities = [saved() for saved in ctx.saved]
         dqkv = np.empty_like(qkv)
@@ -228,16 +204,6 @@ def heads_error(qkv: Array, num_heads: int, num_kv_heads: int) -> ValueError:
     """The error for a last axis that is not cut into these heads."""
     return ValueError(f"a last axis of {qkv.shape[-1]} is not (heads + 2 kv heads) d for "
                       f"{num_heads} heads and {num_kv_heads} kv heads")
-
-
-def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False,
-                                 keep: Array | None = None, rate: float = 0.0) -> Tensor:
-    """Attention of q (batch, heads, queries, d) to k, v (batch, kv heads, keys, d).
-
-    With `causal` the last query sees all keys, the one before all but the last, and so on.  `keep`
-    (batch, heads, queries, keys) is a boolean dropout mask of the given `rate`.
-    """
-    return Attention.apply(q, k, v, keep, causal=causal, rate=rate)
 
 
 def fused_attention(qkv: Tensor, num_heads: int, num_kv_heads: int | None = None,

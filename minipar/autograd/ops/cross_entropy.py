@@ -1,28 +1,39 @@
-"""Cross-entropy: the loss of classifiers and language models."""
+"""Cross-entropy: the loss of classifiers and language models.
+
+`cross_entropy_by_autograd` is the formula.  `CrossEntropy` is the same in one operation, and finite
+for logits of any size.
+"""
 
 import numpy as np
 
 from ...backend import Array, as_rows, check_ids, is_host, keep_where, row_sum
 from ..function import Function
 from ..tensor import Tensor
+from .activations import softmax
+from .elementwise import log
 
 IGNORE_INDEX = -100     # the target that does not count, as in PyTorch
 
 
+def cross_entropy_by_autograd(logits: Tensor, targets: Array, loss_divisor: float,
+                              ignore_index: int = IGNORE_INDEX) -> Tensor:
+    """Σ -ln softmax(logits)[target] / loss_divisor over the rows whose target counts."""
+    counts = targets != ignore_index
+    return -log(softmax(logits))[counts, targets[counts]].sum() / loss_divisor
+
+
 class CrossEntropy(Function):
-    """y = Σ -ln softmax(logits)[target] / loss_divisor over the rows whose target counts.
+    """`cross_entropy_by_autograd` in one operation.
 
     Saves dlogits = (softmax - one-hot) / loss_divisor itself, in place of the logits.
     """
 
     expects = "logits (..., classes) and integer targets (...)"
 
-    @staticmethod
     def flops(ctx, out, logits, targets):
         n, num_rows, has_gradient = logits.size, targets.size, ctx.needs_grad[0]
         return (4 + has_gradient) * n + (4 + 4 * has_gradient) * num_rows + 1, [n, 0]
 
-    @staticmethod
     def forward(ctx, logits, targets, loss_divisor, ignore_index):
         if targets.shape != logits.shape[:-1] or targets.dtype.kind not in "iu":
             raise ValueError("targets are one class number for each row of logits")
@@ -44,7 +55,6 @@ class CrossEntropy(Function):
             ctx.save(d.reshape(logits.shape))
         return loss
 
-    @staticmethod
     def backward(ctx, g):
         (dlogits,) = ctx.saved
         return [lambda: scaled(dlogits(), g), None]

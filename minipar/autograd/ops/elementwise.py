@@ -34,9 +34,8 @@ class Broadcast(Function):
 
     expects = BROADCAST
 
-    @classmethod
-    def flops(cls, ctx, out, *arrays):
-        forward, gradients = super().flops(ctx, out, *arrays)
+    def flops(ctx, out, *arrays):
+        forward, gradients = super().flops(out, *arrays)
         return forward, [each + unbroadcast_flops(out.shape, np.shape(array))
                          for each, array in zip(gradients, arrays)]
 
@@ -46,12 +45,10 @@ class Add(Broadcast):
 
     flops_per_element = 1, 0
 
-    @staticmethod
     def forward(ctx, a, b):
         ctx.shapes = np.shape(a), np.shape(b)
         return a + b
 
-    @staticmethod
     def backward(ctx, g):
         return [lambda s=s: unbroadcast(g, s) for s in ctx.shapes]
 
@@ -61,12 +58,10 @@ class Subtract(Broadcast):
 
     flops_per_element = 1, 0, 1
 
-    @staticmethod
     def forward(ctx, a, b):
         ctx.shapes = np.shape(a), np.shape(b)
         return a - b
 
-    @staticmethod
     def backward(ctx, g):
         a_shape, b_shape = ctx.shapes
         return [lambda: unbroadcast(g, a_shape), lambda: unbroadcast(-g, b_shape)]
@@ -75,14 +70,12 @@ class Subtract(Broadcast):
 class Multiply(Broadcast):
     """y = a b;  da = g b, db = g a."""
 
-    @staticmethod
     def forward(ctx, a, b):
         need_a, need_b = ctx.needs_grad
         ctx.shapes = np.shape(a), np.shape(b)
         ctx.save(a if need_b else None, b if need_a else None)
         return a * b
 
-    @staticmethod
     def backward(ctx, g):
         (a, b), (a_shape, b_shape) = ctx.saved, ctx.shapes
         return [lambda: unbroadcast(g * b(), a_shape), lambda: unbroadcast(g * a(), b_shape)]
@@ -93,13 +86,11 @@ class Divide(Broadcast):
 
     flops_per_element = 1, 1, 4
 
-    @staticmethod
     def forward(ctx, a, b):
         ctx.shapes = np.shape(a), np.shape(b)
         ctx.save(a if ctx.needs_grad[1] else None, b)
         return a / b
 
-    @staticmethod
     def backward(ctx, g):
         (a, b), (a_shape, b_shape) = ctx.saved, ctx.shapes
 
@@ -112,17 +103,14 @@ class Divide(Broadcast):
 class Power(Function):
     """y = xᵖ for a number p;  dx = g p xᵖ⁻¹."""
 
-    @staticmethod
     def flops(ctx, out, x):
         return out.size, [3 * out.size if ctx.p else 0]
 
-    @staticmethod
     def forward(ctx, x, p):
         ctx.save(x)
         ctx.p = p
         return x**p
 
-    @staticmethod
     def backward(ctx, g):
         (x,), p = ctx.saved, ctx.p
         if not p:
@@ -133,13 +121,11 @@ class Power(Function):
 class Exp(Function):
     """y = eˣ;  dx = g y."""
 
-    @staticmethod
     def forward(ctx, x):
         y = np.exp(x)
         ctx.save(y)
         return y
 
-    @staticmethod
     def backward(ctx, g):
         (y,) = ctx.saved
         return [lambda: g * y()]
@@ -148,12 +134,10 @@ class Exp(Function):
 class Log(Function):
     """y = ln x;  dx = g / x."""
 
-    @staticmethod
     def forward(ctx, x):
         ctx.save(x)
         return np.log(x)
 
-    @staticmethod
     def backward(ctx, g):
         (x,) = ctx.saved
         return [lambda: g / x()]
@@ -164,13 +148,11 @@ class Sqrt(Function):
 
     flops_per_element = 1, 2
 
-    @staticmethod
     def forward(ctx, x):
         y = np.sqrt(x)
         ctx.save(y)
         return y
 
-    @staticmethod
     def backward(ctx, g):
         (y,) = ctx.saved
         return [lambda: g / (2 * y())]
@@ -181,7 +163,6 @@ class Where(Broadcast):
 
     flops_per_element = 0, 0
 
-    @staticmethod
     def forward(ctx, condition, a, b):
         if not hasattr(condition, "dtype") or condition.dtype.kind != "b":
             raise TypeError("the condition is an array of booleans")
@@ -189,7 +170,6 @@ class Where(Broadcast):
         ctx.save(condition)
         return np.where(condition, a, b)
 
-    @staticmethod
     def backward(ctx, g):
         (condition,), (a_shape, b_shape) = ctx.saved, ctx.shapes
         return [None, lambda: unbroadcast(keep_where(condition(), g), a_shape),
@@ -201,12 +181,10 @@ class AsType(Function):
 
     flops_per_element = 0, 0
 
-    @staticmethod
     def forward(ctx, x, dtype):
         ctx.dtype = x.dtype
         return x.astype(dtype)
 
-    @staticmethod
     def backward(ctx, g):
         dtype = ctx.dtype
         return [lambda: g.astype(dtype)]

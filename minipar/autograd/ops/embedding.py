@@ -24,11 +24,9 @@ class Embedding(Function):
 
     expects = "a table (rows, width) and an array of row numbers"
 
-    @staticmethod
     def flops(ctx, out, table, ids):
         return 0, [out.size, 0]
 
-    @staticmethod
     def forward(ctx, table, ids):
         if table.ndim != 2:
             raise ValueError("the table has two axes")
@@ -39,7 +37,6 @@ class Embedding(Function):
         ctx.shape = table.shape
         return np.take(table, ids, axis=0)
 
-    @staticmethod
     def backward(ctx, g):
         (ids,), shape = ctx.saved, ctx.shape
         return [lambda: scatter_add(as_rows(g), ids().reshape(-1), shape), None]
@@ -50,12 +47,10 @@ class Rotary(Function):
 
     expects = "x (batch, time, heads · n) with even n; cos and sin (batch or 1, time, n/2)"
 
-    @staticmethod
     def flops(ctx, out, x):
         turned = 3 * out.size // out.shape[-1] * ctx.width
         return turned, [turned]
 
-    @staticmethod
     def forward(ctx, x, cos, sin, num_heads):
         half = cos.shape[-1]
         ctx.width = 2 * half * num_heads
@@ -65,7 +60,6 @@ class Rotary(Function):
         ctx.save(unchanging(cos), unchanging(sin))
         return turn(x, cos, sin, num_heads)
 
-    @staticmethod
     def backward(ctx, g):
         (cos, sin), num_heads = ctx.saved, ctx.num_heads
         return [lambda: turn(g, cos(), -sin(), num_heads)]

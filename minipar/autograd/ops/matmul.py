@@ -13,13 +13,11 @@ class MatMul(Function):
 
     expects = "(..., n, k) @ (..., k, m), the inner sizes k equal, the leading axes broadcasting"
 
-    @staticmethod
     def flops(ctx, out, a, b):
         products, leading = 2 * out.size * a.shape[-1], out.shape[:-2]
         return products, [products + unbroadcast_flops((*leading, *x.shape[-2:]), x.shape)
                           for x in (a, b)]
 
-    @staticmethod
     def forward(ctx, a, b):
         if np.ndim(a) < 2 or np.ndim(b) < 2:
             raise ValueError("both need at least two axes: reshape a vector to (1, n) or (n, 1)")
@@ -28,7 +26,6 @@ class MatMul(Function):
         ctx.stop_if_requested()
         return a @ b
 
-    @staticmethod
     def backward(ctx, g):
         # da = g bᵀ, db = aᵀ g
         (a, b), (a_shape, b_shape) = ctx.saved, ctx.shapes
@@ -44,12 +41,10 @@ class Linear(Function):
 
     expects = "x (..., in), weight (in, out), bias (out,)"
 
-    @staticmethod
     def flops(ctx, out, x, w, bias):
         products, bias_sum = 2 * out.size * x.shape[-1], 0 if bias is None else out.size
         return products + bias_sum, [products, products, bias_sum]
 
-    @staticmethod
     def forward(ctx, x, w, bias):
         (need_x, need_w, _), ctx.has_bias = ctx.needs_grad, bias is not None
         if w.ndim != 2 or x.shape[-1] != w.shape[0] or bias is not None \
@@ -62,7 +57,6 @@ class Linear(Function):
             y += bias
         return y if x.ndim == 2 else y.reshape(*x.shape[:-1], w.shape[1])
 
-    @staticmethod
     def backward(ctx, g):
         # dx = g wᵀ, dw = xᵀ g, dbias = Σ g over the rows
         x, w = ctx.saved

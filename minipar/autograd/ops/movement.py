@@ -13,12 +13,6 @@ from ..tensor import Tensor
 from .elementwise import Broadcast, unbroadcast
 
 
-class _Move(Function):
-    """Base of the operations that copy elements: no FLOPs."""
-
-    flops_per_element = 0, 0
-
-
 class _View(Function):
     """Base of the operations that return a view: nothing to meter."""
 
@@ -30,12 +24,10 @@ class Reshape(_View):
 
     expects = "a shape with as many elements (one of its sizes may be -1)"
 
-    @staticmethod
     def forward(ctx, x, shape):
         ctx.shape = x.shape
         return x.reshape(shape)
 
-    @staticmethod
     def backward(ctx, g):
         shape = ctx.shape
         return [lambda: g.reshape(shape)]
@@ -46,14 +38,12 @@ class Transpose(_View):
 
     expects = "each axis named once"
 
-    @staticmethod
     def forward(ctx, x, axes):
         y = x.transpose(axes)
         axes = [a % x.ndim for a in axes]
         ctx.inverse = sorted(range(x.ndim), key=axes.__getitem__)
         return y
 
-    @staticmethod
     def backward(ctx, g):
         inverse = ctx.inverse
         return [lambda: g.transpose(inverse)]
@@ -65,27 +55,23 @@ class BroadcastTo(Broadcast):
     flops_per_element = 0, 0
     expects = "a shape that x broadcasts to"
 
-    @staticmethod
     def forward(ctx, x, shape):
         ctx.shape = x.shape
         return np.broadcast_to(x, shape)
 
-    @staticmethod
     def backward(ctx, g):
         shape = ctx.shape
         return [lambda: unbroadcast(g, shape)]
 
 
-class GetItem(_Move):
+class GetItem(Function):
     """y = x[index];  dx = g at the index (added up where it takes an element twice), else 0."""
 
     expects = "an index within the shape"
 
-    @staticmethod
     def flops(ctx, out, x):
         return 0, [out.size if ctx.index is None else 0]
 
-    @staticmethod
     def forward(ctx, x, index):
         parts = index if isinstance(index, tuple) else (index,)
         ctx.shape, ctx.index = x.shape, index
@@ -95,7 +81,6 @@ class GetItem(_Move):
             ctx.save(*[unchanging(np.asarray(p) if isinstance(p, list) else p) for p in parts])
         return x[index]
 
-    @staticmethod
     def backward(ctx, g):
         shape, index, saved = ctx.shape, ctx.index, ctx.saved
 
@@ -109,18 +94,17 @@ class GetItem(_Move):
         return [dx]
 
 
-class Concatenate(_Move):
+class Concatenate(Function):
     """Pieces one after the other along an axis;  each piece gets its part of g."""
 
+    flops_per_element = 0, 0
     expects = "pieces whose shapes agree except along the axis"
 
-    @staticmethod
     def forward(ctx, *pieces, axis):
         ctx.axis = axis % pieces[0].ndim
         ctx.sizes = [piece.shape[ctx.axis] for piece in pieces]
         return np.concatenate(pieces, axis=axis)
 
-    @staticmethod
     def backward(ctx, g):
         ends = np.cumsum(ctx.sizes).tolist()
         before = (slice(None),) * ctx.axis

@@ -1,26 +1,37 @@
-"""Operations that bring each row to a fixed scale: layer norm and RMS norm."""
+"""Operations that bring each row to a fixed scale: layer norm and RMS norm.
+
+`layer_norm_by_autograd` and `rms_norm_by_autograd` are the formulas.  `LayerNorm` and `RMSNorm` are
+the same, in one operation each.
+"""
 
 import numpy as np
 
 from ...backend import as_rows, row_dot, row_sum
 from ..function import Function
 from ..tensor import Tensor
+from .elementwise import sqrt
 
 
-class LayerNorm(Function):
-    """y = u gain + bias with u = (x - mean) / √(variance + ε), over the last axis.
+def layer_norm_by_autograd(x: Tensor, gain: Tensor, bias: Tensor,
+                           epsilon: float = 1e-5) -> Tensor:
+    """(x - mean) / √(variance + ε) gain + bias, over the last axis.
 
     Ba, Kiros & Hinton 2016, equation 3.
     """
+    centered = x - x.mean(-1, keepdims=True)
+    variance = (centered * centered).mean(-1, keepdims=True)
+    return centered / sqrt(variance + epsilon) * gain + bias
+
+
+class LayerNorm(Function):
+    """`layer_norm_by_autograd`: y = u gain + bias with u = (x - mean) / √(variance + ε)."""
 
     expects = "x (..., n), gain (n,), bias (n,)"
 
-    @staticmethod
     def flops(ctx, out, x, gain, bias):
         n, num_rows = out.size, out.size // gain.size
         return 7 * n + 5 * num_rows, [8 * n + 2 * num_rows, 2 * n, n]
 
-    @staticmethod
     def forward(ctx, x, gain, bias, epsilon):
         n = x.shape[-1]
         if gain.shape != (n,) or bias.shape != (n,):
@@ -33,7 +44,6 @@ class LayerNorm(Function):
         y += bias
         return y
 
-    @staticmethod
     def backward(ctx, g):
         # With d = g gain:  dx = (d - mean(d) - u mean(d u)) / √(variance + ε),
         # dgain = Σ g u, dbias = Σ g over all rows
@@ -51,20 +61,20 @@ class LayerNorm(Function):
                 lambda: np.einsum("ni->i", as_rows(g))]
 
 
-class RMSNorm(Function):
-    """y = u gain with u = x / √(mean(x²) + ε), over the last axis.
+def rms_norm_by_autograd(x: Tensor, gain: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """x / √(mean(x²) + ε) gain, over the last axis.  Zhang & Sennrich 2019, equation 4."""
+    return x / sqrt((x * x).mean(-1, keepdims=True) + epsilon) * gain
 
-    Zhang & Sennrich 2019, equation 4.
-    """
+
+class RMSNorm(Function):
+    """`rms_norm_by_autograd`: y = u gain with u = x / √(mean(x²) + ε)."""
 
     expects = "x (..., n), gain (n,)"
 
-    @staticmethod
     def flops(ctx, out, x, gain):
         n, num_rows = out.size, out.size // gain.size
         return 4 * n + 4 * num_rows, [6 * n + num_rows, 2 * n]
 
-    @staticmethod
     def forward(ctx, x, gain, epsilon):
         n = x.shape[-1]
         if gain.shape != (n,):
@@ -74,7 +84,6 @@ class RMSNorm(Function):
         ctx.save(unit, scale, gain)
         return unit * gain
 
-    @staticmethod
     def backward(ctx, g):
         # With d = g gain:  dx = (d - u mean(d u)) / √(mean(x²) + ε),  dgain = Σ g u over all rows
         unit, scale, gain = ctx.saved

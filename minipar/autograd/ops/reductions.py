@@ -20,16 +20,13 @@ def _expand(g, axis, keepdims):
 class Sum(Function):
     """y = Σ x over some axes;  dx = g, spread over them."""
 
-    @staticmethod
     def flops(ctx, out, x):
         return x.size, [0]
 
-    @staticmethod
     def forward(ctx, x, axis=None, keepdims=False):
         ctx.shape, ctx.axis, ctx.keepdims = x.shape, axis, keepdims
         return np.sum(x, axis=axis, keepdims=keepdims)
 
-    @staticmethod
     def backward(ctx, g):
         shape, g = ctx.shape, _expand(g, ctx.axis, ctx.keepdims)
         return [lambda: np.broadcast_to(g, shape)]
@@ -41,18 +38,15 @@ class Max(Function):
     A NaN is the maximum of what it is among.
     """
 
-    @staticmethod
     def flops(ctx, out, x):
         return x.size, [out.size]
 
-    @staticmethod
     def forward(ctx, x, axis=None, keepdims=False):
         kept = np.max(x, axis=axis, keepdims=True)
         ctx.save((x == kept) | np.isnan(x))
         ctx.axis, ctx.keepdims = axis, keepdims
         return kept if keepdims else np.squeeze(kept, axis)
 
-    @staticmethod
     def backward(ctx, g):
         (at_max,), axis, g = ctx.saved, ctx.axis, _expand(g, ctx.axis, ctx.keepdims)
 

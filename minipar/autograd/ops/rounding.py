@@ -18,12 +18,10 @@ class Round(Function):
 
     metered = False     # part of the operation before it
 
-    @staticmethod
     def forward(ctx, x, there, back):
         ctx.formats = there, back
         return there.round(x) if x.dtype.kind == "f" else there.decode(x)
 
-    @staticmethod
     def backward(ctx, g):
         _, back = ctx.formats
         return [lambda: back.round(g)]

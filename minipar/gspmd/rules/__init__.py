@@ -49,7 +49,6 @@ RULES: dict[type[Function], Callable[[Operation], FactorRule]] = {
     movement.Transpose: shapes.transpose,
     movement.GetItem: shapes.getitem,
     movement.Concatenate: shapes.concatenate,
-    attention.Attention: heads.attention,
     attention.FusedAttention: heads.fused_attention,
     embedding.Rotary: heads.rotary,
     ShardMap: shard_map_rule,

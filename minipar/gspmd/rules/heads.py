@@ -10,15 +10,6 @@ from ..graph import Graph, Operation, Value
 from .rule import FactorRule, flat_names, rule_from
 
 
-def attention(operation: Operation) -> FactorRule:
-    """q (b, heads, t, d), k and v (b, kv heads, s, d) → (b, heads, t, d)."""
-    q, k, _, keep = operation.inputs
-    kv_heads = k.shape[1]
-    mask = "_" if keep is None else "b (h r) t s"
-    return rule_from(f"b (h r) t d, b h s d, b h s d, {mask} -> b (h r) t d", operation,
-                     {"h": kv_heads, "r": q.shape[1] // kv_heads}, whole="t s d")
-
-
 def fused_attention(operation: Operation) -> FactorRule:
     """qkv (b, t, (heads + 2 kv heads) d) → (b, t, heads d): cut by heads of k and v."""
     keep = operation.inputs[1]

@@ -42,8 +42,8 @@ def num_flops(operation: Operation) -> float:
     if name in ("Linear", "MatMul"):
         inner = operation.inputs[0].shape[-1]
         return 6 * size * inner
-    if name in ("Attention", "FusedAttention"):
-        return 12 * size * operation.inputs[0].shape[1 if name == "FusedAttention" else 2]
+    if name == "FusedAttention":
+        return 12 * size * operation.inputs[0].shape[1]
     return 3 * max(size, *[float(math.prod(value.shape)) for value in operation.values])
 
 

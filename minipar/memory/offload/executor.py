@@ -12,7 +12,6 @@ behind it and is about to enter the part before it.
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -36,13 +35,11 @@ class BackwardMark(Function):
 
     metered = False
 
-    @staticmethod
     def forward(ctx, x, on_backward):
         """Return x."""
         ctx.on_backward = on_backward
         return x
 
-    @staticmethod
     def backward(ctx, grad):
         """Call `on_backward` and pass the gradient on."""
         ctx.on_backward()
@@ -61,11 +58,15 @@ class MovingStorage:
 
 
 class Transfer:
-    """The arrays that one part saves, which move together; storages freed early drop out."""
+    """The arrays that one part saves, which move together; storages freed early drop out.
 
-    def __init__(self, executor: "DecisionExecutor"):
+    It is `open` for arrays while the part runs, if the part is to be offloaded.
+    """
+
+    def __init__(self, executor: "DecisionExecutor", decision: str):
         self.out, self.back, self.empty = executor.out, executor.back, executor.empty
-        self.stays, self.hooks, self.open = executor.stays, current_saved_tensors_hooks(), False
+        self.stays, self.hooks = executor.stays, current_saved_tensors_hooks()
+        self.open = decision in (OFFLOAD, OFFLOAD_INPUT)
         self.storages: weakref.WeakValueDictionary[int, MovingStorage] = \
             weakref.WeakValueDictionary()
         self.copies_out: list[tuple[MovingStorage, Any]] = []
@@ -163,8 +164,8 @@ class DecisionExecutor:
         if not is_recording():
             return part(x)
         transfers, i = self.transfers, len(self.transfers)
-        transfers.append(transfer := Transfer(self))
-        with transfer_hooks(transfer, decision):
+        transfers.append(transfer := Transfer(self, decision))
+        with saved_tensors_hooks(transfer.pack, transfer.unpack, nested=False):
             x = checkpoint(part, x) if decision in (RECOMPUTE, OFFLOAD_INPUT) else part(x)
         if i >= self.ahead:
             transfers[i - self.ahead].wait_out()
@@ -176,14 +177,6 @@ class DecisionExecutor:
         for j in range(i, max(-1, i - self.ahead - 1), -1):
             transfers[j].begin_copy_in()
         transfers[i].wait_in()
-
-
-def transfer_hooks(transfer: Transfer, decision: str) -> AbstractContextManager:
-    """Context in which the part's saved arrays join the transfer, if it is to be offloaded."""
-    if decision not in (OFFLOAD, OFFLOAD_INPUT):
-        return nullcontext()
-    transfer.open = True
-    return saved_tensors_hooks(transfer.pack, transfer.unpack, nested=False)
 
 
 def parts_and_loss(model: Module, targets: Array,

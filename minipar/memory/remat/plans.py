@@ -9,7 +9,7 @@ A plan is data: `run_plan` executes it in three lines, and `predict.py` computes
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from ...autograd import Tensor
 from ...autograd.function import is_recording
@@ -19,17 +19,6 @@ from .recompute import checkpoint
 
 Plan = tuple["int | Plan", ...]
 Policy = Callable[[Sequence[ChainPart]], Plan]
-
-
-@runtime_checkable
-class ProfilingPolicy(Protocol):
-    """A policy that profiles the parts with the first batch before it plans."""
-
-    def profile(self, model: Module, parts: Sequence[ChainPart], x: Any) -> None:
-        """Profile the parts with their input x."""
-
-    def __call__(self, parts: Sequence[ChainPart]) -> Plan:
-        """The plan of these parts."""
 
 
 def run_plan(plan: Plan, parts: Sequence[Callable], x: Any) -> Tensor:
@@ -79,7 +68,7 @@ def rematerialize(model: Module, policy: Policy) -> Module:
             return forward(parts, x)
         if parts is model:                      # all of them
             parts = chain(model)
-        if isinstance(policy, ProfilingPolicy):
+        if hasattr(policy, "profile"):          # it plans by what the first batch costs
             policy.profile(model, parts, x)
         return run_plan(policy(parts), parts, x)
     model.run_parts.around(by_plan)

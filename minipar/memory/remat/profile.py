@@ -5,13 +5,13 @@
 Shape-only arrays (`shape_array.py`) are enough, so a model that fits on no machine can be planned.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ...autograd import Meter, Tensor, saved_tensors_hooks
-from ...autograd.engine import count_consumers
+from ...autograd.engine import backward_order
 from ...autograd.saved import StopForward, unchanging
-from ...autograd.tensor import GradientSlot, Node
+from ...autograd.tensor import Node
 from ...backend import Array
 from ...backend.views import storage
 from ...nn.parameter import Parameter
@@ -106,8 +106,8 @@ def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[P
         y = part(x)
         tape, saves, forward = ledger.kept(), ledger.num_saved, meter.total_flops("forward")
         saves_output = ledger.holds(id(storage(y.data)))
-        backward = 0
-        for node in backward_order(y):
+        backward, targets = 0, backward_order(y.grad_target) if y.grad_target else ()
+        for node in [target for target in targets if isinstance(target, Node)]:
             if node.function.metered:
                 backward += sum(flops for flops, target in zip(node.ctx.backward_flops, node.inputs)
                                 if target is not None)
@@ -134,18 +134,3 @@ def _flops_until(num_saves: int, part: Callable, x: Any) -> int:
         except StopForward:
             pass
     return meter.total_flops("forward")
-
-
-def backward_order(y: Tensor) -> Iterator[Node]:
-    """The nodes behind y in the order in which backward visits them."""
-    if y.grad_target is None:
-        return
-    num_pending, ready = count_consumers(y.grad_target), [y.grad_target]
-    while ready:
-        target = ready.pop()
-        num_pending[target] -= 1
-        if isinstance(target, GradientSlot) or num_pending[target]:
-            continue
-        inputs = [below for below in target.inputs if below is not None]
-        ready += sorted(inputs, key=lambda below: below.weight_only)    # weight gradients first
-        yield target

@@ -25,7 +25,7 @@ from ..module import Module
 from ..parameter import Initializer, Parameter, zeros
 from .config import MoEConfig
 from .router import Routed, Router, no_shares_error
-from .routing import Dispatch, balanced_dispatch, capacity, dispatch, queue_places
+from .routing import Dispatch, capacity, dispatch, queue_places
 from .rows import add_rows, attach_loss, grouped_linear
 
 
@@ -114,8 +114,6 @@ class MoE(Module):
     def plan(self, routed: Routed, num_samples: int, step: TrainingStep | None) -> Dispatch:
         """The rows that the experts compute; in a training step, choices are counted."""
         config, n = self.config, len(routed.logits.data)
-        if routed.ids is None:
-            return balanced_dispatch(n, config.top_k, config.num_experts, routed.logits.data)
         kept = np.ones(routed.ids.shape, bool)
         if step is not None:
             if config.capacity_factor is not None:

@@ -38,11 +38,11 @@ from .routing import choose_experts
 
 
 class Routed(NamedTuple):
-    """The router's output for n tokens; `ids` is None for arrays without numbers."""
+    """The router's output for n tokens."""
 
     logits: Tensor                  # (n, E)
     scores: Tensor                  # (n, E)
-    ids: np.ndarray | None          # (n, k), on the host
+    ids: np.ndarray                 # (n, k), on the host
     gates: Tensor                   # (n, k)
 
     def chosen_scores(self) -> np.ndarray:
@@ -66,24 +66,20 @@ class Router(Module):
         logits = ag.linear(x, self.weight)                      # (n, d) @ (d, E) → (n, E)
         scores = {"softmax": ag.softmax, "sigmoid": sigmoid}[config.scores](logits)
         ids = self.choose(scores.data)
-        if ids is None:
-            at = np.empty((len(x.data), config.top_k), np.int64, like=logits.data)
-            rows = at
-        else:
-            at = asarray_like(ids, logits.data)
-            rows = np.arange(len(ids), like=logits.data)[:, None]
-        gates = scores[rows, at]                                # (n, k)
+        rows = np.arange(len(ids), like=logits.data)[:, None]
+        gates = scores[rows, asarray_like(ids, logits.data)]    # (n, k)
         if config.renormalizes:
             gates = gates / gates.sum(axis=-1, keepdims=True)
         return Routed(logits, scores, ids, gates if config.scale == 1 else gates * config.scale)
 
-    def choose(self, scores: Array) -> np.ndarray | None:
-        """The experts (n, k) of each token; None for scores (n, E) without numbers."""
-        config = self.config
+    def choose(self, scores: Array) -> np.ndarray:
+        """The experts (n, k) of each token, by the scores (n, E); in turn if these are no numbers.
+        """
+        config, (n, num_experts) = self.config, scores.shape
+        if not (is_host(scores) or is_gpu(scores)):
+            return np.arange(n * config.top_k).reshape(n, config.top_k) % num_experts
         if config.bias_rate:
             scores = scores + self.bias.data
-        if not (is_host(scores) or is_gpu(scores)):
-            return None
         return choose_experts(to_host(scores), config.top_k, config.num_groups, config.top_groups)
 
     def losses(self, routed: Routed, num_samples: int, step: TrainingStep) -> Tensor | None:
@@ -115,9 +111,8 @@ class Router(Module):
         """Σ over sequences: share · E Σ f_i P_i."""
         config, num_experts = self.config, self.config.num_experts
         f = np.zeros((num_samples, num_experts), routed.scores.dtype)
-        if routed.ids is not None:
-            sequence = np.repeat(np.arange(num_samples), time * config.top_k)
-            np.add.at(f, (sequence, routed.ids.ravel()), 1 / (config.top_k * max(time, 1)))
+        sequence = np.repeat(np.arange(num_samples), time * config.top_k)
+        np.add.at(f, (sequence, routed.ids.ravel()), 1 / (config.top_k * max(time, 1)))
         p = self.probabilities(routed).reshape(num_samples, time, num_experts).sum(axis=1)
         shares = (step.shares * (num_experts / max(time, 1))).astype(p.dtype)
         return (p * (asarray_like(f, p.data) * shares[:, None])).sum()      # (b, E) * (b, E)
@@ -131,8 +126,7 @@ class Router(Module):
         num_experts, n = self.config.num_experts, num_samples * time
         key = f"{self.full_name} balance"
         if key not in step.routed:              # a recomputed forward sends nothing again
-            load = np.zeros(num_experts) if routed.ids is None else \
-                np.bincount(routed.ids.ravel(), minlength=num_experts)
+            load = np.bincount(routed.ids.ravel(), minlength=num_experts)
             share = float(to_host(np.sum(step.shares)))
             step.routed[key] = step.sum_over_samples(np.array([*load, n, share], np.float64))
         *load, tokens, share = step.routed[key].tolist()

@@ -93,11 +93,3 @@ def dispatch(ids: np.ndarray, kept: np.ndarray, num_experts: int) -> Dispatch:
     tokens.flags.writeable = choices.flags.writeable = False    # several operations save them
     counts = np.bincount(experts, minlength=num_experts)
     return Dispatch(tokens, choices, tuple(counts.tolist()))
-
-
-def balanced_dispatch(num_tokens: int, top_k: int, num_experts: int, like: Array) -> Dispatch:
-    """A dispatch without numbers, for shape-only arrays: every expert gets as many rows."""
-    num_rows = num_tokens * top_k
-    small, extra = divmod(num_rows, num_experts)
-    numbers = np.empty((num_rows,), np.int64, like=like)
-    return Dispatch(numbers, numbers, tuple(small + (i < extra) for i in range(num_experts)))

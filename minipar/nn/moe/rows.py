@@ -25,12 +25,10 @@ class GroupedLinear(Function):
 
     expects = "x (m, in), weight (experts, in, out), bias (experts, out), counts that add up to m"
 
-    @staticmethod
     def flops(ctx, out, x, w, bias):
         products, bias_sum = 2 * out.size * x.shape[-1], 0 if bias is None else out.size
         return products + bias_sum, [products, products, bias_sum]
 
-    @staticmethod
     def forward(ctx, x, w, bias, counts):
         need_x, need_w, need_bias = ctx.needs_grad
         if x.ndim != 2 or w.ndim != 3 or x.shape[1] != w.shape[1] or len(counts) != len(w) \
@@ -46,7 +44,6 @@ class GroupedLinear(Function):
                 y[rows] += bias[expert]
         return y
 
-    @staticmethod
     def backward(ctx, g):
         # of each expert e, with its rows:  dx = g W[e]ᵀ, dW[e] = xᵀ g, dbias[e] = Σ g
         (x, w), (x_shape, w_shape), counts = ctx.saved, ctx.shapes, ctx.counts
@@ -83,11 +80,9 @@ class AddRows(Function):
 
     expects = "x (m, d) and the m numbers of the rows to which they are added"
 
-    @staticmethod
     def flops(ctx, out, x, ids):
         return x.size, [0, 0]
 
-    @staticmethod
     def forward(ctx, x, ids, num_rows):
         if x.ndim != 2 or ids.shape != x.shape[:1]:
             raise ValueError(f"{len(x)} rows, but ids of shape {ids.shape}")
@@ -95,7 +90,6 @@ class AddRows(Function):
         ctx.save(ids)
         return scatter_add(x, ids, (num_rows, x.shape[1]))
 
-    @staticmethod
     def backward(ctx, g):
         (ids,) = ctx.saved
         return [lambda: np.take(g, ids(), axis=0), None]
@@ -107,14 +101,12 @@ class AttachLoss(Function):
     expects = "x, and a loss of one number"
     metered = False
 
-    @staticmethod
     def forward(ctx, x, loss):
         if loss.ndim:
             raise ValueError(f"the loss has shape {loss.shape}")
         ctx.one = np.ones_like(loss)
         return x
 
-    @staticmethod
     def backward(ctx, g):
         return [g, ctx.one]
 

@@ -95,12 +95,10 @@ def test_views_of_one_storage_leave_once_and_keep_their_strides():
     offload, seen = OffloadActivations(MappedFile().empty, min_bytes=1), []
 
     class Look(ag.Function):
-        @staticmethod
         def forward(ctx, x):
             ctx.save(x, x.T[1:], x[::2, 1:], np.swapaxes(x, 0, 1)[..., None])
             return x * 2
 
-        @staticmethod
         def backward(ctx, g):
             seen.extend(saved() for saved in ctx.saved)
             return [g]
