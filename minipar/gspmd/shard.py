@@ -34,7 +34,7 @@ from .graph import Graph, trace
 from .partitioning.partition import partition
 from .partitioning.program import Local, LocalProgram
 from .propagate import Shardings, propagate
-from .spec import PartitionSpec
+from .spec import PartitionSpec, all_axes
 
 
 class Plan(NamedTuple):
@@ -125,7 +125,7 @@ class ShardedFunction:
         """Put the pieces into slabs, one for each set of axes along which they are cut."""
         groups: dict[tuple[str, ...], list[tuple[str, Parameter]]] = {}
         for name, parameter in self.parameters.items():
-            used = {axis for axes in self._local(name).layout.dims for axis in axes}
+            used = all_axes(self._local(name).layout.dims)
             axes = tuple([axis for axis in self.mesh.axes if axis in used])
             groups.setdefault(axes, []).append((name, parameter))
         self.slabs = Buffers()

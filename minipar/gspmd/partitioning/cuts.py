@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..graph import Operation, Value
 from ..propagate import Shardings
 from ..rules.rule import FactorRule, fits, flat_names, to_dims, to_factors
-from ..spec import Axes, Dims, num_pieces
+from ..spec import Axes, Dims, all_axes, num_pieces
 from .program import Cut, Local
 from .reshard import Array, Layout, cheapest
 
@@ -67,8 +67,8 @@ class CutChoice:
             return cuts[0]
         sums = summed(self.operation, self.rule)
         return min(cuts, key=lambda cut: (
-            self.cost(cut), -num_pieces(tuple([a for axes in cut.values() for a in axes]),
-                                        self.mesh), sorted(sums & cut.keys())))
+            self.cost(cut), -num_pieces(all_axes(cut.values()), self.mesh),
+            sorted(sums & cut.keys())))
 
     def cost(self, cut: Cut) -> float:
         """The bytes that a rank sends around the operation if it is cut so."""

@@ -16,7 +16,7 @@ from ..partitioning.cuts import result_layout
 from ..partitioning.program import Cut, Local
 from ..partitioning.reshard import Layout
 from ..rules.rule import FactorRule, fits, to_dims
-from ..spec import Axes, Dims, num_pieces
+from ..spec import Axes, Dims, all_axes, num_pieces
 from .machine import Machine, instruction_seconds, is_view, num_flops
 
 
@@ -71,15 +71,15 @@ def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
     """The alternatives of one operation; for one that sums, each place where the sum may lie."""
     found = []
     for cut in cuts(operation, rule, mesh):
-        used = num_pieces(tuple([a for axes in cut.values() for a in axes]), mesh)
-        computing = num_flops(operation) / used / machine.flops
-        varies = frozenset([axis for axes in cut.values() for axis in axes])
+        axes = all_axes(cut.values())
+        computing = num_flops(operation) / num_pieces(axes, mesh) / machine.flops
+        varies = frozenset(axes)
         uses = [Use(to_dims(cut, factors or (), rule.sizes, mesh), varies)
                 for factors in rule.operands]
         made = result_layout(operation, rule, cut, mesh)
         for home in homes(operation.result, made, mesh):
             if made.partial and operation.function.__name__ == "Linear":    # bias added at home
-                uses[2] = Use(home[-1:], frozenset([axis for axes in home for axis in axes]))
+                uses[2] = Use(home[-1:], frozenset(all_axes(home)))
             seconds = computing + sum(conversion_parts(
                 operation.result, made, Use(home, frozenset()), machine, mesh).values())
             num_bytes = 0.0 if is_view(operation) else local_bytes(operation.result, home, mesh)

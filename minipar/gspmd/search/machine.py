@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..graph import Operation
 from ..partitioning.program import Instruction, Local, LocalProgram
-from ..spec import Axes, num_pieces
+from ..spec import Axes, all_axes, num_pieces
 
 COPIES = 4          # of each parameter: itself, its gradient, and two of AdamW
 
@@ -52,8 +52,7 @@ def program_seconds(program: LocalProgram, machine: Machine) -> float:
     total = 0.0
     for each in program.instructions:
         if each.kind == "compute" and each.operation is not None:
-            pieces = num_pieces(tuple([a for axes in each.cut.values() for a in axes]),
-                                each.result.mesh)
+            pieces = num_pieces(all_axes(each.cut.values()), each.result.mesh)
             total += num_flops(each.operation) / pieces / machine.flops
         total += instruction_seconds(each, machine)
     return total
