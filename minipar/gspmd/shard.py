@@ -21,7 +21,6 @@ import numpy as np
 from ..autograd import Tensor, no_grad
 from ..backend import Array, asarray_like, to_host
 from ..backend.shape_array import ShapeArray
-from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module, Parameter, Slab
 from ..nn.parameter import mark_changed
@@ -131,7 +130,7 @@ class ShardedFunction:
         self.slabs = Buffers()
         for axes, named in groups.items():
             slab = ShardedSlab(named, like)
-            slab.owner, slab.norm_comm = self, self._comm(axes)
+            slab.owner, slab.norm_comm = self, self.mesh[axes] if axes else None
             self.slabs.append(slab)
 
     def zero_grad(self) -> None:
@@ -189,9 +188,6 @@ class ShardedFunction:
 
     def _local(self, name: str) -> Local:
         return self.plan.program.inputs[name]
-
-    def _comm(self, axes: tuple[str, ...]) -> Communicator | None:
-        return self.mesh[axes] if axes else None
 
 
 def shard(function: Callable, *inputs: Any, mesh: DeviceMesh,

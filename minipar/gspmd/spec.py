@@ -9,8 +9,9 @@ A dimension of n elements over p ranks is cut in pieces of ⌈n/p⌉; the last o
 """
 
 import ast
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Axes = tuple[str, ...]
@@ -114,6 +115,16 @@ def is_extension(old: Axes, new: Axes) -> bool:
 def all_axes(cut: Iterable[Axes]) -> Axes:
     """The axes of all dimensions, or of all factors, in a row."""
     return tuple([axis for axes in cut for axis in axes])
+
+
+def assignments(axes: Iterable[str], choices: Iterable[Sequence]) -> Iterator[dict[Any, Axes]]:
+    """All ways to give each axis to one of its choices; None: to none."""
+    for chosen in itertools.product(*choices):
+        cut: dict[Any, Axes] = {}
+        for axis, name in zip(axes, chosen):
+            if name is not None:
+                cut[name] = (*cut.get(name, ()), axis)
+        yield cut
 
 
 def num_pieces(axes: Axes, mesh: Mapping[str, int]) -> int:

@@ -32,51 +32,23 @@ def form_of(operation: str, algorithm: str) -> "Form":
     return FORMS[operation][algorithm]
 
 
-class Sizes(NamedTuple):
+class Sizes:
     """The arguments of `textbook`, and the numbers of which the closed forms are made.
 
     Algorithms that double a distance run among `power_of_two` ranks.  If there are others
     (`has_others` is 1), these give their vectors before and get the result after.
     """
 
-    p: int
-    n: float                        # bytes of the whole vector
-    num_segments: int | None
-
-    @property
-    def log_up(self) -> int:
-        """⌈log₂ p⌉."""
-        return (self.p - 1).bit_length()
-
-    @property
-    def log_down(self) -> int:
-        """⌊log₂ p⌋."""
-        return self.p.bit_length() - 1
-
-    @property
-    def power_of_two(self) -> int:
-        """The largest power of two up to p."""
-        return 1 << self.log_down
-
-    @property
-    def has_others(self) -> bool:
-        """1 if p is no power of two, else 0."""
-        return self.p != self.power_of_two
-
-    @property
-    def chunk(self) -> float:
-        """The bytes of one of p equal chunks."""
-        return self.n / self.p
-
-    @property
-    def all_but_one(self) -> float:
-        """The bytes of all chunks but one: n (p-1) / p."""
-        return self.n * (self.p - 1) / self.p
-
-    @property
-    def all_but_one_of_power(self) -> float:
-        """The same, if the vector is cut into `power_of_two` chunks."""
-        return self.n * (self.power_of_two - 1) / self.power_of_two
+    def __init__(self, p: int, n: float, num_segments: int | None):
+        self.p, self.n, self.num_segments = p, n, num_segments      # n: bytes of the whole vector
+        self.log_up = (p - 1).bit_length()                          # ⌈log₂ p⌉
+        self.log_down = p.bit_length() - 1                          # ⌊log₂ p⌋
+        self.power_of_two = 1 << self.log_down                      # the largest one up to p
+        self.has_others = int(p != self.power_of_two)               # 1 if p is no power of two
+        self.chunk = n / p                                          # one of p equal chunks
+        self.all_but_one = n * (p - 1) / p                          # all chunks but one …
+        # … and the same, if the vector is cut into `power_of_two` chunks
+        self.all_but_one_of_power = n * (self.power_of_two - 1) / self.power_of_two
 
 
 def pipelined_chain(c: Sizes) -> tuple[float, float, float]:

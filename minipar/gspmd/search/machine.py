@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..graph import Operation
-from ..partitioning.program import Instruction, Local, LocalProgram
+from ..partitioning.program import Instruction, LocalProgram
 from ..spec import Axes, all_axes, num_pieces
 
 COPIES = 4          # of each parameter: itself, its gradient, and two of AdamW
@@ -68,14 +68,10 @@ def instruction_seconds(instruction: Instruction, machine: Machine) -> float:
 
 def memory_bytes(program: LocalProgram) -> float:
     """About the bytes of a rank: its parameters with their states, and all results."""
-    return sum(kept_bytes(local) for local in program.inputs.values()) + sum(
-        program.homes[each.result].nbytes for each in program.graph.operations
-        if not is_view(each))
-
-
-def kept_bytes(local: Local) -> float:
-    """The bytes of an input: those of a parameter come with its gradient and its states."""
-    return local.nbytes * (COPIES if local.value.is_parameter else 1)
+    inputs = [local.nbytes * (COPIES if local.value.is_parameter else 1)
+              for local in program.inputs.values()]
+    return sum(inputs) + sum(program.homes[each.result].nbytes
+                             for each in program.graph.operations if not is_view(each))
 
 
 def is_view(operation: Operation) -> bool:
