@@ -140,6 +140,19 @@ class DeviceMesh:
         return "\n".join(line.rstrip() for line in lines if line)
 
 
+def parse_mesh(text: str) -> dict[str, int]:
+    """The sizes by axis of "pp=2,dp=4".  Raises ValueError for another form."""
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        axis, _, size = part.strip().partition("=")
+        if not axis.isidentifier() or not size.isdecimal() or int(size) < 1:
+            raise ValueError(f"--mesh {text}: expected axis=size, for example dp=4, not {part!r}")
+        if axis in sizes:
+            raise ValueError(f"--mesh {text}: axis {axis} is given twice")
+        sizes[axis] = int(size)
+    return sizes
+
+
 def nest(axes: list[str], order: Sequence[str] | None) -> list[str]:
     """The axes from slowest to fastest.  Raises ValueError for unknown or missing ones."""
     if not axes:

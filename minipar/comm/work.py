@@ -16,7 +16,8 @@ Works as well, so ranks may wait for several Works in any order.
 
 A wait inside a Work pauses: it switches back to the greenlet that resumed the Work, that of the
 program.  When the program itself must wait, it waits until any request is done, its own or that of
-one of its Works.  The two worlds do this differently: `simulated/progress.py`, `mpi/progress.py`.
+one of its Works.  The two worlds do this differently: `simulated/progress.py` and
+`mpi/communicator.py`.
 
 The rule of MPI's non-blocking collectives holds: all ranks of a communicator start the same ones in
 the same order.  The n-th Work of a communicator has its own group number on a simulated cluster,

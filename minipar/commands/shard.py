@@ -16,6 +16,7 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 
 from .. import viz
+from ..comm.mesh import parse_mesh
 from ..gspmd import P, Plan, plan
 from ..gspmd.describe import Collective, folded, rows
 from ..gspmd.search import Machine, memory_bytes, program_seconds, search
@@ -90,17 +91,6 @@ def main(options: argparse.Namespace, output: Output) -> None:
             output.text(f"wrote {viz.draw_sharded_program(options.png, blocks, mesh, title)}")
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise UsageError.of(error) from error
-
-
-def parse_mesh(text: str) -> dict[str, int]:
-    """The axes and sizes of "dp=2,tp=4".  Raises ValueError for other text."""
-    mesh = {}
-    for part in text.split(","):
-        axis, _, size = part.strip().partition("=")
-        if not axis.isidentifier() or not size.isdecimal() or int(size) < 1 or axis in mesh:
-            raise ValueError(f"--mesh {text!r}: name each axis once with its size, as dp=2,tp=4")
-        mesh[axis] = int(size)
-    return mesh
 
 
 def make_plan(options: argparse.Namespace, mesh: dict[str, int]) -> Plan:

@@ -21,7 +21,6 @@ import numpy as np
 from ..autograd import Tensor, no_grad
 from ..backend import Array, asarray_like, to_host
 from ..backend.shape_array import ShapeArray
-from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module, Parameter, Slab
 from ..nn.parameter import mark_changed
@@ -34,7 +33,7 @@ from .graph import Graph, trace
 from .partitioning.partition import partition
 from .partitioning.program import Local, LocalProgram
 from .propagate import Shardings, propagate
-from .spec import PartitionSpec
+from .spec import PartitionSpec, all_axes
 
 
 class Plan(NamedTuple):
@@ -125,13 +124,13 @@ class ShardedFunction:
         """Put the pieces into slabs, one for each set of axes along which they are cut."""
         groups: dict[tuple[str, ...], list[tuple[str, Parameter]]] = {}
         for name, parameter in self.parameters.items():
-            used = {axis for axes in self._local(name).layout.dims for axis in axes}
+            used = all_axes(self._local(name).layout.dims)
             axes = tuple([axis for axis in self.mesh.axes if axis in used])
             groups.setdefault(axes, []).append((name, parameter))
         self.slabs = Buffers()
         for axes, named in groups.items():
             slab = ShardedSlab(named, like)
-            slab.owner, slab.norm_comm = self, self._comm(axes)
+            slab.owner, slab.norm_comm = self, self.mesh[axes] if axes else None
             self.slabs.append(slab)
 
     def zero_grad(self) -> None:
@@ -189,9 +188,6 @@ class ShardedFunction:
 
     def _local(self, name: str) -> Local:
         return self.plan.program.inputs[name]
-
-    def _comm(self, axes: tuple[str, ...]) -> Communicator | None:
-        return self.mesh[axes] if axes else None
 
 
 def shard(function: Callable, *inputs: Any, mesh: DeviceMesh,

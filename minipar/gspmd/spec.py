@@ -9,8 +9,9 @@ A dimension of n elements over p ranks is cut in pieces of ⌈n/p⌉; the last o
 """
 
 import ast
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Axes = tuple[str, ...]
@@ -57,7 +58,7 @@ class PartitionSpec:
         if len(self.dims) > len(shape):
             raise ValueError(f"{self} names {len(self.dims)} dimensions, but {name} has the shape "
                              f"{shape}: leave some out")
-        for axis in (axis for axes in self.dims for axis in axes):
+        for axis in all_axes(self.dims):
             if axis not in mesh:
                 raise ValueError(f"{self} of {name} names the axis {axis!r}, but the mesh has "
                                  f"{', '.join(mesh)}")
@@ -100,7 +101,7 @@ def show(dims: Dims) -> str:
 
 def check_once(dims: Dims, what: str) -> None:
     """Raise ValueError if an axis cuts two dimensions, which would leave out blocks."""
-    axes = [axis for each in dims for axis in each]
+    axes = all_axes(dims)
     for axis in axes:
         if axes.count(axis) > 1:
             raise ValueError(f"{what} names the axis {axis!r} twice: an axis cuts one dimension")
@@ -109,6 +110,21 @@ def check_once(dims: Dims, what: str) -> None:
 def is_extension(old: Axes, new: Axes) -> bool:
     """True if `new` begins with `old` and goes on."""
     return len(new) > len(old) and new[:len(old)] == old
+
+
+def all_axes(cut: Iterable[Axes]) -> Axes:
+    """The axes of all dimensions, or of all factors, in a row."""
+    return tuple([axis for axes in cut for axis in axes])
+
+
+def assignments(axes: Iterable[str], choices: Iterable[Sequence]) -> Iterator[dict[Any, Axes]]:
+    """All ways to give each axis to one of its choices; None: to none."""
+    for chosen in itertools.product(*choices):
+        cut: dict[Any, Axes] = {}
+        for axis, name in zip(axes, chosen):
+            if name is not None:
+                cut[name] = (*cut.get(name, ()), axis)
+        yield cut
 
 
 def num_pieces(axes: Axes, mesh: Mapping[str, int]) -> int:
@@ -129,11 +145,16 @@ def local_shape(shape: tuple[int, ...], dims: Dims, mesh: Mapping[str, int]) -> 
 def piece_bounds(length: int, axes: Axes, mesh: Mapping[str, int],
                  coordinates: Mapping[str, int]) -> tuple[int, int]:
     """(start, stop) of the piece at `coordinates` of the mesh, without its padding."""
+    index, piece = index_along(axes, mesh, coordinates), piece_length(length, axes, mesh)
+    return min(length, index * piece), min(length, (index + 1) * piece)
+
+
+def index_along(axes: Axes, mesh: Mapping[str, int], coordinates: Mapping[str, int]) -> int:
+    """The number of the piece at `coordinates` of the mesh: the last of the axes is the fastest."""
     index = 0
     for axis in axes:
         index = index * mesh[axis] + coordinates[axis]
-    piece = piece_length(length, axes, mesh)
-    return min(length, index * piece), min(length, (index + 1) * piece)
+    return index
 
 
 def nests(length: int, outer: Axes, inner: str, mesh: Mapping[str, int]) -> bool:

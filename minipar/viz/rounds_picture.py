@@ -15,12 +15,12 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
+from ..comm.cost.textbook import FORMS
 from ..units import in_bytes
 from .colors import BLACK, DARK, GREY, PALETTE
 from .figure import figure_in_inches, save
 from .rounds import Held, Move, Rounds
 
-PEOPLE = {"bruck": "Bruck's", "rabenseifner": "Rabenseifner's"}
 COLORS = (*PALETTE, DARK)
 # Inches: the side of a cell, between two columns; margins; the whole picture.
 CELL, GAP = 0.24, 0.62
@@ -30,7 +30,8 @@ NARROWEST, WIDEST = 6.4, 11.0
 
 def title_of(run: Rounds) -> str:
     """As a person writes it: "all-gather, recursive doubling"."""
-    algorithm = PEOPLE.get(run.algorithm, run.algorithm.replace("_", " "))
+    form = FORMS[run.operation].get(run.algorithm)
+    algorithm = f"{form.person}'s" if form and form.person else run.algorithm.replace("_", " ")
     return f"{run.operation.replace('_', '-')}, {algorithm}"
 
 

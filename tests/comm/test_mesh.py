@@ -7,7 +7,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_gather, all_reduce
-from minipar.comm.mesh import DeviceMesh
+from minipar.comm.mesh import DeviceMesh, parse_mesh
 from minipar.testing.worlds import worlds
 
 
@@ -123,3 +123,12 @@ def test_a_mesh_sends_nothing_after_it_is_made():
         return comm.now() - before
     cluster = Cluster(4, trace=True)
     assert cluster.run(main)[0] == [0] * 4 and cluster.trace.messages == []
+
+
+def test_a_mesh_is_read_from_text():
+    assert parse_mesh("pp=2, dp=4,rows=3") == {"pp": 2, "dp": 4, "rows": 3}
+    for text, said in (("dp", "expected axis=size, for example dp=4, not 'dp'"),
+                       ("dp=0", "not 'dp=0'"), ("dp=2,,", "not ''"), ("2=dp", "not '2=dp'"),
+                       ("dp=2,tp=2,dp=2", "axis dp is given twice")):
+        with pytest.raises(ValueError, match=f"^--mesh {text}: .*{said}$"):
+            parse_mesh(text)

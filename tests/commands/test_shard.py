@@ -59,8 +59,8 @@ def test_an_mlp(capsys):
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
-    (["--mesh", "dp"], "name each axis once with its size, as dp=2,tp=4"),
-    (["--mesh", "dp=2,dp=2"], "name each axis once"),
+    (["--mesh", "dp"], "expected axis=size, for example dp=4"),
+    (["--mesh", "dp=2,dp=2"], "axis dp is given twice"),
     (["--mesh", "dp=2", "--annotate", "ids"], "write NAME=SPEC, as 'ids=dp'"),
     (["--mesh", "dp=2", "--annotate", "idz=dp"], "no value of the program is called 'idz'"),
     (["--mesh", "dp=2", "--annotate", "ids=tp"], "names the axis 'tp', but the mesh has dp"),

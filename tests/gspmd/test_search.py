@@ -14,10 +14,11 @@ from minipar.gspmd.search import (
     memory_bytes,
     program_seconds,
     search,
-    solve_chain,
 )
 from minipar.gspmd.spec import show
 from minipar.nn import GPT, MLP, GPTConfig
+
+from .chain import solve_chain
 
 pytest.importorskip("scipy", reason="automatic sharding needs SciPy's solver")
 MESH = {"dp": 2, "tp": 4}

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 FEWEST = 4              # names of a table; a list of two or three may be a choice of its own
 TABLES = {"strategies": STRATEGIES, "schedules": SCHEDULES,
           **{operation: names for operation, names in ALGORITHMS.items() if len(names) >= FEWEST}}
-# what "auto" may take, in the order of preference; bytes by the papers, which must be complete
-ALLOWED = {"minipar/comm/cost/choose.py", "tests/parallel/test_memory.py"}
+# bytes by the papers, which must be complete
+ALLOWED = {"tests/parallel/test_memory.py"}
 
 
 def copies(source: str, with_dicts: bool = True) -> list[tuple[int, str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SIMULATED = ["tests/comm/simulated/test_deadlock.py", "tests/comm/simulated/test_faults.py",
+SIMULATED = ["tests/comm/simulated/test_deadlock.py",
              "tests/comm/simulated/test_mismatch.py", "tests/comm/test_work.py",
              "tests/comm/test_split.py", "tests/test_random.py"]
 HEAD = """

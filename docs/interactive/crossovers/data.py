@@ -3,7 +3,7 @@
 from typing import Any
 
 from minipar.comm import Cluster
-from minipar.comm.collectives.registry import ALL_REDUCE, own_options
+from minipar.comm.collectives.registry import ALGORITHMS, own_options
 from minipar.comm.cost import predict
 
 RANKS = [2, 4, 8, 16, 32, 64, 128, 256]
@@ -15,7 +15,7 @@ def data() -> dict[str, Any]:
     costs = {}
     for p in RANKS:
         costs[p] = {}
-        for name in ALL_REDUCE:
+        for name in ALGORITHMS["all_reduce"]:
             if own_options("all_reduce", name):     # it needs nodes, or rounds grow with the bytes
                 continue
             cost = predict("all_reduce", name, p, LARGE, itemsize=8)

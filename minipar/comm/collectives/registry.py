@@ -10,6 +10,7 @@ Pieces are cut by `chunk_bounds`, so that n need not be a multiple of p.  The co
 `cost.predict(operation, algorithm, p, n)`.
 """
 
+import sys
 from collections.abc import Callable
 from inspect import signature
 from typing import Any
@@ -17,37 +18,26 @@ from typing import Any
 from ...backend import Array
 from ..arguments import chunk_bounds
 from ..communicator import Communicator
-from .all_gather import ALGORITHMS as ALL_GATHER
-from .all_gather import all_gather
-from .all_reduce import ALGORITHMS as ALL_REDUCE
-from .all_reduce import all_reduce
-from .all_to_all import ALGORITHMS as ALL_TO_ALL
-from .all_to_all import all_to_all
-from .barrier import ALGORITHMS as BARRIER
-from .barrier import barrier
-from .broadcast import ALGORITHMS as BROADCAST
-from .broadcast import broadcast
-from .gather import ALGORITHMS as GATHER
-from .gather import gather
-from .reduce import ALGORITHMS as REDUCE
-from .reduce import reduce
-from .reduce_scatter import ALGORITHMS as REDUCE_SCATTER
-from .reduce_scatter import reduce_scatter
-from .scan import ALGORITHMS as SCAN
-from .scan import exscan, scan
-from .scatter import ALGORITHMS as SCATTER
-from .scatter import scatter
+from . import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    exscan,
+    gather,
+    reduce,
+    reduce_scatter,
+    scan,
+    scatter,
+)
 
+OPERATIONS: dict[str, Callable] = {function.__name__: function for function in (
+    all_gather, all_reduce, all_to_all, barrier, broadcast, exscan, gather, reduce, reduce_scatter,
+    scan, scatter)}
+# the `ALGORITHMS` of the file that an operation is in
 ALGORITHMS: dict[str, dict[str, Callable]] = {
-    "all_gather": ALL_GATHER, "all_reduce": ALL_REDUCE, "all_to_all": ALL_TO_ALL,
-    "barrier": BARRIER, "broadcast": BROADCAST, "exscan": SCAN, "gather": GATHER,
-    "reduce": REDUCE, "reduce_scatter": REDUCE_SCATTER, "scan": SCAN, "scatter": SCATTER,
-}
-OPERATIONS: dict[str, Callable] = {
-    "all_gather": all_gather, "all_reduce": all_reduce, "all_to_all": all_to_all,
-    "barrier": barrier, "broadcast": broadcast, "exscan": exscan, "gather": gather,
-    "reduce": reduce, "reduce_scatter": reduce_scatter, "scan": scan, "scatter": scatter,
-}
+    name: sys.modules[function.__module__].ALGORITHMS for name, function in OPERATIONS.items()}
 REDUCTIONS = {"all_reduce", "reduce", "reduce_scatter", "scan", "exscan"}
 ROOTED = {"broadcast", "scatter", "gather", "reduce"}
 OVER_NODES = ("hierarchical", "torus")      # all-reduces for several nodes of several ranks
@@ -80,19 +70,25 @@ def call(operation: str, algorithm: str, comm: Communicator, vector: Array, op: 
     """
     if operation not in ALGORITHMS:
         raise ValueError(f"unknown operation {operation!r}: choose from {', '.join(ALGORITHMS)}")
-    run = OPERATIONS[operation]
-    options: dict[str, Any] = {"algorithm": algorithm}
-    if operation == "barrier":
-        return run(comm, **options)
+    arrays, options = arguments_of(operation, comm, vector)
     if operation in REDUCTIONS:
         options["op"] = op
     if operation in ROOTED:
         options["root"] = root
+    return OPERATIONS[operation](comm, *arrays, algorithm=algorithm, **options)
+
+
+def arguments_of(operation: str, comm: Communicator,
+                 vector: Array) -> tuple[list[Array], dict[str, Any]]:
+    """The array, if any, and the options with which `operation` works on this rank's vector."""
     bounds = chunk_bounds(len(vector), comm.size)
-    if operation in ("gather", "all_gather"):
-        options.update({"total": len(vector)} if operation == "all_gather" else
-                       {"counts": [stop - start for start, stop in bounds]})
-        vector = vector[slice(*bounds[comm.rank])]
+    if operation == "barrier":
+        return [], {}
+    if operation == "all_gather":
+        return [vector[slice(*bounds[comm.rank])]], {"total": len(vector)}
+    if operation == "gather":
+        lengths = [stop - start for start, stop in bounds]
+        return [vector[slice(*bounds[comm.rank])]], {"counts": lengths}
     if operation == "all_to_all":
-        options["counts"] = table_of_pieces(comm.size, len(vector))
-    return run(comm, vector, **options)
+        return [vector], {"counts": table_of_pieces(comm.size, len(vector))}
+    return [vector], {}

@@ -8,25 +8,17 @@ The choice depends on the arguments alone, so that all ranks choose the same alg
 
 algorithm="auto" comes here second.  On real ranks a measured table, where there is one, chooses
 first, and among all algorithms, `blocked_ring` included (`auto.py`, `calibration.py`).  Here only
-`CHOICES` are compared: the algorithms that can be the fastest by the model.
+those are compared that can be the fastest by the model: the candidates of `textbook.FORMS`.
 """
 
 from collections.abc import Callable, Sequence
 
 from ..collectives.registry import OVER_NODES
 from .network import UNKNOWN, Network, seconds_on
+from .textbook import FORMS
 
-CHOICES = {     # if several are equally fast, `choose` takes the first
-    "barrier": ("dissemination", "tree"),
-    "broadcast": ("binomial", "pipelined_chain", "scatter_all_gather"),
-    "scatter": ("binomial", "linear"), "gather": ("binomial", "linear"),
-    "reduce": ("binomial", "rabenseifner"),
-    "all_gather": ("ring", "bruck"),
-    "reduce_scatter": ("ring", "recursive_halving"),
-    "all_reduce": ("ring", "recursive_doubling", "rabenseifner"),
-    "all_to_all": ("pairwise", "bruck"),
-    "scan": ("recursive_doubling", "linear"), "exscan": ("recursive_doubling", "linear"),
-}
+CHOICES = {operation: tuple(name for name, form in forms.items() if form.is_candidate)
+           for operation, forms in FORMS.items()}
 
 
 def candidates(operation: str, network: Network) -> tuple[str, ...]:

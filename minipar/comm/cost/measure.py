@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import chunk_bounds
 from ..collectives.all_reduce import all_reduce
 from ..collectives.barrier import barrier
-from ..collectives.registry import OPERATIONS, OVER_NODES
+from ..collectives.registry import OPERATIONS, OVER_NODES, arguments_of
 from ..communicator import Communicator
 from .auto import algorithms_of
 from .calibration import Rows, Table
@@ -102,24 +101,10 @@ def comparable(comm: Communicator, operation: str) -> list[str]:
 
 def prepare(comm: Communicator, operation: str, num_bytes: int) -> Callable[[str], Any]:
     """A function run(algorithm): the operation on a vector of about `num_bytes` of float32."""
-    p, n = comm.size, num_bytes // 4
-    function = OPERATIONS[operation]
-    if operation == "barrier":
-        return lambda algorithm: function(comm, algorithm=algorithm)
-    if operation == "all_to_all":
-        n -= n % p
-    vector = np.zeros(n, np.float32)
-    start, stop = chunk_bounds(n, p)[comm.rank]
-    more: dict[str, Any] = {}
-    if operation in ("all_gather", "gather"):
-        vector = vector[start:stop]
-    if operation == "all_gather":
-        more["total"] = n
-    if operation == "gather":
-        more["counts"] = [b - a for a, b in chunk_bounds(n, p)]
+    arrays, options = arguments_of(operation, comm, np.zeros(num_bytes // 4, np.float32))
     if operation in ("all_reduce", "broadcast"):
-        more["out"] = vector
-    return lambda algorithm: function(comm, vector, algorithm=algorithm, **more)
+        options["out"] = arrays[0]
+    return lambda algorithm: OPERATIONS[operation](comm, *arrays, algorithm=algorithm, **options)
 
 
 def measure_algorithms(comm: Communicator, operation: str, sizes: Sequence[int] = SIZES,

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from ..collectives.broadcast import BANDWIDTH, LATENCY
 from ..simulated.topology import Link
 from .alpha_beta import Cost, duration, seconds
-from .predict import rounds_of
-from .textbook import textbook
+from .predict import Call, rounds_of
+from .textbook import HALVING, form_of, textbook
 
 MOST_BY_ROUNDS = 64     # ranks
 COMBINING = 1e10        # bytes per second, if nothing else is known
@@ -70,19 +70,11 @@ def seconds_on(operation: str, algorithm: str, p: int, num_bytes: int, network: 
     if p <= MOST_BY_ROUNDS:
         node = [number for number, length in enumerate(runs) for _ in range(length)]
         # Segments of a chain are chosen by bytes, so an element is a byte.
-        rounds = rounds_of(operation, algorithm, p, num_bytes, itemsize=1, node_sizes=runs)
+        rounds = rounds_of(operation, algorithm, Call(p, num_bytes, itemsize=1, node_sizes=runs))
         return duration(rounds, p, network.combining, lambda source, dest: (
             network.within if node[source] == node[dest] else network.between))
     return sum(seconds(cost, link.latency, link.bandwidth, network.combining)
                for cost, link in closed_parts(operation, algorithm, p, num_bytes, network))
-
-
-# Algorithms that send to ranks 2^k away.  In each round HALVING send half, or twice, the bytes of
-# the round before; SENDING_ALL send the whole vector.
-HALVING = {("all_reduce", "rabenseifner"), ("reduce", "rabenseifner"), ("scatter", "binomial"),
-           ("reduce_scatter", "recursive_halving"), ("gather", "binomial")}
-SENDING_ALL = {("all_reduce", "recursive_doubling"), ("all_reduce", "tree"),
-               ("broadcast", "binomial"), ("reduce", "binomial")}
 
 
 def closed_parts(operation: str, algorithm: str, p: int, num_bytes: float,
@@ -100,8 +92,9 @@ def closed_parts(operation: str, algorithm: str, p: int, num_bytes: float,
                 (textbook("all_reduce", "ring", num_nodes, piece), between),
                 (textbook("all_gather", "ring", largest, num_bytes), within)]
     splits = num_nodes > 1 and num_nodes * largest == p and p.bit_count() == 1
-    if splits and case in HALVING | SENDING_ALL:
-        near = num_bytes / num_nodes if case in HALVING else num_bytes
+    pattern = form_of(operation, algorithm).pattern
+    if splits and pattern:
+        near = num_bytes / num_nodes if pattern == HALVING else num_bytes
         return [(textbook(*case, largest, near), within),
                 (textbook(*case, num_nodes, num_bytes), between)]
     slowest = within if num_nodes == 1 else between if largest == 1 else within.worse(between)

@@ -34,38 +34,49 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
     algorithm.
     """
     node_sizes = rounds.fill(p, ranks_per_node or max(p, 1))
-    return critical(rounds_of(operation, algorithm, p, n, itemsize, counts, num_segments,
-                              node_sizes, block_bytes), p, itemsize)
+    call = Call(p, n, itemsize, counts, num_segments, node_sizes, block_bytes)
+    return critical(rounds_of(operation, algorithm, call), p, itemsize)
 
 
-def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
-              counts: Sequence | None = None, num_segments: int | None = None,
-              node_sizes: Sequence[int] | None = None,
-              block_bytes: int = BLOCK_BYTES) -> Iterable[Round]:
-    """The messages of each round, for the arguments of `predict`.
+class Call(NamedTuple):
+    """The arguments of a collective on which its rounds depend, see `predict`.
 
-    `node_sizes` are the numbers of consecutive ranks that share a node, for hierarchical
-    and torus.
+    `node_sizes` are the numbers of consecutive ranks that share a node, for hierarchical and torus.
     """
-    if p < 1 or n < 0:
-        raise ValueError(f"p={p}, n={n}: give at least 1 rank and no negative length")
-    pieces = rounds.cut(n, p) if counts is None or operation == "all_to_all" else list(counts)
-    call = Call(p, n, itemsize, counts, pieces, num_segments, node_sizes or [p], block_bytes)
+
+    p: int
+    n: int                          # elements of the whole vector
+    itemsize: int = 8
+    counts: Sequence | None = None
+    num_segments: int | None = None
+    node_sizes: Sequence[int] = ()
+    block_bytes: int = BLOCK_BYTES
+
+    @property
+    def pieces(self) -> list[int]:
+        """The lengths of one piece for each rank."""
+        return rounds.cut(self.n, self.p) if self.counts is None else list(self.counts)
+
+    @property
+    def table(self) -> list:
+        """The lengths from each rank (row) to each (column): n / p, where not given."""
+        return [[self.n // self.p] * self.p] * self.p if self.counts is None else list(self.counts)
+
+    @property
+    def segments(self) -> list[int]:
+        """The lengths of a pipelined chain's segments: none empty, unless all is."""
+        k = self.num_segments or best_num_segments(self.p, self.n * self.itemsize)
+        return rounds.cut(self.n, max(1, min(k, self.n)))
+
+
+def rounds_of(operation: str, algorithm: str, call: Call) -> Iterable[Round]:
+    """The messages of each round.  Raises ValueError, as `predict`."""
+    if call.p < 1 or call.n < 0:
+        raise ValueError(f"p={call.p}, n={call.n}: give at least 1 rank and no negative length")
     if algorithm not in ROUNDS.get(operation, {}):
         raise ValueError(f"no cost is known of {operation} by {algorithm!r}: choose from "
                          f"{', '.join(ROUNDS.get(operation, sorted(ROUNDS)))}")
     return ROUNDS[operation][algorithm](call)
-
-
-def segments(p: int, n: int, itemsize: int, num_segments: int | None) -> list[int]:
-    """The lengths of a pipelined chain's segments: none empty, unless all is."""
-    k = num_segments or best_num_segments(p, n * itemsize)
-    return rounds.cut(n, max(1, min(k, n)))
-
-
-def table(p: int, n: int, counts: Sequence | None) -> list:
-    """The lengths from each rank (row) to each (column): n / p, where not given."""
-    return [[n // p] * p] * p if counts is None else list(counts)
 
 
 def blocked_ring(p: int, n: int, length: int) -> Iterator[Round]:
@@ -81,119 +92,98 @@ def rabenseifner(p: int, n: int) -> Iterator[Round]:
     return rounds.folded(p, n, rounds.halving, rounds.doubling)
 
 
+def in_each_node(sizes: Sequence[int],
+                 rounds_in_node: Callable[[int], Iterable[Round]]) -> Iterator[Round]:
+    """The rounds of all nodes side by side, each node's by its own size."""
+    for start, size in zip(starts_of(sizes), sizes):
+        yield from rounds.renumber(rounds_in_node(size), range(start, start + size))
+
+
+def starts_of(sizes: Sequence[int]) -> list[int]:
+    """The first rank of each node."""
+    return [0, *accumulate(sizes[:-1])]
+
+
 def hierarchical(sizes: Sequence[int], n: int) -> Iterator[Round]:
     """Trees within the nodes, in step with each other; Rabenseifner's between their first ranks."""
-    starts = [0, *accumulate(sizes[:-1])]
-
-    def within(rounds_of_node) -> Iterator[Round]:
-        """The rounds of all nodes side by side, each node's by its own size."""
-        for start, size in zip(starts, sizes):
-            for times, transfers in rounds_of_node(size, n):
-                yield times, [(start + s, start + d, k) for s, d, k in transfers]
-
-    between = ((times, [(starts[s], starts[d], k) for s, d, k in transfers])
-               for times, transfers in rabenseifner(len(starts), n))
-    return chain(within(rounds.collect), between, within(rounds.spread))
+    return chain(in_each_node(sizes, lambda size: rounds.collect(size, n)),
+                 rounds.renumber(rabenseifner(len(sizes), n), starts_of(sizes)),
+                 in_each_node(sizes, lambda size: rounds.spread(size, n)))
 
 
 def torus(sizes: Sequence[int], n: int) -> Iterator[Round]:
     """Rings within the nodes, side by side; rings between them, one for each piece; rings within.
+
+    Ranks of larger nodes have an empty piece.
     """
-    starts, width = [0, *accumulate(sizes[:-1])], min(sizes)
+    width = min(sizes)
     pieces = rounds.cut(n, width)
 
     def within(first: int, times_combined: int) -> Iterator[Round]:
-        """The rings of all nodes; ranks of larger nodes have an empty piece."""
-        for start, size in zip(starts, sizes):
-            of_node = rounds.ring(pieces + [0] * (size - width), first, times_combined)
-            yield from rounds.renumber(of_node, range(start, start + size))
+        return in_each_node(sizes, lambda size: rounds.ring(
+            pieces + [0] * (size - width), first, times_combined))
 
     between = (round_ for i, piece in enumerate(pieces) for round_ in rounds.renumber(
-        blocked_ring(len(starts), piece, max(1, piece)), [start + i for start in starts]))
+        blocked_ring(len(sizes), piece, max(1, piece)), [start + i for start in starts_of(sizes)]))
     return chain(within(-1, 1), between, within(0, 0))
-
-
-class Call(NamedTuple):
-    """A collective's arguments, on which its rounds depend; see `predict` and `rounds_of`."""
-
-    p: int
-    n: int                          # elements of the whole vector
-    itemsize: int
-    counts: Sequence | None
-    pieces: list[int]
-    num_segments: int | None
-    node_sizes: Sequence[int]
-    block_bytes: int
 
 
 Rounds = Callable[[Call], Iterable[Round]]
 
-BARRIER: dict[str, Rounds] = {
-    "dissemination": lambda c: rounds.dissemination(c.p),
-    "tree": lambda c: chain(rounds.dealt_back([0] * c.p), rounds.deal([0] * c.p)),
-}
-BROADCAST: dict[str, Rounds] = {
-    "binomial": lambda c: rounds.spread(c.p, c.n),
-    "chain": lambda c: rounds.pipeline(c.p, [c.n]),
-    "pipelined_chain":
-        lambda c: rounds.pipeline(c.p, segments(c.p, c.n, c.itemsize, c.num_segments)),
-    "scatter_all_gather": lambda c: chain(rounds.deal(c.pieces), rounds.ring(c.pieces, 0, 0)),
-}
-SCATTER: dict[str, Rounds] = {
-    "linear": lambda c: rounds.from_first(c.pieces),
-    "binomial": lambda c: rounds.deal(c.pieces),
-}
-GATHER: dict[str, Rounds] = {
-    "linear": lambda c: rounds.to_first(c.pieces),
-    "binomial": lambda c: rounds.dealt_back(c.pieces),
-}
-REDUCE: dict[str, Rounds] = {
-    "binomial": lambda c: rounds.collect(c.p, c.n),
-    "rabenseifner": lambda c: rounds.folded(
-        c.p, c.n, rounds.halving, rounds.dealt_back, give_back=False),
-}
-ALL_GATHER: dict[str, Rounds] = {
-    "ring": lambda c: rounds.ring(c.pieces, 0, 0),
-    "recursive_doubling": lambda c: rounds.folded_gather(c.pieces),
-    "bruck": lambda c: rounds.bruck_gather(c.pieces),
-}
-REDUCE_SCATTER: dict[str, Rounds] = {
-    "ring": lambda c: rounds.ring(c.pieces, -1, 1),
-    "pairwise": lambda c: rounds.exchange([c.pieces] * c.p, 1),
-    "recursive_halving": lambda c: rounds.folded_scatter(c.pieces),
-}
-ALL_REDUCE: dict[str, Rounds] = {
-    "ring": lambda c: blocked_ring(c.p, c.n, max(1, c.n)),
-    "recursive_doubling":
-        lambda c: rounds.folded(c.p, c.n, lambda parts: rounds.swap_all(len(parts), c.n)),
-    "blocked_ring": lambda c: blocked_ring(c.p, c.n, max(1, c.block_bytes // c.itemsize)),
-    "rabenseifner": lambda c: rabenseifner(c.p, c.n),
-    "tree": lambda c: chain(rounds.collect(c.p, c.n), rounds.spread(c.p, c.n)),
-    "hierarchical": lambda c: hierarchical(c.node_sizes, c.n),
-    "torus": lambda c: torus(c.node_sizes, c.n),
-}
-ALL_TO_ALL: dict[str, Rounds] = {
-    "pairwise": lambda c: rounds.exchange(table(c.p, c.n, c.counts)),
-    "bruck": lambda c: rounds.bruck_exchange(table(c.p, c.n, c.counts)),
-}
-SCAN: dict[str, Rounds] = {
-    "linear": lambda c: ((1, [(r, r + 1, c.n)]) for r in range(c.p - 1)),
-    "recursive_doubling": lambda c: rounds.shifts(c.p, c.n, 1, 1),
-}
-EXSCAN: dict[str, Rounds] = {
-    "linear": lambda c: ((int(r < c.p - 2), [(r, r + 1, c.n)]) for r in range(c.p - 1)),
-    "recursive_doubling": lambda c: rounds.shifts(c.p, c.n, 1, 2),
-}
-ROUNDS = {
-    "barrier": BARRIER,
-    "broadcast": BROADCAST,
-    "scatter": SCATTER,
-    "gather": GATHER,
-    "reduce": REDUCE,
-    "all_gather": ALL_GATHER,
-    "reduce_scatter": REDUCE_SCATTER,
-    "all_reduce": ALL_REDUCE,
-    "all_to_all": ALL_TO_ALL,
-    "scan": SCAN,
-    "exscan": EXSCAN,
+ROUNDS: dict[str, dict[str, Rounds]] = {
+    "barrier": {
+        "dissemination": lambda c: rounds.dissemination(c.p),
+        "tree": lambda c: chain(rounds.dealt_back([0] * c.p), rounds.deal([0] * c.p)),
+    },
+    "broadcast": {
+        "binomial": lambda c: rounds.spread(c.p, c.n),
+        "chain": lambda c: rounds.pipeline(c.p, [c.n]),
+        "pipelined_chain": lambda c: rounds.pipeline(c.p, c.segments),
+        "scatter_all_gather": lambda c: chain(rounds.deal(c.pieces), rounds.ring(c.pieces, 0, 0)),
+    },
+    "scatter": {
+        "linear": lambda c: rounds.from_first(c.pieces),
+        "binomial": lambda c: rounds.deal(c.pieces),
+    },
+    "gather": {
+        "linear": lambda c: rounds.to_first(c.pieces),
+        "binomial": lambda c: rounds.dealt_back(c.pieces),
+    },
+    "reduce": {
+        "binomial": lambda c: rounds.collect(c.p, c.n),
+        "rabenseifner": lambda c: rounds.folded(
+            c.p, c.n, rounds.halving, rounds.dealt_back, give_back=False),
+    },
+    "all_gather": {
+        "ring": lambda c: rounds.ring(c.pieces, 0, 0),
+        "recursive_doubling": lambda c: rounds.folded_gather(c.pieces),
+        "bruck": lambda c: rounds.bruck_gather(c.pieces),
+    },
+    "reduce_scatter": {
+        "ring": lambda c: rounds.ring(c.pieces, -1, 1),
+        "pairwise": lambda c: rounds.exchange([c.pieces] * c.p, 1),
+        "recursive_halving": lambda c: rounds.folded_scatter(c.pieces),
+    },
+    "all_reduce": {
+        "ring": lambda c: blocked_ring(c.p, c.n, max(1, c.n)),
+        "recursive_doubling":
+            lambda c: rounds.folded(c.p, c.n, lambda parts: rounds.swap_all(len(parts), c.n)),
+        "blocked_ring": lambda c: blocked_ring(c.p, c.n, max(1, c.block_bytes // c.itemsize)),
+        "rabenseifner": lambda c: rabenseifner(c.p, c.n),
+        "tree": lambda c: chain(rounds.collect(c.p, c.n), rounds.spread(c.p, c.n)),
+        "hierarchical": lambda c: hierarchical(c.node_sizes, c.n),
+        "torus": lambda c: torus(c.node_sizes, c.n),
+    },
+    "all_to_all": {
+        "pairwise": lambda c: rounds.exchange(c.table),
+        "bruck": lambda c: rounds.bruck_exchange(c.table),
+    },
+    "scan": {
+        "linear": lambda c: ((1, [(r, r + 1, c.n)]) for r in range(c.p - 1)),
+        "recursive_doubling": lambda c: rounds.shifts(c.p, c.n, 1, 1),
+    },
+    "exscan": {
+        "linear": lambda c: ((int(r < c.p - 2), [(r, r + 1, c.n)]) for r in range(c.p - 1)),
+        "recursive_doubling": lambda c: rounds.shifts(c.p, c.n, 1, 2),
+    },
 }

@@ -59,13 +59,17 @@ def deal(pieces: list[int]) -> Iterator[Round]:
 
 def to_first(pieces: list[int]) -> Iterator[Round]:
     """From each to rank 0, one after the other."""
-    for r in range(1, len(pieces)):
-        yield 0, [(r, 0, pieces[r])]
+    return backwards(from_first(pieces))
 
 
 def dealt_back(pieces: list[int]) -> Iterator[Round]:
-    """`deal` backwards: pieces join on their way to rank 0."""
-    for times, transfers in reversed(list(deal(pieces))):
+    """Pieces join on their way to rank 0."""
+    return backwards(deal(pieces))
+
+
+def backwards(rounds: Iterable[Round]) -> Iterator[Round]:
+    """The last round first, and every message back to its source."""
+    for times, transfers in reversed(list(rounds)):
         yield times, [(dest, source, size) for source, dest, size in transfers]
 
 
@@ -173,18 +177,21 @@ def folded(p: int, n: int, *stages: Callable, give_back: bool = True) -> Iterato
 def folded_scatter(pieces: list[int]) -> Iterator[Round]:
     """Halving among the core, whose ranks answer for their partner's piece too."""
     ranks, pairs = core_of(len(pieces))
-    total, partner = sum(pieces), {even: odd for odd, even in pairs}
-    yield 1, [(odd, even, total) for odd, even in pairs]
-    answers = [pieces[r] + (pieces[partner[r]] if r in partner else 0) for r in ranks]
-    yield from renumber(halving(answers), ranks)
+    yield 1, [(odd, even, sum(pieces)) for odd, even in pairs]
+    yield from renumber(halving(with_partners(pieces)), ranks)
     yield 0, [(even, odd, pieces[odd]) for odd, even in pairs]
 
 
 def folded_gather(pieces: list[int]) -> Iterator[Round]:
     """Doubling among the core, whose ranks speak for their partner too."""
     ranks, pairs = core_of(len(pieces))
-    total, partner = sum(pieces), {even: odd for odd, even in pairs}
     yield 0, [(odd, even, pieces[odd]) for odd, even in pairs]
-    answers = [pieces[r] + (pieces[partner[r]] if r in partner else 0) for r in ranks]
-    yield from renumber(doubling(answers), ranks)
-    yield 0, [(even, odd, total) for odd, even in pairs]
+    yield from renumber(doubling(with_partners(pieces)), ranks)
+    yield 0, [(even, odd, sum(pieces)) for odd, even in pairs]
+
+
+def with_partners(pieces: list[int]) -> list[int]:
+    """The lengths of what each rank of the core stands for: its piece, and its partner's."""
+    ranks, pairs = core_of(len(pieces))
+    partner = {even: odd for odd, even in pairs}
+    return [pieces[r] + (pieces[partner[r]] if r in partner else 0) for r in ranks]

@@ -1,9 +1,8 @@
 """Real ranks, through mpi4py: loaded only where there are some.
 
     world.py                    all ranks of mpirun, or those of a communicator of mpi4py
-    communicator.py, request.py messages
+    communicator.py, request.py messages, non-blocking collectives
     process.py                  what the communicators of a process share, what it waits for
-    progress.py                 non-blocking collectives
     library.py                  loads MPI, after checking that launcher and library fit
     watchdog.py, guardian.py    report ranks that are stuck, and ranks that died
     builtin_collectives.py      algorithm="mpi": the library's own collectives

@@ -2,7 +2,7 @@
 
     cluster.py, rank.py, communicator.py    ranks are greenlets, a message is two requests
     progress.py                             non-blocking collectives
-    topology.py, faults.py                  links that differ; slow and lost ranks
+    topology.py                             links that differ
     deadlock.py, mismatch.py                the reports: who waits for what, who called what
     replay.py                               the same messages on another cluster
     copy_stream.py                          copies between device and host

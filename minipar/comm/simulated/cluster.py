@@ -27,7 +27,7 @@ from .communicator import SimulatedCommunicator
 from .deadlock import raise_cause
 from .mismatch import compare
 from .rank import Rank, message_mismatch_error
-from .topology import count_ranks
+from .topology import Links, count_ranks
 
 
 def by_model(comm: Communicator) -> Choose:
@@ -51,17 +51,17 @@ class Cluster:
     Links: `latency` (seconds) and `bandwidth` (bytes per second) of each message, or `links`
     (topology.py).  Devices: `flops_per_second` and `memory_bandwidth` (bytes per second): reported
     work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth), or, with clock="wall", as
-    long as it really took.  `faults`: slow and lost ranks (faults.py).  `trace`: True logs messages
-    and computation, "replay" also the programs that replay.py needs.  `chooser`: decides which
-    algorithm "auto" means; None means the first one of each operation.  `compare_calls`:
-    all ranks' calls of a collective are compared (mismatch.py), which takes a little time.
+    long as it really took.  `trace`: True logs messages and computation, "replay" also the programs
+    that replay.py needs.  `chooser`: decides which algorithm "auto" means; None means the first one
+    of each operation.  `compare_calls`: all ranks' calls of a collective are compared
+    (mismatch.py), which takes a little time.
     """
 
     def __init__(self, num_ranks: int | None = None, *, nodes: int | None = None,
                  devices_per_node: int | None = None, latency: float = 5e-6,
                  bandwidth: float = 1e10, flops_per_second: float = 1e11,
                  memory_bandwidth: float = 1e11, eager: int = 0, trace: bool | str = False,
-                 clock: str = "model", links: Any = None, faults: Any = None,
+                 clock: str = "model", links: Links | None = None,
                  chooser: Chooser | None = by_model, compare_calls: bool = True):
         if num_ranks is None or num_ranks < 1 or nodes or devices_per_node:
             num_ranks, devices_per_node = count_ranks(num_ranks, nodes, devices_per_node)
@@ -73,7 +73,7 @@ class Cluster:
         self.latency, self.bandwidth = latency, bandwidth
         self.flops_per_second, self.memory_bandwidth = flops_per_second, memory_bandwidth
         self.eager, self.clock, self.seconds_per_byte = eager, clock, 1 / bandwidth
-        self.links, self.faults = links, faults     # each is told of a run by begin(cluster)
+        self.links = links
         self.chooser, self.compare = chooser, compare if compare_calls else None
         self.ranks = [Rank(i, Trace(programs={i: []} if trace == "replay" else {}) if trace
                            else None) for i in range(num_ranks)]
@@ -92,8 +92,8 @@ class Cluster:
         self.hub = getcurrent()
         for rank in self.ranks:
             rank.begin(self.hub, self.ready)
-        for part in filter(None, (self.links, self.faults)):
-            part.begin(self)
+        if self.links is not None:
+            self.links.begin(self)
 
     @property
     def trace(self) -> Trace:

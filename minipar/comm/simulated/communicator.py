@@ -8,6 +8,7 @@ import numpy as np
 from ...backend import Array
 from ..communicator import Communicator, Labelled, Request, some_of
 from ..errors import NUM_TAGS, check_message
+from .progress import SimulatedProgressEngine, wait_any
 from .rank import Rank, SimulatedRequest, Split
 
 
@@ -37,12 +38,10 @@ class SimulatedCommunicator(Communicator):
 
     def make_progress_engine(self) -> Any:
         """An engine for the Works of this rank."""
-        from .progress import SimulatedProgressEngine
         return SimulatedProgressEngine(self.rank_state)
 
     def wait_any(self, requests: Sequence[Request | None]) -> int:
         """Block until one of the requests is done; return the index of the earliest."""
-        from .progress import wait_any
         return wait_any(some_of(requests))
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
@@ -76,9 +75,9 @@ class SimulatedCommunicator(Communicator):
         self.spend(name, seconds)
 
     def spend(self, name: str, seconds: float) -> None:
-        """Compute for `seconds`, longer on a slow rank."""
+        """Compute for `seconds`."""
         me, start = self.rank_state, self.rank_state.clock
-        end = min(start + seconds * me.slowness, me.lost_at)
+        end = start + seconds
         if me.trace is not None:
             me.trace.spans.append((me.world_rank, name, start, end))
             me.log("compute", name, seconds)

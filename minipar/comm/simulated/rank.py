@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from heapq import heappop, heappush
-from math import inf
 from typing import Any
 
 from greenlet import getcurrent, greenlet
@@ -16,13 +15,11 @@ from ..work import unwind
 class Rank(RankState):
     """The state that all communicators of one simulated rank share."""
 
-    __slots__ = ("clock", "port_out", "port_in", "greenlet", "hub", "ready", "waiting", "asked",
-                 "slowness", "lost_at")
+    __slots__ = ("clock", "port_out", "port_in", "greenlet", "hub", "ready", "waiting", "asked")
 
     def begin(self, hub: greenlet, ready: list) -> None:
         """Begin a run; `ready` is the heap of all ranks that can continue."""
         self.clock = self.port_out = self.port_in = 0.0
-        self.slowness, self.lost_at = 1.0, inf          # see faults.py
         self.hub, self.ready = hub, ready
         self.greenlet: Any = None
         self.waiting: Any = None        # the request, split or calls waited for; None: computing

@@ -5,7 +5,7 @@
 Each rank of the other cluster repeats the actions of its rank here, in the same order, with arrays
 that have a size and no contents.  So the simulator itself prices the links: on the cluster of the
 trace the time is the same, to the bit.  Like the LogP model (Culler et al. 1993), this accounts for
-overlap, ports and waiting, but for any links and faults.
+overlap, ports and waiting, but for any links.
 
     replay(trace, Cluster(4, latency=1, bandwidth=inf), compute=0)      the rounds of a collective
     replay(trace, Cluster(4, latency=0, bandwidth=1), compute=0)        bytes on its critical path

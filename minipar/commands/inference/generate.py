@@ -25,7 +25,7 @@ from ...inference.sampling.speculative import SpeculativeDecoder
 from ...launcher import UsageError, launch
 from ...serve.detokenizer import Detokenizer
 from ...serve.text_model import TextModel, make_engine, open_text_model
-from ...train.setup.mesh import MOST_SIMULATED, parse_mesh
+from ...train.setup.mesh import MOST_SIMULATED, sizes_of
 from ..tables import Column, Output, Table
 from .options import add_sampling, add_scheduling, sampling_of, scheduling_of
 
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace, output: Output) -> None:
     """Print the generated text.  Raises UsageError."""
-    sizes = parse_mesh(options.mesh) if options.mesh is not None else {}
+    sizes = sizes_of(options.mesh) if options.mesh is not None else {}
     if options.ranks is not None and options.ranks < 1:
         raise UsageError(f"--ranks takes a positive whole number, not {options.ranks}: for example "
                          "--ranks 4")

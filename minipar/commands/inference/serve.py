@@ -26,7 +26,7 @@ from ...inference.cache import CACHES
 from ...launcher import INTERRUPTED, UsageError, launch, on_first_rank
 from ...serve.over_ranks import LeadingEngine
 from ...serve.text_model import TextEngine, TextModel, check_axes, make_engine, open_text_model
-from ...train.setup.mesh import parse_mesh
+from ...train.setup.mesh import sizes_of
 from ..tables import Output
 from .options import add_scheduling, scheduling_of
 
@@ -77,7 +77,7 @@ def mesh_sizes(options: argparse.Namespace) -> dict[str, int]:
     num_ranks = world.size if world else 1
     if options.mesh is None:
         return {"dp": num_ranks}
-    sizes = parse_mesh(options.mesh)
+    sizes = sizes_of(options.mesh)
     check_axes(sizes)
     needed = math.prod(sizes.values())
     if needed != num_ranks:

@@ -9,6 +9,7 @@ Beside them stands the order of sections: [q | k | v] is cut as q₀ k₀ v₀ |
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -30,55 +31,29 @@ def split(comm: Communicator, array: Array, dim: int) -> Array:
     return array[along(dim, slice(comm.rank * length, (comm.rank + 1) * length))]
 
 
-def gather(comm: Communicator, array: Array, dim: int) -> Array:
-    """All ranks' pieces."""
-    return all_gather(comm, array, dim, algorithm="ring")
-
-
-def sum_and_split(comm: Communicator, array: Array, dim: int) -> Array:
-    """This rank's piece of the sum."""
-    return reduce_scatter(comm, array, dim, algorithm="ring")
-
-
-def exchange(comm: Communicator, array: Array, dim: int, to: int) -> Array:
-    """Pieces along `dim` against pieces along `to`."""
-    return all_to_all(comm, array, dim, to, "pairwise")
-
-
-def exchange_back(comm: Communicator, array: Array, dim: int, to: int) -> Array:
+def exchange_back(comm: Communicator, array: Array, split_dim: int, concat_dim: int) -> Array:
     """The pieces where they were."""
-    return all_to_all(comm, array, to, dim, "pairwise")
+    return all_to_all(comm, array, concat_dim, split_dim, "pairwise")
 
 
+def passed_on(comm: Communicator, array: Array, dest: int, source: int) -> Array:
+    """The piece of `source`, of the same shape; this rank's goes to `dest`.  Both may be itself."""
+    out = np.empty_like(array, order="C")
+    comm.sendrecv(np.ascontiguousarray(array), dest, out, source)
+    return out
+
+
+def passed_back(comm: Communicator, array: Array, dest: int, source: int) -> Array:
+    """The piece that had come from this rank."""
+    return passed_on(comm, array, source, dest)
+
+
+gather = partial(all_gather, algorithm="ring")
+sum_and_split = partial(reduce_scatter, algorithm="ring")
 ScatterTo, GatherFrom = conjugate(split, gather, "ScatterTo", "GatherFrom")
 AllGather, ReduceScatter = conjugate(gather, sum_and_split, "AllGather", "ReduceScatter")
-AllToAll, _ = conjugate(exchange, exchange_back, "AllToAll")
-
-
-class Permute(Function):
-    """Each rank's piece goes to one rank, `dest`, and comes from one, `source`;  dx goes back.
-
-    Either may be the rank itself.
-    """
-
-    metered = False
-
-    @staticmethod
-    def forward(ctx, x, comm, dest, source):
-        ctx.comm, ctx.dest, ctx.source = comm, dest, source
-        return passed_on(comm, x, dest, source)
-
-    @staticmethod
-    def backward(ctx, g):
-        comm, dest, source = ctx.comm, ctx.dest, ctx.source
-        return [lambda: passed_on(comm, g, source, dest)]
-
-
-def passed_on(comm: Communicator, x: Array, dest: int, source: int) -> Array:
-    """The piece of `source`, of the same shape as x, which goes to `dest`."""
-    out = np.empty_like(x, order="C")
-    comm.sendrecv(np.ascontiguousarray(x), dest, out, source)
-    return out
+AllToAll, _ = conjugate(partial(all_to_all, algorithm="pairwise"), exchange_back, "AllToAll")
+Permute, _ = conjugate(passed_on, passed_back, "Permute")
 
 
 class Exchange(NamedTuple):
@@ -107,7 +82,8 @@ class Exchange(NamedTuple):
         """All pieces along `dim`, this rank's along `to`."""
         padded, length = self.comm.size * self.after.shape[self.to], self.after.shape[self.dim]
         return self.reorder_before(self.to, self.restore_after(lambda x: strip_to(
-            AllToAll.apply(pad_to(x, self.to, padded), comm=self.comm, dim=self.to, to=self.dim),
+            AllToAll.apply(
+                pad_to(x, self.to, padded), comm=self.comm, split_dim=self.to, concat_dim=self.dim),
             self.dim, length)))
 
     def restore_after(self, run: Run) -> Run:

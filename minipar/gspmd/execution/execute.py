@@ -18,7 +18,7 @@ from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ..partitioning.program import Instruction, Local, LocalProgram
 from ..shard_map import ShardMap
-from ..spec import Axes, num_pieces, piece_bounds
+from ..spec import Axes, index_along, num_pieces, piece_bounds
 from .collectives import COLLECTIVES, Exchange, Permute, sections_order
 from .local_call import WORDS, local_call
 from .padding import pad, pad_to, strip
@@ -100,10 +100,7 @@ class Executable:
             comm = self.mesh[axes]
             nested = tuple([axis for axis in self.mesh.axes if axis in axes])
             if nested != axes:
-                key = 0
-                for axis in axes:
-                    key = key * self.mesh.shape[axis] + self.coordinates[axis]
-                split = comm.split(0, key)
+                split = comm.split(0, index_along(axes, self.mesh.shape, self.coordinates))
                 assert split is not None
                 comm = split
             self._comms[axes] = comm

@@ -22,7 +22,7 @@ from ...parallel.tensor.vocabulary import PartialEmbedding, VocabularyCrossEntro
 from ..graph import Operation
 from ..partitioning.program import Cut, Instruction
 from ..rules.shapes import full_index, sliced_dimension
-from ..spec import Axes, num_pieces, piece_bounds, piece_length
+from ..spec import Axes, index_along, num_pieces, piece_bounds, piece_length
 from .padding import along as along_dim
 from .shifted_slice import ShiftedSlice
 
@@ -104,10 +104,7 @@ def local_call(instruction: Instruction, mesh: Mapping[str, int], coordinates: M
 def _first_word(length: int, axes: Axes, mesh: Mapping[str, int],
                 coordinates: Mapping[str, int]) -> int:
     """The index of the first word of this rank's piece, padding counted."""
-    index = 0
-    for axis in axes:
-        index = index * mesh[axis] + coordinates[axis]
-    return index * piece_length(length, axes, mesh)
+    return index_along(axes, mesh, coordinates) * piece_length(length, axes, mesh)
 
 
 def _local_rotary(options: Mapping[str, Any], cut: Cut, operation: Operation,

@@ -17,9 +17,14 @@ def along(dim: int, part: slice) -> tuple[slice, ...]:
     return (*[slice(None)] * dim, part)
 
 
+def zeros_of(x: Array, dim: int, length: int) -> Array:
+    """Zeros of the shape of x, but of this length along `dim`."""
+    return np.zeros((*x.shape[:dim], length, *x.shape[dim + 1:]), x.dtype, like=x)
+
+
 def padded(x: Array, dim: int, length: int) -> Array:
     """A copy of x with zeros behind, of this length along `dim`."""
-    y = np.zeros((*x.shape[:dim], length, *x.shape[dim + 1:]), x.dtype, like=x)
+    y = zeros_of(x, dim, length)
     y[along(dim, slice(x.shape[dim]))] = x
     return y
 

@@ -9,37 +9,35 @@ Each row goes from the rank that has it to the one that wants it; most need not 
 
 import numpy as np
 
-from ...autograd import Function
 from ...backend import Array
 from ...comm import Communicator
+from ...parallel.conjugate import conjugate
 from ..partitioning.overlaps import overlaps
-from .padding import along
+from .padding import along, zeros_of
 
 
-class ShiftedSlice(Function):
-    """x[start:stop] along a dimension of `length` that is cut over `comm`;  dx goes back."""
+def shifted(comm: Communicator, x: Array, dim: int, length: int, start: int, stop: int) -> Array:
+    """This rank's piece of x[start:stop] along a dimension of `length` that is cut over `comm`."""
+    y = zeros_of(x, dim, num_rows(stop - start, comm))
+    move(comm, x, y, dim, (length, start, stop), back=False)
+    return y
 
-    metered = False
 
-    @staticmethod
-    def forward(ctx, x, comm, dim, length, start, stop):
-        ctx.comm, ctx.dim, ctx.places = comm, dim, (length, start, stop)
-        ctx.shape = x.shape
-        wants = -(-(stop - start) // comm.size)
-        wants = max(0, min(wants, stop - start - comm.rank * wants))    # the last ones want fewer
-        y = np.zeros((*x.shape[:dim], wants, *x.shape[dim + 1:]), x.dtype, like=x)
-        move(comm, x, y, dim, ctx.places, back=False)
-        return y
+def shifted_back(comm: Communicator, g: Array, dim: int, length: int, start: int,
+                 stop: int) -> Array:
+    """The gradient of x: each row goes back to the rank that has it."""
+    d = zeros_of(g, dim, num_rows(length, comm))
+    move(comm, g, d, dim, (length, start, stop), back=True)
+    return d
 
-    @staticmethod
-    def backward(ctx, g):
-        comm, dim, places, shape = ctx.comm, ctx.dim, ctx.places, ctx.shape
 
-        def dx():
-            d = np.zeros(shape, g.dtype, like=g)
-            move(comm, g, d, dim, places, back=True)
-            return d
-        return [dx]
+def num_rows(length: int, comm: Communicator) -> int:
+    """The rows of this rank's piece of `length`: the last ranks have fewer."""
+    each = -(-length // comm.size)
+    return max(0, min(each, length - comm.rank * each))
+
+
+ShiftedSlice, _ = conjugate(shifted, shifted_back, "ShiftedSlice")
 
 
 def move(comm: Communicator, source: Array, target: Array, dim: int,

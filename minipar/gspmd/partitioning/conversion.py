@@ -7,7 +7,7 @@
 The search of a cheapest sharding counts what these send.
 """
 
-from ..spec import Dims
+from ..spec import Dims, all_axes
 from .program import Instruction, Local
 from .reshard import Array, cheapest
 
@@ -17,8 +17,7 @@ def conversion(local: Local, goal: Dims, varies: set[str]) -> list[Instruction]:
 
     A copy comes first, where the piece is smallest; of partial sums it can come only last.
     """
-    own = {axis for axes in local.layout.dims for axis in axes}
-    after = {axis for axes in goal for axis in axes}
+    own, after = set(all_axes(local.layout.dims)), set(all_axes(goal))
     copies = tuple([axis for axis in local.mesh if axis in varies - own - after]) \
         if local.value.needs_grad else ()
     gathers = (own - after) & varies

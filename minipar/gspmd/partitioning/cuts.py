@@ -5,13 +5,12 @@
                                         the cheapest, its collectives counted
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 from ..graph import Operation, Value
 from ..propagate import Shardings
-from ..rules.rule import FactorRule, fits, flat_names, to_dims, to_factors
-from ..spec import Axes, Dims, num_pieces
+from ..rules.rule import FactorRule, flat_names, to_dims, to_factors
+from ..spec import Axes, Dims, all_axes, assignments, num_pieces
 from .program import Cut, Local
 from .reshard import Array, Layout, cheapest
 
@@ -67,8 +66,8 @@ class CutChoice:
             return cuts[0]
         sums = summed(self.operation, self.rule)
         return min(cuts, key=lambda cut: (
-            self.cost(cut), -num_pieces(tuple([a for axes in cut.values() for a in axes]),
-                                        self.mesh), sorted(sums & cut.keys())))
+            self.cost(cut), -num_pieces(all_axes(cut.values()), self.mesh),
+            sorted(sums & cut.keys())))
 
     def cost(self, cut: Cut) -> float:
         """The bytes that a rank sends around the operation if it is cut so."""
@@ -95,12 +94,9 @@ class CutChoice:
                 fitting.append(None)
             choices.append(fitting)
         found = False
-        for choice in itertools.product(*choices):
-            cut: Cut = {}
-            for axis, name in zip(wanted, choice):
-                if name is not None:
-                    cut[name] = (*cut.get(name, ()), axis)
-            if self.fits(cut):
+        for cut in assignments(wanted, choices):
+            if self.rule.fits(cut, self.mesh) and all(
+                    self.can_cut(name, axes) for name, axes in cut.items()):
                 found = True
                 yield cut
         if not found:
@@ -136,9 +132,3 @@ class CutChoice:
     def can_cut(self, name: str, axes: Axes) -> bool:
         """True if the operation can be computed with this factor in pieces."""
         return bool(name) and can_cut(self.rule, name, axes, self.mesh)
-
-    def fits(self, cut: Cut) -> bool:
-        """True if the operands and the result can be cut so."""
-        return all(self.can_cut(name, axes) for name, axes in cut.items()) and all(
-            fits(cut, self.rule.of(i) or (), self.rule.sizes, self.mesh)
-            for i in range(-1, len(self.rule.operands)))

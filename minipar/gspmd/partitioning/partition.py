@@ -20,7 +20,7 @@ from ..propagate import Shardings
 from ..rules.rule import letters, to_dims
 from ..rules.shapes import sliced_dimension
 from ..shard_map import ShardMap
-from ..spec import Axes, Dims, num_pieces
+from ..spec import Axes, Dims, all_axes, num_pieces
 from .conversion import conversion
 from .cuts import CutChoice, result_layout
 from .overlaps import num_rows_sent
@@ -66,8 +66,8 @@ class Partitioner:
             cut = CutChoice(operation, self.shardings, self.home, self.goal).best()
         result = Local(operation.result, result_layout(operation, rule, cut, self.mesh), self.mesh)
         # the function of a shard_map has its own copies along axes that do not cut its result
-        varies = {axis for axes in (result.layout.dims if operation.function is ShardMap
-                                    else cut.values()) for axis in axes}
+        varies = set(all_axes(result.layout.dims if operation.function is ShardMap
+                              else cut.values()))
         bias = operation.inputs[2] if operation.function.__name__ == "Linear" \
             and result.layout.partial else None
         inputs: list[Any] = []
@@ -94,7 +94,7 @@ class Partitioner:
         if bias.value.sections != operation.result.sections:
             goal = (*goal[:-1], ())
         home = self.converted(parts, goal, set())
-        varies = {axis for each in goal for axis in each}
+        varies = set(all_axes(goal))
         added = Local(operation.result, home.layout, self.mesh)
         self.append(Instruction("add bias", [home, self.converted(bias, goal[-1:], varies)], added,
                                 operation=operation))
@@ -111,8 +111,8 @@ class Partitioner:
             num_bytes = 3 * inputs[0].mean_bytes / inputs[0].value.shape[-1] * num_pieces(
                 axes, self.mesh)
         elif name == "Max":
-            kept = {axis for axes in result.layout.dims for axis in axes}
-            axes = tuple([axis for each in cut.values() for axis in each if axis not in kept])
+            kept = all_axes(result.layout.dims)
+            axes = tuple([axis for axis in all_axes(cut.values()) if axis not in kept])
             num_bytes = result.mean_bytes
         else:
             return (), 0.0

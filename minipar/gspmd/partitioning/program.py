@@ -13,7 +13,7 @@ from typing import Any
 
 from ..graph import Graph, Operation, Value
 from ..propagate import Shardings
-from ..spec import Axes, local_shape, num_pieces
+from ..spec import Axes, all_axes, local_shape, num_pieces
 from .reshard import Layout, Move
 
 Cut = dict[str, Axes]           # the axes of each factor of an operation
@@ -40,9 +40,8 @@ class Local:
     @property
     def mean_bytes(self) -> float:
         """The bytes of a piece without padding, the mean over the ranks."""
-        axes = tuple([axis for each in self.layout.dims for axis in each])
-        return math.prod(self.value.shape) * self.value.dtype.itemsize / num_pieces(
-            axes, self.mesh)
+        whole = math.prod(self.value.shape) * self.value.dtype.itemsize
+        return whole / num_pieces(all_axes(self.layout.dims), self.mesh)
 
 
 @dataclass(eq=False)

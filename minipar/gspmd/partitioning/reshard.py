@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..graph import Value
-from ..spec import Axes, Dims, local_shape, nests, num_pieces
+from ..spec import Axes, Dims, all_axes, local_shape, nests, num_pieces
 
 
 class Layout(NamedTuple):
@@ -173,14 +173,14 @@ def all_to_alls(here: Place) -> Iterator[Move]:
 
 def slices(here: Place, target: Dims) -> Iterator[Move]:
     """An axis of the target, used nowhere yet, cuts a dimension; or all of the target's at once."""
-    used = {axis for axes in here.dims for axis in axes} | here.partial
+    used = {*all_axes(here.dims), *here.partial}
     for dim, axes in enumerate(here.dims):
         wanted = target[dim]
         if not axes and wanted and not used & set(wanted) and (
                 here.at_once(dim) or len(wanted) > 1):
             yield Move("slice", wanted, dim, -1, 0.0,
                        Layout(here.with_axes(dim, wanted), here.partial))
-    for axis in sorted({axis for axes in target for axis in axes} - used):
+    for axis in sorted({*all_axes(target)} - used):
         for dim, axes in enumerate(here.dims):
             if here.can_cut(dim, axis):
                 yield Move("slice", (axis,), dim, -1, 0.0,

@@ -6,6 +6,7 @@
 An operation that all ranks compute alike may come before a copy or after it.
 """
 
+from ..spec import all_axes
 from .program import Instruction, Local
 
 Users = dict[Local, list[Instruction]]
@@ -41,7 +42,7 @@ def copies_first(instructions: list[Instruction], outputs: list[Local]) -> list[
         after = users_of(instructions).get(each.result, [])
         inputs = [x for x in each.inputs if isinstance(x, Local)]
         axes = after[0].axes if after else ()
-        varies = {axis for cut in each.cut.values() for axis in cut}
+        varies = set(all_axes(each.cut.values()))
         if (each.kind == "compute" and after and not varies.intersection(axes) and len(inputs) == 1
                 and each.result not in outputs and inputs[0].nbytes <= each.result.nbytes
                 and all(user.kind == "copy" and user.axes == axes for user in after)):

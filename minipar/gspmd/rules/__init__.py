@@ -1,7 +1,7 @@
 """The factor rule of every operation of `minipar.autograd`, in one table.
 
     rule                            what a factor rule is; factor_flow: one step of propagation
-    broadcasting, shapes            one element at a time; operations that move elements
+    shapes                          one element at a time; operations that move elements
     products, heads                 what contracts a factor; attention, rotary positions
 
 To add one: write the rule beside others of its kind, and enter the operation here.
@@ -27,7 +27,6 @@ from ..constrain import Constrain
 from ..graph import Operation
 from ..shard_map import ShardMap, shard_map_rule
 from . import heads, products, shapes
-from .broadcasting import broadcast, rows
 from .rule import FactorRule
 
 RULES: dict[type[Function], Callable[[Operation], FactorRule]] = {
@@ -36,9 +35,9 @@ RULES: dict[type[Function], Callable[[Operation], FactorRule]] = {
         elementwise.Power, elementwise.Exp, elementwise.Log, elementwise.Sqrt, elementwise.Where,
         elementwise.AsType, activations.Relu, activations.Tanh, activations.Gelu,
         activations.SwiGLU, activations.Dropout, rounding.Round, movement.BroadcastTo, Constrain,
-    ], broadcast),
+    ], shapes.broadcast),
     **dict.fromkeys([activations.Softmax, activations.LogSoftmax, normalization.LayerNorm,
-                     normalization.RMSNorm], rows),
+                     normalization.RMSNorm], shapes.rows),
     matmul.Linear: products.linear,
     matmul.MatMul: products.matmul,
     reductions.Sum: products.reduction,

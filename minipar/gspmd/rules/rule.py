@@ -52,6 +52,11 @@ class FactorRule:
         kept = {f for factors in self.result for f in factors}
         return {f for dims in self.operands if dims for factors in dims for f in factors} - kept
 
+    def fits(self, by_factor: Mapping[str, Axes], mesh: Mapping[str, int]) -> bool:
+        """True if the operands and the result can be cut so, without losing an axis."""
+        return all(fits(by_factor, self.of(i) or (), self.sizes, mesh)
+                   for i in range(-1, len(self.operands)))
+
     def of(self, index: int) -> DimFactors | None:
         """The factors of operand `index`; of the result for -1."""
         return self.result if index < 0 else self.operands[index]

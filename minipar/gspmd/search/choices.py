@@ -6,7 +6,6 @@
                                                                    scattered to (dp, tp, ·), …
 """
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -15,8 +14,8 @@ from ..partitioning.conversion import conversion
 from ..partitioning.cuts import result_layout
 from ..partitioning.program import Cut, Local
 from ..partitioning.reshard import Layout
-from ..rules.rule import FactorRule, fits, to_dims
-from ..spec import Axes, Dims, num_pieces
+from ..rules.rule import FactorRule, to_dims
+from ..spec import Dims, all_axes, assignments, num_pieces
 from .machine import Machine, instruction_seconds, is_view, num_flops
 
 
@@ -43,27 +42,19 @@ class OperationChoice(NamedTuple):
 
 def cuts(operation: Operation, rule: FactorRule, mesh: Mapping[str, int]) -> Iterator[Cut]:
     """All ways to give each axis to a factor that it divides, or to none."""
-    for choice in itertools.product([None, *rule.factors], repeat=len(mesh)):
-        cut: Cut = {}
-        for axis, name in zip(mesh, choice):
-            if name is not None:
-                cut[name] = (*cut.get(name, ()), axis)
+    for cut in assignments(mesh, [[None, *rule.factors]] * len(mesh)):
         if all(name not in rule.whole and rule.sizes[name] % num_pieces(axes, mesh) == 0
-               for name, axes in cut.items()) and all(
-                fits(cut, rule.of(i) or (), rule.sizes, mesh)
-                for i in range(-1, len(rule.operands))):
+               for name, axes in cut.items()) and rule.fits(cut, mesh):
             yield cut
 
 
 def layouts(value: Value, mesh: Mapping[str, int]) -> Iterator[Dims]:
     """All ways to cut an input: each axis cuts a dimension that it divides, or none."""
-    for choice in itertools.product([None, *range(len(value.shape))], repeat=len(mesh)):
-        dims: list[Axes] = [()] * len(value.shape)
-        for axis, dim in zip(mesh, choice):
-            if dim is not None:
-                dims[dim] = (*dims[dim], axis)
+    places = range(len(value.shape))
+    for cut in assignments(mesh, [[None, *places]] * len(mesh)):
+        dims = tuple([cut.get(dim, ()) for dim in places])
         if all(n % num_pieces(axes, mesh) == 0 for n, axes in zip(value.shape, dims)):
-            yield tuple(dims)
+            yield dims
 
 
 def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
@@ -71,15 +62,15 @@ def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
     """The alternatives of one operation; for one that sums, each place where the sum may lie."""
     found = []
     for cut in cuts(operation, rule, mesh):
-        used = num_pieces(tuple([a for axes in cut.values() for a in axes]), mesh)
-        computing = num_flops(operation) / used / machine.flops
-        varies = frozenset([axis for axes in cut.values() for axis in axes])
+        axes = all_axes(cut.values())
+        computing = num_flops(operation) / num_pieces(axes, mesh) / machine.flops
+        varies = frozenset(axes)
         uses = [Use(to_dims(cut, factors or (), rule.sizes, mesh), varies)
                 for factors in rule.operands]
         made = result_layout(operation, rule, cut, mesh)
         for home in homes(operation.result, made, mesh):
             if made.partial and operation.function.__name__ == "Linear":    # bias added at home
-                uses[2] = Use(home[-1:], frozenset([axis for axes in home for axis in axes]))
+                uses[2] = Use(home[-1:], frozenset(all_axes(home)))
             seconds = computing + sum(conversion_parts(
                 operation.result, made, Use(home, frozenset()), machine, mesh).values())
             num_bytes = 0.0 if is_view(operation) else local_bytes(operation.result, home, mesh)

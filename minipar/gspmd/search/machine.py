@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..graph import Operation
-from ..partitioning.program import Instruction, Local, LocalProgram
-from ..spec import Axes, num_pieces
+from ..partitioning.program import Instruction, LocalProgram
+from ..spec import Axes, all_axes, num_pieces
 
 COPIES = 4          # of each parameter: itself, its gradient, and two of AdamW
 
@@ -52,8 +52,7 @@ def program_seconds(program: LocalProgram, machine: Machine) -> float:
     total = 0.0
     for each in program.instructions:
         if each.kind == "compute" and each.operation is not None:
-            pieces = num_pieces(tuple([a for axes in each.cut.values() for a in axes]),
-                                each.result.mesh)
+            pieces = num_pieces(all_axes(each.cut.values()), each.result.mesh)
             total += num_flops(each.operation) / pieces / machine.flops
         total += instruction_seconds(each, machine)
     return total
@@ -69,14 +68,10 @@ def instruction_seconds(instruction: Instruction, machine: Machine) -> float:
 
 def memory_bytes(program: LocalProgram) -> float:
     """About the bytes of a rank: its parameters with their states, and all results."""
-    return sum(kept_bytes(local) for local in program.inputs.values()) + sum(
-        program.homes[each.result].nbytes for each in program.graph.operations
-        if not is_view(each))
-
-
-def kept_bytes(local: Local) -> float:
-    """The bytes of an input: those of a parameter come with its gradient and its states."""
-    return local.nbytes * (COPIES if local.value.is_parameter else 1)
+    inputs = [local.nbytes * (COPIES if local.value.is_parameter else 1)
+              for local in program.inputs.values()]
+    return sum(inputs) + sum(program.homes[each.result].nbytes
+                             for each in program.graph.operations if not is_view(each))
 
 
 def is_view(operation: Operation) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 
+from ...comm.mesh import parse_mesh
 from ...environment import launched
 from ...launcher import UsageError
 from ...parallel.cut_layers import AXES
@@ -13,30 +14,27 @@ from .context import check_context
 MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one process
 
 
-def parse_mesh(text: str) -> dict[str, int]:
+def sizes_of(text: str) -> dict[str, int]:
     """ "pp=2,dp=4" as {"pp": 2, "dp": 4}.  Raises UsageError for another form, axis or size."""
-    sizes = {}
-    for part in text.split(","):
-        axis, _, size = part.partition("=")
-        if not size.isdecimal() or int(size) < 1:
-            raise UsageError(f"--mesh {text}: expected axis=size, for example dp=4, not {part!r}")
+    try:
+        sizes = parse_mesh(text)
+    except ValueError as error:
+        raise UsageError.of(error) from error
+    for axis in sizes:
         if axis not in (*AXES, "ep"):
             raise UsageError(f"--mesh {text}: no axis {axis!r}, only {MESH_AXES}: for example "
                              "--mesh pp=2,dp=4")
-        if axis in sizes:
-            raise UsageError(f"--mesh {text}: axis {axis} is given twice")
-        sizes[axis] = int(size)
     return sizes
 
 
 def mesh_sizes(config: TrainConfig) -> dict[str, int]:
     """The sizes of the mesh by axis; {} without --mesh."""
-    return parse_mesh(config.parallel.mesh) if config.parallel.mesh else {}
+    return sizes_of(config.parallel.mesh) if config.parallel.mesh else {}
 
 
 def num_mesh_ranks(text: str) -> int:
     """The number of ranks of a mesh, in which ep takes ranks of dp.  Raises UsageError."""
-    sizes = parse_mesh(text)
+    sizes = sizes_of(text)
     ep = sizes.pop("ep", 1)
     return math.prod({"dp": ep, **sizes}.values())
 
@@ -64,7 +62,7 @@ def num_ranks_of(config: TrainConfig) -> int:
         raise UsageError(f"--mesh {mesh} is for {num_ranks} ranks, but there are {given}: "
                          f"say --mesh dp={given}, or start {num_ranks} ranks "
                          f"(mpirun -n {num_ranks} …)")
-    dp = parse_mesh(mesh).get("dp", 1) if mesh is not None else num_ranks
+    dp = sizes_of(mesh).get("dp", 1) if mesh is not None else num_ranks
     if hybrid_shard is not None and dp % hybrid_shard:
         raise UsageError(f"--hybrid-shard {hybrid_shard} does not divide {dp} "
                          f"rank{'s' if dp > 1 else ''}: choose a divisor of {dp}")

@@ -7,7 +7,6 @@ import pytest
 
 from minipar.comm import Cluster, Deadlock, Trace
 from minipar.comm.collectives import all_gather, all_reduce, all_to_all, broadcast, gather_object
-from minipar.comm.simulated.faults import Faults
 from minipar.comm.simulated.replay import replay
 from minipar.comm.simulated.topology import Link, Links
 from minipar.comm.work import start_work
@@ -55,8 +54,8 @@ def test_on_the_same_cluster_the_same_time_and_trace(num_ranks):
 
 @pytest.mark.parametrize("options", [
     SLOW, {"latency": 0.0, "bandwidth": inf}, {"eager": 10**6, **SLOW},
-    {"links": Links(Link(1e-6, 1e11), Link(1e-3, 1e8), delay=1e-3, seed=7), "devices_per_node": 3},
-    {"faults": Faults(slow={1: 7.0})}], ids=str)
+    {"links": Links(Link(1e-6, 1e11), Link(1e-3, 1e8), delay=1e-3, seed=7), "devices_per_node": 3}],
+    ids=str)
 def test_elsewhere_it_takes_what_the_program_takes_there(options):
     here, seconds = traced(6)
     _, there = traced(6, **options)

@@ -9,7 +9,7 @@ through the layout of its operand.  It checks the integer program, and is faster
 
 import numpy as np
 
-from .ilp import Edge, Problem, SearchError
+from minipar.gspmd.search.ilp import Edge, Problem, SearchError
 
 
 def solve_chain(problem: Problem) -> list[int]:
