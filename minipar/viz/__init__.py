@@ -6,13 +6,13 @@
                     permutations, rank_traffic, mesh_traffic     who sends how much to whom
                     crossovers                                   which is fastest at which size
     pipelines       pipeline, pipeline_terminal, schedule_page   a schedule's timetable
-    memory          memory_timeline, offload_timeline            live bytes over a step
+    memory          memory_timeline                              live bytes over a step
                     remat_steps, remat_tradeoff                  what recomputation saves and costs
     tensors         autograd_graph, sharded_pair, stacked_bars   what is saved, sharded, sent
                     sharded_program                              GSPMD: what is cut along what
                     ring_attention                               which pairs each rank computes
-    numbers         precision, error_feedback, quantization_grids
-    inference       block_pool, cache_layouts, load_curve        who has which block; waste; waiting
+    numbers         precision, quantization_grids
+    inference       block_pool, load_curve                       who has which block; waiting
                     request_timeline                             when a request waits, gets tokens
     compression     pruning_masks, pareto, soft_targets
     experts         token_flow, expert_loads                     who computes which tokens
@@ -29,18 +29,15 @@ from typing import Any
 _MODULES = {
     "autograd_graph": ("draw_autograd_graph", "graph_nodes"),
     "block_pool": ("draw_block_pool", "uses_of_blocks"),
-    "cache_layouts": ("draw_cache_layouts",),
     "bars": ("Bar", "side_by_side", "timeline_bars"),
     "crossovers": ("CostCurves", "draw_crossovers"),
     "device_limits": ("Requirement", "draw_device_limits"),
-    "error_feedback": ("draw_error_feedback",),
     "expert_loads": ("draw_expert_loads",),
     "load_curve": ("draw_load_curve",),
     "loss": ("draw_loss",),
     "memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels", "phase_starts"),
     "mesh_traffic": ("MeshTraffic", "draw_mesh_traffic"),
     "milestone": ("MilestoneRun", "draw_milestone"),
-    "offload_timeline": ("draw_offload_timeline",),
     "pareto": ("ParetoPanel", "draw_pareto"),
     "perfetto": ("write_perfetto",),
     "permutations": ("draw_permutations",),

@@ -1,16 +1,15 @@
 """One palette: a phase of a step has one colour in every picture."""
 
-from minipar.viz import offload_timeline, pipeline, pipeline_terminal, remat_steps, timeline
+from minipar.viz import pipeline, pipeline_terminal, remat_steps, timeline
 from minipar.viz.bars import Bar
 from minipar.viz.colors import COPY, PHASE
 
 
 def test_forward_and_backward_have_one_colour_everywhere():
-    for colors in (timeline.COLORS, remat_steps.COLORS, offload_timeline.COLORS):
+    for colors in (timeline.COLORS, remat_steps.COLORS):
         for phase in ("forward", "again", "backward"):
             assert colors[phase] == PHASE[phase]
-    assert all(colors[lane] == COPY[lane] for lane in COPY
-               for colors in (timeline.COLORS, offload_timeline.COLORS))
+    assert all(timeline.COLORS[lane] == COPY[lane] for lane in COPY)
     assert (pipeline.COLORS["F"], pipeline.COLORS["B"]) == (PHASE["forward"], PHASE["backward"])
     assert pipeline_terminal.MARKS["B"][1] == PHASE["backward"]
 
