@@ -3,14 +3,14 @@
 import pytest
 from matplotlib.figure import Figure
 
-from minipar.viz import draw_rank_traffic, rank_traffic
+from minipar.viz import draw_rank_traffic, traffic
 
 LOADS = {"one root": [30, 10, 10], "ring": [20, 20, 20]}
 
 
 def test_bars_and_dots_are_what_was_given(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(rank_traffic, "save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr(traffic, "save", lambda figure, path: drawn.append(figure) or path)
     growth = {"one root": {2: (10, 11), 4: (30, 31)}, "ring": {2: (10, 10), 4: (15, 15)}}
     draw_rank_traffic(tmp_path / "x.png", LOADS, growth=growth)
     bars, curves = drawn[0].axes
