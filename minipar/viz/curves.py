@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator
 
-from .colors import BLACK, BLUE, DARK, GREEN, GREY, ORANGE, PALETTE, RED
+from .colors import BLACK, BLUE, DARK, GREEN, GREY, PALETTE, RED
 from .figure import (
     in_units,
     label_at,
@@ -72,26 +72,20 @@ LATENCIES = {"seconds_per_token": "latency per token of the answer",
 
 
 def draw_loss(path: str | Path, steps: Sequence[float], losses: Sequence[float], title: str = "",
-              validation: tuple[Sequence[float], Sequence[float]] | None = None,
               reference: tuple[float, str] | None = None, per: str = "character") -> Path:
     """Draw the loss in nats (at the right: in bits) over the steps; return the path written.
 
-    `validation` is (steps, losses) measured on other data.  `reference` is (loss, what it is), a
-    horizontal line: for example ln(vocabulary), the loss of guessing evenly.  `per` is what one
-    target is.  Raises ValueError where steps and losses do not pair up, or there are none.
+    `reference` is (loss, what it is), a horizontal line: for example ln(vocabulary), the loss of
+    guessing evenly.  `per` is what one target is.  Raises ValueError where steps and losses do
+    not pair up, or there are none.
     """
-    series = {"training": (steps, losses), **({"validation": validation} if validation else {})}
-    for name, (xs, ys) in series.items():
-        if len(xs) != len(ys) or not len(xs):
-            raise ValueError(f"{name}: {len(xs)} steps and {len(ys)} losses: give one of each for "
-                             "every point, at least one")
+    if len(steps) != len(losses) or not len(steps):
+        raise ValueError(f"{len(steps)} steps and {len(losses)} losses: give one of each for every "
+                         "point, at least one")
     figure, axes = new_figure(8, 4.5, title)
     dot = {"marker": "o", "markersize": 3} if len(steps) <= 40 else {}
     axes.plot(steps, losses, color=BLUE, linewidth=1.4, **dot,
               label=f"training, {losses[-1]:.3g} at the end")
-    if validation:
-        axes.plot(*validation, color=ORANGE, marker="o", markersize=4, linewidth=1.4,
-                  label="validation")
     if reference:
         axes.axhline(reference[0], color=GREEN, linestyle="--", linewidth=1.2, label=reference[1])
     axes.set(xlabel="step", ylabel=f"loss in nats per {per}")
@@ -182,15 +176,15 @@ def draw_load_curve(path: str | Path, curves: Mapping[str, Sequence[Any]],
 
 
 def draw_device_limits(path: str | Path, sizes: Mapping[str, float], needs: Sequence[Requirement],
-                       title: str = "", size_label: str = "parameters") -> Path:
+                       title: str = "") -> Path:
     """One panel for each need, both axes logarithmic; return the path written.
 
-    `sizes` are the models by name.  Points above the lowest wall of a panel are red.
+    `sizes` are the parameters of the models by name.  Points above the lowest wall of a panel are
+    red.
     """
     figure, grid = new_panels(5.6 * len(needs), 4.6, title, columns=len(needs), grid="both")
     for axes, need in zip(grid[0], needs):
         _draw_need(axes, sizes, need)
-        axes.set_xlabel(size_label)
     return save(figure, path)
 
 
@@ -210,7 +204,7 @@ def _draw_need(axes: Axes, sizes: Mapping[str, float], need: Requirement) -> Non
         axes.annotate(name, (smallest, value), xytext=(5, 3), textcoords="offset points",
                       fontsize=9, color=RED)
     axes.set_title(need.title, loc="left", fontsize=10.5)
-    axes.set_ylabel(need.label)
+    axes.set(xlabel="parameters", ylabel=need.label)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda x, _: EngFormatter()(x) if x >= 1 else f"{x:g}")
 

@@ -20,6 +20,7 @@ from .colors import BLUE, DARK, GREEN, GREY, ORANGE, VERMILION
 from .figure import empty_figure, new_panels, save, tidy
 
 BINS = 60       # of a histogram, at each side of 0
+POWERS = -50, 20        # of two, which are shown
 TELL = 0.01     # probabilities from here on are written above their bars
 
 
@@ -32,13 +33,12 @@ class GridPanel(NamedTuple):
 
 
 def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mapping[str, np.ndarray],
-                   drift: Mapping[str, Sequence[float]], title: str = "",
-                   between: tuple[int, int] = (-50, 20)) -> Path:
+                   drift: Mapping[str, Sequence[float]], title: str = "") -> Path:
     """Draw formats above gradients, and at the right how a weight moves; return the path written.
 
     `gradients` are numbers by what they are called, of which the zeros are left out; `drift` gives
-    the values of a weight after each update, by how it is kept.  Powers of two `between` these are
-    shown.  Raises ValueError where one of the three is empty.
+    the values of a weight after each update, by how it is kept.  Raises ValueError where one of
+    the three is empty.
     """
     if not (formats and gradients and drift):
         raise ValueError("give at least one format, one set of gradients and one weight")
@@ -60,7 +60,7 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
     line.tick_params(labelbottom=False)
     for (name, values), color in zip(gradients.items(), (VERMILION, BLUE, GREEN, ORANGE)):
         powers = np.log2(np.abs(values[values != 0]))
-        below.hist(powers, bins=range(between[0], between[1] + 1),
+        below.hist(powers, bins=range(*POWERS),
                    weights=np.full(powers.size, 100 / values.size), histtype="stepfilled",
                    alpha=0.55, color=color, label=name)
     zero = np.log2(formats[0].smallest_subnormal / 2)
@@ -69,7 +69,7 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
                    xycoords=("data", "axes fraction"), va="top", ha="right", fontsize=8.5,
                    color=DARK)
     below.margins(y=0.15)
-    below.set(xlim=between, xlabel="size, as a power of two", ylabel="% of all gradients")
+    below.set(xlim=POWERS, xlabel="size, as a power of two", ylabel="% of all gradients")
     below.legend(fontsize=8.5, frameon=False)
     for (name, values), color in zip(drift.items(), (BLUE, VERMILION, GREEN, ORANGE)):
         right.plot(values, color=color, label=name, linewidth=1.6)
@@ -79,8 +79,8 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
     return save(figure, path)
 
 
-def draw_quantization_grids(path: str | Path, panels: Sequence[GridPanel], title: str = "",
-                            of: str = "weight") -> Path:
+def draw_quantization_grids(path: str | Path, panels: Sequence[GridPanel],
+                            title: str = "") -> Path:
     """Draw a histogram over each grid, one below the other, over one axis; return the path.
 
     Raises ValueError if there is nothing to draw.
@@ -92,7 +92,7 @@ def draw_quantization_grids(path: str | Path, panels: Sequence[GridPanel], title
     for axes, panel in zip(rows.flat, panels):
         numbers = panel.numbers.ravel()
         axes.hist(numbers, bins=np.linspace(-reach, reach, 2 * BINS + 1), color=BLUE,
-                  label=f"{of}s")
+                  label="weights")
         top = axes.get_ylim()[1]
         axes.vlines(panel.values, 0, top, color=ORANGE, linewidth=0.9, label="what can be kept")
         used = len(np.unique(np.abs(numbers[:, None] - panel.values).argmin(axis=1)))
@@ -100,7 +100,7 @@ def draw_quantization_grids(path: str | Path, panels: Sequence[GridPanel], title
                        f"step {np.diff(panel.values).mean():.3g}", loc="left", fontsize=9.5,
                        color=DARK)
         axes.set(ylim=(0, top), ylabel="how many", xlim=(-reach, reach))
-    axes.set_xlabel(f"value of a {of}")
+    axes.set_xlabel("value of a weight")
     figure.legend(*axes.get_legend_handles_labels(), frameon=False, ncols=2,
                   loc="outside upper right", fontsize=9)
     return save(figure, path)

@@ -49,7 +49,7 @@ def page_data(run: Rounds) -> dict[str, Any]:
             "counted": [str(k), str(so_far), in_bytes(run.path[k])]})
     model = run.predicted
     return {
-        "title": title_of(run), "about": [about_operation(run), about_algorithm(run)],
+        "title": title_of(run), "about": about(run),
         "ranks": run.num_ranks, "grid": list(run.grid), "summed": is_summed(run),
         "names": [name_of(run, chunk) for chunk in chunks], "whole": whole,
         "colors": [[color_of(run, chunk, rank) for rank in ranks]
@@ -82,16 +82,8 @@ def sentence(run: Rounds, move: Move) -> str:
     return f"{move.source} → {move.dest}{what}"
 
 
-def about_operation(run: Rounds) -> str:
-    """The operation, described by the first line of its module."""
-    return first_line(sys.modules[getattr(collectives, run.operation).__module__])
-
-
-def about_algorithm(run: Rounds) -> str:
-    """The algorithm, described by the first line of its function."""
-    return first_line(ALGORITHMS[run.operation][run.algorithm])
-
-
-def first_line(documented: Any) -> str:
-    """Of its docstring (which python -OO leaves out)."""
-    return (documented.__doc__ or "").strip().partition("\n")[0]
+def about(run: Rounds) -> list[str]:
+    """What the operation and the algorithm do: the first lines of its module and its function."""
+    module = sys.modules[getattr(collectives, run.operation).__module__]
+    return [(documented.__doc__ or "").strip().partition("\n")[0]         # python -OO leaves it out
+            for documented in (module, ALGORITHMS[run.operation][run.algorithm])]

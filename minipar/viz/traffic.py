@@ -39,8 +39,8 @@ class MeshTraffic(NamedTuple):
     title: str
 
 
-def draw_rank_traffic(path: str | Path, loads: Mapping[str, Sequence[int]], title: str = "",
-                      growth: Mapping[str, Mapping[int, tuple[int, int]]] | None = None) -> Path:
+def draw_rank_traffic(path: str | Path, loads: Mapping[str, Sequence[int]], title: str,
+                      growth: Mapping[str, Mapping[int, tuple[int, int]]]) -> Path:
     """Draw `loads`, bytes through each rank by program; return the path written.
 
     `growth`: by program and number of ranks, bytes through the busiest rank (predicted, counted),
@@ -49,23 +49,19 @@ def draw_rank_traffic(path: str | Path, loads: Mapping[str, Sequence[int]], titl
     num_ranks = {len(load) for load in loads.values()}
     if len(num_ranks) != 1:
         raise ValueError(f"programs on {sorted(num_ranks)} ranks: give each a load for every rank")
-    figure, [[bars, *curves]] = new_panels(11 if growth else 6, 4.2, title,
-                                       columns=2 if growth else 1, grid="y")
+    figure, [[bars, curves]] = new_panels(11, 4.2, title, columns=2, grid="y")
     width, colors = 0.8 / len(loads), dict(zip(loads, PALETTE))
     for i, (name, load) in enumerate(loads.items()):
         places = np.arange(len(load)) + (i - (len(loads) - 1) / 2) * width
         bars.bar(places, load, width * 0.94, color=colors[name], label=name)
-    bars.set_xlabel("rank")
-    bars.set_title("through each rank", loc="left", fontsize=10.5)
-    for axes in curves:
-        for name, counts in growth.items():
-            predicted, counted = zip(*counts.values())
-            axes.plot(list(counts), predicted, color=colors[name], label=f"{name}, predicted")
-            axes.plot(list(counts), counted, "o", color=colors[name], label=f"{name}, counted")
-        axes.set_xlabel("ranks")
-        axes.set_title("through the busiest rank", loc="left", fontsize=10.5)
-    for axes in (bars, *curves):
-        axes.set_ylabel("sent + received in a step")
+    for name, counts in growth.items():
+        predicted, counted = zip(*counts.values())
+        curves.plot(list(counts), predicted, color=colors[name], label=f"{name}, predicted")
+        curves.plot(list(counts), counted, "o", color=colors[name], label=f"{name}, counted")
+    for axes, title, x in ((bars, "through each rank", "rank"),
+                           (curves, "through the busiest rank", "ranks")):
+        axes.set_title(title, loc="left", fontsize=10.5)
+        axes.set(xlabel=x, ylabel="sent + received in a step")
         axes.set_ylim(0)
         in_units(axes.yaxis, "B")
         whole_numbers(axes.xaxis)

@@ -120,7 +120,7 @@ def test_panels_side_by_side_have_one_time_axis(tmp_path, monkeypatch):
                           MemoryStep("long", HISTORY, 0.0, 9.0)])
     short, long = drawn[0].axes
     assert short.get_xlim() == long.get_xlim() == (0, 9)
-    assert short.get_xlabel() == long.get_xlabel() == "time in s"
+    assert short.get_xlabel() == long.get_xlabel() == "time"
 
 
 def test_nothing_to_draw_is_refused(tmp_path):
