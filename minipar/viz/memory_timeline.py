@@ -55,17 +55,13 @@ def live_levels(history: Sequence[tuple[float, str, int]], start: float,
     Changes at one moment keep their order: each is a time of its own.
     """
     now = {kind: 0 for _, kind, _ in history}
-    within = []
-    for time, kind, live in history:
-        if time < start:
-            now[kind] = live
-        elif time <= end:
-            within.append((time, kind, live))
+    now.update((kind, live) for time, kind, live in history if time < start)
     times, rows = [start], [dict(now)]
-    for time, kind, live in within:
-        now[kind] = live
-        times.append(time)
-        rows.append(dict(now))
+    for time, kind, live in history:
+        if start <= time <= end:
+            now[kind] = live
+            times.append(time)
+            rows.append(dict(now))
     times.append(end)
     rows.append(now)
     return np.array(times), {kind: np.array([row[kind] for row in rows]) for kind in now}
@@ -102,12 +98,12 @@ def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: s
     figure, grid = new_panels(max(8.5, 3.9 * len(steps)), 4.6, title, columns=len(steps),
                               grid="y", sharey=True)
     panels = grid[0]
-    top = 1.22 * max(max(peak_of(step, kinds)[1], peak_of(step, [OFFLOADED])[1],
-                         step.predicted[0] if step.predicted else 0) for step in steps)
     longest = max(step.end - step.start for step in steps)
     for axes, step in zip(panels, steps):
-        draw_step(axes, step, kinds, top, longest)
-    panels[0].set_ylabel("live memory of one rank")
+        draw_step(axes, step, kinds, longest)
+    panels[0].set(ylim=(0, 1.22 * max(axes.dataLim.y1 for axes in panels)),
+                  ylabel="live memory of one rank")
+    in_units(panels[0].yaxis, "B")
     if num_parameters:
         right = panels[-1].secondary_yaxis("right", functions=(
             lambda y: y / num_parameters, lambda y: y * num_parameters))
@@ -124,24 +120,18 @@ def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: s
     return save(figure, path)
 
 
-def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float,
-              duration: float) -> None:
-    """One panel of `duration` seconds and `top` bytes: the areas, the peak with its figure, the
-    predicted peak as a line."""
+def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], duration: float) -> None:
+    """One panel of `duration` seconds: the areas, the peak with its figure, the predicted peak as
+    a line."""
     times, live = live_levels(step.history, step.start, step.end)
-    x, floor = times - step.start, np.zeros(len(times))
+    stacked = [kind for kind in COLORS if kind in kinds and kind in live]
     time_axis(axes, duration)
     axes.xaxis.set_major_locator(MaxNLocator(4))            # panels are narrow
-    in_units(axes.yaxis, "B")
-    axes.set_ylim(0, top)
-    for kind in COLORS:
-        if kind in kinds and kind in live:
-            ceiling = floor + live[kind]
-            axes.fill_between(x, floor, ceiling, step="post", color=COLORS[kind],
-                              linewidth=0.5)        # what lived for an instant is a hairline
-            floor = ceiling
+    for area in axes.stackplot(times - step.start, [live[kind] for kind in stacked], step="post",
+                               colors=[COLORS[kind] for kind in stacked]):
+        area.set(edgecolor="face", linewidth=0.5)   # what lived for an instant is a hairline
     if OFFLOADED in live:
-        axes.step(x, live[OFFLOADED], where="post", color=PURPLE, linewidth=1.4)
+        axes.step(times - step.start, live[OFFLOADED], where="post", color=PURPLE, linewidth=1.4)
     when, peak = peak_of(step, kinds)
     write_peak(axes, when - step.start, peak)
     said = [step.title] if step.title else []
@@ -149,10 +139,10 @@ def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float,
         axes.axhline(step.predicted[0], color=BLACK, linestyle="--", linewidth=1.2)
         said.append(step.predicted[1])
     axes.set_title("\n".join(said), loc="left", fontsize=10.5)
-    _mark_phases(axes, step, top, duration)
+    _mark_phases(axes, step, duration)
 
 
-def _mark_phases(axes: Axes, step: MemoryStep, top: float, duration: float) -> None:
+def _mark_phases(axes: Axes, step: MemoryStep, duration: float) -> None:
     """A line where each phase begins, and its name where there is room for it."""
     width = axes.get_position().width * axes.figure.get_figwidth()          # in inches
     ends = [*(when for when, _ in step.phases[1:]), step.end]
@@ -161,4 +151,5 @@ def _mark_phases(axes: Axes, step: MemoryStep, top: float, duration: float) -> N
         if i:
             axes.axvline(x, color=DARK, linestyle=":", linewidth=1)
         if (until - when) / duration * width > 0.55:
-            axes.text(x, 0.98 * top, f" {name}", va="top", fontsize=9, color=DARK)
+            axes.text(x, 0.98, f" {name}", va="top", fontsize=9, color=DARK,
+                      transform=axes.get_xaxis_transform())

@@ -7,7 +7,7 @@ Simulated and measured runs have the same drawing.  Its rectangles are `boxes(ti
 data that a test can compare.  A schedule with a fault is drawn up to the fault, which is red.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from ..parallel.pipeline.schedule.metrics import bubble, memory, peak_memory
 from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.pipeline.schedule.validate import Fault
 from ..units import in_bytes, time_unit
+from .bars import gaps
 from .colors import BLACK, DARK, GREEN, LIGHT, ORANGE, PHASE, PURPLE, RED
 from .figure import arrow, legend_below, save
 from .lanes import NOTHING, fill_lanes, lane_panels, name_lanes, time_axis
@@ -59,16 +60,12 @@ def boxes(timeline: Timeline) -> list[Box]:
     first, until = timeline.first(), timeline.makespan()
     found = []
     for rank, row in enumerate(timeline.rows()):
-        now = 0.0
         stages = sorted({interval.stage for interval in row})
-        for i in row:
-            if i.start - first > now:
-                found.append(Box(rank, IDLE, 0, -1, now, i.start - first))
-            now = i.end - first
-            found.append(Box(rank, i.kind, stages.index(i.stage), i.microbatch, i.start - first,
-                             now))
-        if until > now:
-            found.append(Box(rank, IDLE, 0, -1, now, until))
+        done = [Box(rank, i.kind, stages.index(i.stage), i.microbatch, i.start - first,
+                    i.end - first) for i in row]
+        idle = [Box(rank, IDLE, 0, -1, gap.start, gap.end)
+                for gap in gaps(rank, "", IDLE, done, until)]
+        found += sorted(done + idle, key=lambda box: box.start)
     return found
 
 
@@ -98,16 +95,17 @@ def pipeline_figure(timelines: Mapping[str, Timeline],
     """The figure of both."""
     if fault is None and not all(timeline.intervals for timeline in timelines.values()):
         raise ValueError("nothing was done: a timeline needs at least one action to be drawn")
+    as_bytes = activation_bytes is not None
     each = (activation_bytes if isinstance(activation_bytes, Mapping)
-            else dict.fromkeys(timelines, activation_bytes))
+            else dict.fromkeys(timelines, activation_bytes if as_bytes else 1))
     figure, panels = lane_panels([t.num_ranks for t in timelines.values()], WIDTH, LANE)
     until = max(timeline.makespan() for timeline in timelines.values()) or 1.0
-    highest = max(peak for title, timeline in timelines.items()
-                  for peak in _peaks(timeline, each[title])) or 1.0
+    highest = max(peak_memory(timeline, rank, each[title]) for title, timeline in timelines.items()
+                  for rank in range(timeline.num_ranks)) or 1.0
     for axes, (title, timeline) in zip(panels, timelines.items()):
         time_axis(axes, until)
         _draw_boxes(axes, boxes(timeline), until)
-        _draw_memory(axes, timeline, each[title], highest)
+        _draw_memory(axes, timeline, each[title], highest, in_bytes if as_bytes else "{:g}".format)
         if len(timeline.messages) <= MOST_ARROWS:
             _draw_arrows(axes, timeline)
         said = _measures(timeline) if fault is None else fill(fault.sentence, 110)
@@ -117,7 +115,7 @@ def pipeline_figure(timelines: Mapping[str, Timeline],
                        color=RED if fault else BLACK)
         names = [timeline.name(rank) for rank in range(timeline.num_ranks)]
         name_lanes(axes, names, TOP + HEIGHT / 2)
-    _write_legend(figure, list(timelines.values()), None not in each.values())
+    _write_legend(figure, list(timelines.values()), as_bytes)
     return figure
 
 
@@ -152,25 +150,19 @@ def _draw_boxes(axes: Axes, drawn: Sequence[Box], until: float) -> None:
                       color="white" if box.kind in "FB" and not box.nth else BLACK)
 
 
-def _peaks(timeline: Timeline, activation_bytes: Bytes) -> list[float]:
-    """The memory peak of each rank, in bytes or in microbatches."""
-    each = 1 if activation_bytes is None else activation_bytes
-    return [peak_memory(timeline, rank, each) for rank in range(timeline.num_ranks)]
-
-
-def _draw_memory(axes: Axes, timeline: Timeline, activation_bytes: Bytes, highest: float) -> None:
+def _draw_memory(axes: Axes, timeline: Timeline, each: float | Sequence[float], highest: float,
+                 write: Callable[[float], str]) -> None:
     """Draw each rank's memory as steps under its boxes, on one scale; its peak at the right."""
-    each = 1 if activation_bytes is None else activation_bytes
     first = timeline.first()
-    for rank, peak in enumerate(_peaks(timeline, activation_bytes)):
+    for rank in range(timeline.num_ranks):
         steps = [*memory(timeline, rank, each), (first + timeline.makespan(), 0)]
         levels = [rank + FLOOR - ROOM * amount / highest for _, amount in steps]
         axes.fill_between([time - first for time, _ in steps], levels, rank + FLOOR, step="post",
                           color=IN_MEMORY, alpha=0.45, linewidth=0)
         if timeline.num_ranks <= 32:
-            said = f"{peak:g}" if activation_bytes is None else in_bytes(peak)
-            axes.annotate(f"peak {said}", (1.005, rank + FLOOR - ROOM / 2),
-                          xycoords=("axes fraction", "data"), va="center", fontsize=9, color=BLACK)
+            axes.annotate(f"peak {write(peak_memory(timeline, rank, each))}",
+                          (1.005, rank + FLOOR - ROOM / 2), xycoords=("axes fraction", "data"),
+                          va="center", fontsize=9, color=BLACK)
 
 
 def _draw_arrows(axes: Axes, timeline: Timeline) -> None:

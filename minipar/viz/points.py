@@ -17,11 +17,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.text import Text
+from matplotlib.ticker import EngFormatter, LogLocator
 from matplotlib.transforms import Bbox
 
-from ..units import byte_unit
 from .colors import BLACK, BLUE, DARK, GREY, LIGHT, OLIVE, PALETTE, WINE
-from .figure import empty_figure, legend_below, new_panels, save, tidy
+from .figure import empty_figure, label_at, legend_below, new_panels, save, tidy
 
 MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
 # Pixels: from a point to its label; between two labels; half of a point.
@@ -59,37 +59,31 @@ def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
 def draw_pareto(path: str | Path, panels: Sequence[ParetoPanel], title: str = "") -> Path:
     """Draw the panels side by side; return the path written."""
     figure, grid = new_panels(6.4 * len(panels), 5.4, title, columns=len(panels), grid="both")
-    points = [_draw_points(axes, panel) for axes, panel in zip(grid[0], panels)]
+    for axes, panel in zip(grid[0], panels):
+        _draw_points(axes, panel)
     figure.draw_without_rendering()         # now it is known where the points are
     figure.set_layout_engine("none")
-    for axes, places in zip(grid[0], points):
-        _place_labels(axes, places)
+    for axes, panel in zip(grid[0], panels):
+        _place_labels(axes, {name: (x, y) for name, (x, y, _) in panel.points.items()})
     return save(figure, path)
 
 
-def _draw_points(axes: Axes, panel: ParetoPanel) -> dict[str, tuple[float, float]]:
-    """Fill one panel but for the labels; return the points by name, in the units of its axes."""
-    unit, size = byte_unit(max(x for x, _, _ in panel.points.values()))
-    points = {name: (x / size, y) for name, (x, y, _) in panel.points.items()}
+def _draw_points(axes: Axes, panel: ParetoPanel) -> None:
     sign = 1 if panel.more_is_better else -1
-    front = pareto_front({name: (x, sign * y) for name, (x, y) in points.items()})
-    for name, (x, y) in points.items():
-        axes.errorbar(x, y, yerr=panel.points[name][2], color=BLUE if name in front else GREY,
-                      marker="o", markersize=6, capsize=2, linewidth=1, zorder=3 + (name in front))
-    axes.step(*zip(*[points[name] for name in front]), where="post", color=BLUE, linewidth=1,
-              linestyle="--", zorder=1)
+    front = pareto_front({name: (x, sign * y) for name, (x, y, _) in panel.points.items()})
+    for name, (x, y, spread) in panel.points.items():
+        axes.errorbar(x, y, yerr=spread, color=BLUE if name in front else GREY, marker="o",
+                      markersize=6, capsize=2, linewidth=1, zorder=3 + (name in front))
+    axes.step(*zip(*[panel.points[name][:2] for name in front]), where="post", color=BLUE,
+              linewidth=1, linestyle="--", zorder=1)
     axes.set_xscale("log")
-    for formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-        formatter("{x:g}")
-    axes.tick_params(labelsize=8.5, which="both")
+    label_at(axes.xaxis, LogLocator(subs=(1, 2, 5)), EngFormatter("B"))
     axes.margins(x=0.16, y=0.12)
     if not panel.more_is_better:
         axes.invert_yaxis()
-    axes.set(xlabel=f"bytes of the model in its file, {unit} (log)",
+    axes.set(xlabel="size of the model's file (log)",
              ylabel=f"{panel.quality} (up is better)")
     axes.set_title(f"{panel.title}: blue, none is better and smaller", loc="left", fontsize=10)
-    axes.grid(color=LIGHT, linewidth=0.8, which="minor")
-    return points
 
 
 def _place_labels(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:

@@ -22,9 +22,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import EngFormatter, LogLocator
 
-from ..units import byte_unit
 from .colors import BLACK, BLUE, DARK, GREEN, ORANGE, PHASE, PURPLE, VERMILION
 from .figure import empty_figure, in_units, label_at, legend_below, save, tidy
 from .lanes import fill_lanes, name_lanes, write_peak
@@ -86,19 +85,15 @@ def draw_remat_tradeoff(path: str | Path, best: Points, rules: Mapping[str, Poin
 
 def _draw_tradeoff(axes: Axes, best: Points, rules: Mapping[str, Points], counted: Points) -> None:
     """Forwards that are computed more than once, over bytes at the peak."""
-    unit, size = byte_unit(max(x for x, _ in best))
-
-    def columns(points: Points) -> tuple[list[float], list[float]]:
-        return [x / size for x, _ in points], [y for _, y in points]
-    axes.step(*columns([point for point in best if point[1] <= HIGHEST]), where="post",
-              color=BLUE, linewidth=1.6, label="optimal, at every budget", zorder=2)
+    axes.step(*zip(*[point for point in best if point[1] <= HIGHEST]), where="post", color=BLUE,
+              linewidth=1.6, label="optimal, at every budget", zorder=2)
     for (name, points), color in zip(rules.items(), (VERMILION, ORANGE, GREEN, PURPLE, DARK)):
-        axes.plot(*columns(points), "o", color=color, markersize=6.5, label=name, zorder=3)
-    axes.plot(*columns(counted), markeredgecolor=BLACK, markersize=11, label="counted in a run",
+        axes.plot(*zip(*points), "o", color=color, markersize=6.5, label=name, zorder=3)
+    axes.plot(*zip(*counted), markeredgecolor=BLACK, markersize=11, label="counted in a run",
               zorder=4, **RING)
     axes.set_xscale("log")
-    label_at(axes.xaxis, LogLocator(subs=(1, 2, 5)))
-    axes.set(ylim=(-0.07, HIGHEST), xlabel=f"activations at the peak, in {unit}",
+    label_at(axes.xaxis, LogLocator(subs=(1, 2, 5)), EngFormatter("B"))
+    axes.set(ylim=(-0.07, HIGHEST), xlabel="activations at the peak",
              ylabel="recomputed, in forwards")
     axes.set_title("What a byte less costs", loc="left", fontsize=10.5)
     axes.legend(frameon=False, fontsize=9, loc="upper right")

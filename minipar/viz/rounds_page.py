@@ -15,7 +15,7 @@ from ..comm import collectives
 from ..comm.collectives.registry import ALGORITHMS
 from ..units import in_bytes
 from .page import write_page
-from .rounds import Held, Move, Rounds
+from .rounds import Move, Rounds
 from .rounds_picture import COLORS, color_of, is_summed, name_of, title_of
 
 PAGE = Path(__file__).with_name("rounds.html")
@@ -45,7 +45,8 @@ def page_data(run: Rounds) -> dict[str, Any]:
             "caption": caption(run, k),
             "moves": [{"source": move.source, "dest": move.dest, "chunks": sorted(move.chunks),
                        "text": sentence(run, move)} for move in moves],
-            "held": [as_lists(mine) for mine in held],
+            "held": [{str(chunk): sorted(ranks) for chunk, ranks in sorted(mine.items())}
+                     for mine in held],
             "counted": [str(k), str(so_far), in_bytes(run.path[k])]})
     model = run.predicted
     return {
@@ -57,11 +58,6 @@ def page_data(run: Rounds) -> dict[str, Any]:
         "chunk": in_bytes(run.chunk_bytes), "rounds": rounds, "steps": steps,
         "results": [sorted(result) for result in run.results],
         "model": [str(model.rounds), str(model.messages), in_bytes(model.num_bytes)]}
-
-
-def as_lists(held: Held) -> dict[str, list[int]]:
-    """JSON has no sets, and its keys are strings."""
-    return {str(chunk): sorted(ranks) for chunk, ranks in sorted(held.items())}
 
 
 def caption(run: Rounds, k: int) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..comm.mesh import DeviceMesh
@@ -35,7 +34,6 @@ ROWS = {COMPUTE: (-0.32, 0.42), MESSAGES: (0.14, 0.18)}     # (top, height), a l
 WITH_COPIES = {COMPUTE: (-0.32, 0.34), MESSAGES: (0.04, 0.10),
                **{row: (0.17 + 0.13 * i, 0.10) for i, row in enumerate(COPIES)}}
 MIDDLE = ROWS[COMPUTE][0] + ROWS[COMPUTE][1] / 2
-WIDTH, LANE = 10, 0.62                      # inches
 Looks = dict[tuple[str, str], dict]         # by (kind, row)
 
 
@@ -48,12 +46,8 @@ def draw_timeline(path: str | Path, trace: Trace, title: str = "",
     (`side_by_side`), instead of ranks.  `mesh` adds each rank's place along its axes.  Raises
     ValueError for an empty trace.
     """
-    refuse_empty(trace)
     names = runs or [_name(rank, mesh) for rank in range(count_ranks(trace, num_ranks))]
-    figure, [axes] = lane_panels([len(names)], WIDTH, LANE)
-    looks = _draw_panel(axes, title, trace, names, trace.duration(), apart=bool(runs))
-    _write_legend(figure, looks)
-    return save(figure, path)
+    return _draw(path, [(title, trace, names)], apart=bool(runs))
 
 
 def draw_timelines(path: str | Path, traces: Mapping[str, Trace]) -> Path:
@@ -61,19 +55,28 @@ def draw_timelines(path: str | Path, traces: Mapping[str, Trace]) -> Path:
 
     Returns the path written.  Raises ValueError for an empty trace.
     """
-    for trace in traces.values():
+    return _draw(path, [(title, trace, [_name(rank) for rank in range(count_ranks(trace))])
+                        for title, trace in traces.items()])
+
+
+def _draw(path: str | Path, runs: Sequence[tuple[str, Trace, Sequence[str]]],
+          apart: bool = False) -> Path:
+    """Draw (title, trace, names of the lanes) of each run."""
+    for _, trace, _ in runs:
         refuse_empty(trace)
-    sizes = [count_ranks(trace) for trace in traces.values()]
-    figure, panels = lane_panels(sizes, WIDTH, LANE)
-    longest, looks = max(trace.duration() for trace in traces.values()), {}
-    for axes, (title, trace), size in zip(panels, traces.items(), sizes):
-        looks |= _draw_panel(axes, title, trace, [_name(r) for r in range(size)], longest)
-    _write_legend(figure, looks)
+    figure, panels = lane_panels([len(names) for *_, names in runs], width=10, lane=0.62)
+    longest, looks = max(trace.duration() for _, trace, _ in runs), {}
+    for axes, (title, trace, names) in zip(panels, runs):
+        axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+        looks |= _draw_panel(axes, trace, names, longest, apart)
+    words = {(kind, row): "messages" if kind == "message" else f"messages: {kind}"
+             if row == MESSAGES else kind for kind, row in looks}
+    legend_below(figure, [Patch(label=words[key], **look) for key, look in looks.items()], 6)
     return save(figure, path)
 
 
-def _draw_panel(axes: Axes, title: str, trace: Trace, names: Sequence[str], until: float,
-                apart: bool = False) -> Looks:
+def _draw_panel(axes: Axes, trace: Trace, names: Sequence[str], until: float,
+                apart: bool) -> Looks:
     """Draw one trace, from 0 to `until` seconds; return the looks that were used."""
     bars = timeline_bars(trace, len(names), resolution=until / 1000, apart=apart)
     rows = WITH_COPIES if any(bar.row in COPIES for bar in bars) else ROWS
@@ -82,7 +85,6 @@ def _draw_panel(axes: Axes, title: str, trace: Trace, names: Sequence[str], unti
                {key: rows[key[1]] for key in looks})
     if len(names) <= 16:
         _write_shares(axes, timeline_bars(trace, len(names), apart=apart), until, len(names))
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     name_lanes(axes, names, MIDDLE, most=16)
     time_axis(axes, until)
     return looks
@@ -108,12 +110,6 @@ def _looks(bars: list[Bar]) -> Looks:
         colors[key] = free[i % len(free)]
     looks = {key: {"facecolor": color, "linewidth": 0} for key, color in colors.items()}
     return {**looks, **({waiting: NOTHING} if waiting in kinds else {})}
-
-
-def _write_legend(figure: Figure, looks: Looks) -> None:
-    words = {(kind, row): "messages" if kind == "message" else f"messages: {kind}"
-             if row == MESSAGES else kind for kind, row in looks}
-    legend_below(figure, [Patch(label=words[key], **look) for key, look in looks.items()], 6)
 
 
 def _write_shares(axes: Axes, bars: list[Bar], until: float, num_ranks: int) -> None:
