@@ -13,7 +13,7 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.data.ddp_by_autograd import all_reduce_gradients
-from minipar.viz.device_limits import Requirement, draw_device_limits
+from minipar.viz import Requirement, draw_device_limits
 
 from .gpt_flops import count_flops, predict_flops
 from .kit import ABOUT, EQUAL, Lesson, Row, number

@@ -13,7 +13,7 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.parallel.data.ddp_by_autograd import all_reduce_gradients, data_parallel
 from minipar.parallel.replicas import global_count
-from minipar.viz.autograd_graph import draw_autograd_graph, graph_nodes
+from minipar.viz import draw_autograd_graph, graph_nodes
 
 from .kept_trace import stop_trace
 from .kit import Lesson, Row

@@ -139,7 +139,7 @@ def hide(lesson: Lesson) -> None:
     trace = side_by_side([run.trace for run in runs])
     lesson.picture(lambda path: draw_timeline(
         path, trace, "Forward and backward of one rank, and its messages: buckets hide them",
-        arrows=False, runs=[run.buckets for run in runs]))
+        runs=[run.buckets for run in runs]))
 
 
 def compare_with_library(lesson: Lesson, weights: np.ndarray, x: np.ndarray, labels: np.ndarray,

@@ -12,7 +12,7 @@ from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.zero1 import ZeRO1
 from minipar.parallel.zero.zero2 import ZeRO2
 from minipar.parallel.zero.zero3 import ZeRO3
-from minipar.viz.memory_timeline import draw_memory_timeline
+from minipar.viz import draw_memory_timeline
 
 from .kit import Lesson, Row, number
 from .measuring import total

@@ -11,7 +11,7 @@ from minipar.nn import GPT, GPTConfig, Module
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
-from minipar.viz.memory_timeline import draw_memory_timeline
+from minipar.viz import draw_memory_timeline
 
 from .kit import Lesson, Row, number
 from .observed_step import STATES, RingWire, Step, observe

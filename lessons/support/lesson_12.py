@@ -14,7 +14,7 @@ from minipar.parallel.pipeline.schedule.simulate import Times
 from minipar.parallel.pipeline.schedule.timeline import Timeline
 from minipar.parallel.pipeline.schedule.validate import find_fault
 from minipar.parallel.strategy import Microbatch, Strategy
-from minipar.viz.pipeline import draw_pipelines
+from minipar.viz import draw_pipelines
 
 from .kit import ABOUT, EQUAL, Lesson, Row
 from .pipeline_runs import Run, distance, gradients, run, serial

@@ -12,7 +12,7 @@ from minipar.parallel.pipeline.schedule.metrics import bubble
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate
 from minipar.parallel.strategy import Microbatch
-from minipar.viz.pipeline import draw_pipelines
+from minipar.viz import draw_pipelines
 
 from .kit import ABOUT, AT_MOST, EQUAL, Lesson, Row, number
 from .lesson_12 import library_gradients

@@ -17,7 +17,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
-from minipar.viz.mesh_traffic import MeshTraffic, draw_mesh_traffic
+from minipar.viz import MeshTraffic, draw_mesh_traffic
 
 from .kept_trace import stop_trace
 from .kit import AT_MOST, Lesson, Row

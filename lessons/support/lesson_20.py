@@ -24,7 +24,7 @@ from minipar.nn import GPT, MLP, GPTConfig, Module
 from minipar.nn.chain import chain
 from minipar.random import training_step
 from minipar.units import in_bytes
-from minipar.viz.remat_tradeoff import draw_remat_tradeoff
+from minipar.viz import draw_remat_tradeoff
 
 from .kit import Lesson, Row, number
 from .plain_mlp import mlp_of

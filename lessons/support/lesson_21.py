@@ -106,7 +106,7 @@ def compare_with_library(lesson: Lesson, weights: np.ndarray, x: np.ndarray, lab
                f"itself copies, a step with offloading took {1e3 * moved.seconds:.0f} ms, without "
                f"{1e3 * kept.seconds:.0f} ms.")
     lesson.picture(lambda path: draw_timeline(
-        path, side_by_side(list(traces.values())), arrows=False, runs=list(traces),
+        path, side_by_side(list(traces.values())), runs=list(traces),
         title="One step: fast links hide the copies, on slow ones the device waits"))
 
 

@@ -20,7 +20,7 @@ from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.wire import UNCOMPRESSED
 from minipar.precision import FP16, LossScaler, set_precision, unscale
-from minipar.viz.precision import draw_precision
+from minipar.viz import draw_precision
 
 from .kit import Lesson, Row
 

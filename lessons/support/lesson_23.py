@@ -20,7 +20,7 @@ from minipar.nn import MLP
 from minipar.optim import AdamW
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch
-from minipar.viz.pruning_masks import PrunedModel, draw_pruning_masks
+from minipar.viz import PrunedModel, draw_pruning_masks
 
 from .kit import Lesson, Row
 from .measuring import counted

@@ -23,7 +23,7 @@ from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch
-from minipar.viz.quantization_grids import GridPanel, draw_quantization_grids
+from minipar.viz import GridPanel, draw_quantization_grids
 
 from .kit import Lesson, Row
 

@@ -120,7 +120,7 @@ def draw_pictures(state: TrainState, world: str, out: Path) -> list[Path]:
                           reference=state.task.reference_loss(), per=state.task.target)]
     if state.trace is not None and (state.trace.spans or state.trace.messages):
         pictures.append(viz.draw_timeline(
-            out / "timeline.png", state.trace, arrows=False, title=f"One training step: {name}, "
+            out / "timeline.png", state.trace, title=f"One training step: {name}, "
             f"{world}", mesh=state.strategy.mesh if is_hybrid(state.config) else None))
     step = viz.MemoryStep("", state.memory.ledger.history, *state.traced_at,
                       phases=viz.phase_starts(state.trace, 0))

@@ -1,22 +1,22 @@
 """Pictures of traces, collectives, schedules, graphs, memory and losses; drawing changes nothing.
 
-    timeline        bars, timeline, timeline_terminal            when each rank computed, sent
-    of a trace      space_time, perfetto                         messages as arrows; ui.perfetto.dev
-    collectives     rounds, rounds_picture, rounds_page          which chunk is where, in each round
-                    permutations, rank_traffic, mesh_traffic     who sends how much to whom
-                    crossovers                                   which is fastest at which size
-    pipelines       pipeline, pipeline_terminal, schedule_page   a schedule's timetable
-    memory          memory_timeline, offload_timeline            live bytes over a step
-                    remat_steps, remat_tradeoff                  what recomputation saves and costs
-    tensors         autograd_graph, sharded_pair, stacked_bars   what is saved, sharded, sent
-                    sharded_program                              GSPMD: what is cut along what
-                    ring_attention                               which pairs each rank computes
-    numbers         precision, error_feedback, quantization_grids
-    inference       block_pool, cache_layouts, load_curve        who has which block; waste; waiting
-                    request_timeline                             when a request waits, gets tokens
-    compression     pruning_masks, pareto, soft_targets
-    experts         token_flow, expert_loads                     who computes which tokens
-    training        loss, device_limits, milestone
+    lanes           bars                                     a trace as plain data
+                    lanes                                    the base of all that follow
+                    timeline, space_time                     when each rank computed, sent, waited
+                    pipeline                                 a schedule's timetable
+                    memory_timeline, remat                   live bytes; recomputation
+                    requests                                 who waits, gets tokens, has which block
+                    terminal                                 timelines as text
+    curves          curves                                   losses, costs, loads, limits
+                    points                                   quality against cost
+                    distributions                            numbers and what formats keep of them
+                    traffic                                  who sends how much, to whom
+    grids           rounds, rounds_picture                   which chunk is where, in each round
+                    ring_attention                           which pairs each rank computes
+                    sharded_pair, sharded_program            what is cut over which ranks
+                    autograd_graph                           what is saved for backward
+                    experts                                  who computes which tokens
+    other files     rounds_page, schedule_page, perfetto     for browsers
     all of them     figure, colors; page, the skeleton of pages
 
 `draw_…` writes a picture and returns its path; `write_…` writes another file; `…_in_terminal`
@@ -28,43 +28,29 @@ from typing import Any
 
 _MODULES = {
     "autograd_graph": ("draw_autograd_graph", "graph_nodes"),
-    "block_pool": ("draw_block_pool", "uses_of_blocks"),
-    "cache_layouts": ("draw_cache_layouts",),
-    "bars": ("Bar", "side_by_side", "timeline_bars"),
-    "crossovers": ("CostCurves", "draw_crossovers"),
-    "device_limits": ("Requirement", "draw_device_limits"),
-    "error_feedback": ("draw_error_feedback",),
-    "expert_loads": ("draw_expert_loads",),
-    "load_curve": ("draw_load_curve",),
-    "loss": ("draw_loss",),
+    "bars": ("Bar", "TracedRun", "Wait", "side_by_side", "timeline_bars", "waits_of"),
+    "curves": ("CostCurves", "MilestoneRun", "Requirement", "draw_crossovers",
+               "draw_device_limits", "draw_load_curve", "draw_loss", "draw_milestone"),
+    "distributions": ("GridPanel", "draw_precision", "draw_quantization_grids",
+                      "draw_soft_targets"),
+    "experts": ("draw_expert_loads", "draw_token_flow"),
     "memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels", "phase_starts"),
-    "mesh_traffic": ("MeshTraffic", "draw_mesh_traffic"),
-    "milestone": ("MilestoneRun", "draw_milestone"),
-    "offload_timeline": ("draw_offload_timeline",),
-    "pareto": ("ParetoPanel", "draw_pareto"),
     "perfetto": ("write_perfetto",),
-    "permutations": ("draw_permutations",),
     "pipeline": ("draw_pipeline", "draw_pipelines"),
-    "pipeline_terminal": ("pipeline_in_terminal",),
-    "precision": ("draw_precision",),
-    "pruning_masks": ("PrunedModel", "draw_pruning_masks"),
-    "quantization_grids": ("GridPanel", "draw_quantization_grids"),
-    "rank_traffic": ("draw_rank_traffic",),
-    "remat_tradeoff": ("draw_remat_tradeoff",),
-    "request_timeline": ("draw_request_timeline",),
+    "points": ("ParetoPanel", "PrunedModel", "draw_pareto", "draw_pruning_masks"),
+    "remat": ("draw_remat_tradeoff",),
+    "requests": ("draw_block_pool", "draw_request_timeline", "uses_of_blocks"),
     "ring_attention": ("draw_ring_attention",),
     "rounds": ("Rounds", "record_rounds"),
     "rounds_page": ("write_rounds_page",),
-    "rounds_picture": ("draw_rounds",),
+    "rounds_picture": ("draw_permutations", "draw_rounds"),
     "schedule_page": ("write_schedule_page",),
     "sharded_program": ("draw_sharded_program",),
     "sharded_pair": ("draw_sharded_pair",),
-    "soft_targets": ("draw_soft_targets",),
-    "space_time": ("TracedRun", "Wait", "draw_space_time", "waits_of"),
-    "stacked_bars": ("draw_stacked_bars",),
+    "space_time": ("draw_space_time",),
+    "terminal": ("pipeline_in_terminal", "timeline_in_terminal"),
     "timeline": ("draw_timeline", "draw_timelines"),
-    "timeline_terminal": ("timeline_in_terminal",),
-    "token_flow": ("draw_token_flow",),
+    "traffic": ("MeshTraffic", "draw_mesh_traffic", "draw_rank_traffic", "draw_stacked_bars"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)

@@ -1,13 +1,15 @@
-"""A timeline as plain data: rectangles for what each rank computed, and for its messages.
+"""A trace as plain data: bars for what each rank computed, for its messages, and for its waiting.
 
     rank 1  ████████▒▒▒▒████████████▓▓▓      compute: by phase, and where it waited
                ▂▂▂▂▂    ▂▂▂▂▂▂▂▂             messages that this rank sent
               ▂▂▂▂▂▂▂                        copy out, to its host memory,
                             ▂▂▂▂▂▂           copy in, back from there
 
-`timeline.py` draws these rectangles, so a test can compare the picture with the trace.
+Pictures and terminal draw these bars, so a test can compare them with the trace.
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -19,13 +21,14 @@ from ..parallel.pipeline.schedule.csv import CELL
 COMPUTE, MESSAGES = "compute", "messages"
 COPIES = COPY_OUT, COPY_IN
 WAITING = "waiting"
+COMPUTING, TRANSFER, BLOCKED = "computing", "a message under way", "blocked"
 # A span's name ends with its phase; what each phase is drawn as:
 PHASES = {"forward": "forward", "again": "forward", "backward": "backward", "weights": "backward",
           "optimizer": "optimizer"}
 
 
 class Bar(NamedTuple):
-    """A rectangle: what `rank` did in one `row` of its band from `start` to `end` (seconds).
+    """What `rank` did in one `row` of its lane from `start` to `end` (seconds).
 
     `row` is "compute", "messages", "copy out" or "copy in"; `kind` a phase, "waiting", what a
     message was part of, or the row again.
@@ -38,34 +41,68 @@ class Bar(NamedTuple):
     end: float
 
 
+class Wait(NamedTuple):
+    """A wait that never ends: since `since`, `rank` waits to "send to" or "receive from" `peer`.
+
+    `details` are the tag and the size of the message.
+    """
+
+    rank: int
+    what: str
+    peer: int
+    details: str
+    since: float
+
+
+class TracedRun(NamedTuple):
+    """One run to draw: its trace and, if it hung, what its ranks wait for."""
+
+    title: str
+    trace: Trace
+    waits: Sequence[Wait] = ()
+    num_ranks: int | None = None
+
+    def from_zero(self) -> "TracedRun":
+        """The same run with its first event at time 0, where a clock of real ranks never stands."""
+        starts = [event[-2] for event in (*self.trace.messages, *self.trace.spans)]
+        first = min(starts + [wait.since for wait in self.waits], default=0.0)
+        return self._replace(trace=earlier(self.trace, first),
+                             waits=[w._replace(since=w.since - first) for w in self.waits])
+
+    def last(self) -> float:
+        """The time of the last event."""
+        ends = [event[-1] for event in (*self.trace.messages, *self.trace.spans)]
+        return max(ends + [wait.since for wait in self.waits], default=0.0)
+
+
+def waits_of(report: str, clocks: Sequence[float]) -> list[Wait]:
+    """The waits that a deadlock report names; `clocks` is the time of each rank when it stopped."""
+    found = re.findall(r"rank (\d+) waits to (send to|receive from) rank (\d+) \((.*?)\)", report)
+    return [Wait(int(rank), what, int(peer), details, clocks[int(rank)])
+            for rank, what, peer, details in found]
+
+
 def timeline_bars(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0,
-          apart: bool = False) -> list[Bar]:
-    """The rectangles of the timeline; time 0 is the first event.
+                  apart: bool = False) -> list[Bar]:
+    """The bars of the timeline; time 0 is the first event.
 
     A rank waits until the last event of all; if the ranks are `apart`, until its own last event.
     Bars of one row never overlap: neighbours of one kind are one bar, and messages that are under
     way at the same time share it.  Gaps of at most `resolution` seconds are closed.
     """
-    messages, spans = trace.select() + trace.select(label="control"), trace.named_spans()
-    if not messages and not spans:
-        return []
-    first = trace.first()
-    last = max(event.end for event in (*messages, *spans))
-    pieces: dict[tuple[int, str], list[tuple]] = {}
-    for s in spans:
-        kind = PHASES.get(s.name.rpartition(" ")[2], s.name)
-        row = kind if kind in COPIES else COMPUTE
-        pieces.setdefault((s.rank, row), []).append((s.start - first, s.end - first, kind))
-    for m in messages:
-        pieces.setdefault((m.source, MESSAGES), []).append(
-            (m.start - first, m.end - first, _kind_of(m.label)))
+    trace = earlier(trace, trace.first())
+    pieces: dict[tuple[int, str], list[tuple]] = defaultdict(list)
+    for span in trace.named_spans():
+        kind = PHASES.get(span.name.rpartition(" ")[2], span.name)
+        pieces[span.rank, kind if kind in COPIES else COMPUTE].append((span.start, span.end, kind))
+    for m in trace.select() + trace.select(label="control"):
+        pieces[m.source, MESSAGES].append((m.start, m.end, _kind_of(m.label)))
     bars = []
-    for rank in range(count_ranks(trace, num_ranks)):
-        computed = join(rank, COMPUTE, pieces.get((rank, COMPUTE), []), resolution)
-        sent = join(rank, MESSAGES, pieces.get((rank, MESSAGES), []), resolution)
-        for row in COPIES:
-            sent += join(rank, row, pieces.get((rank, row), []), resolution)
-        end = max((bar.end for bar in computed + sent), default=0.0) if apart else last - first
+    for rank in range(count_ranks(trace, num_ranks) if pieces else 0):
+        computed, *others = (join(rank, row, pieces[rank, row], resolution)
+                             for row in (COMPUTE, MESSAGES, *COPIES))
+        sent = [bar for row in others for bar in row]
+        end = max((bar.end for bar in computed + sent), default=0.0) if apart else trace.duration()
         bars += computed + gaps(rank, COMPUTE, WAITING, computed, end, resolution) + sent
     return bars
 
@@ -76,6 +113,31 @@ def _kind_of(label: str) -> str:
     if action:
         return "activations" if action[2] == FORWARD else "gradients"
     return label or "message"
+
+
+def states(trace: Trace, num_ranks: int | None = None, waits: Sequence[Wait] = ()) -> list[Bar]:
+    """The states of each rank as bars: computing, a message under way, or blocked.
+
+    All ranks begin at time 0.  A rank is blocked while it neither computes nor has a message under
+    way, until its last event.  A rank with a `Wait` stays blocked, drawn until the last event of
+    all ranks.
+    """
+    bars, spans, transfers = [], defaultdict(list), defaultdict(list)
+    for rank, _, start, end in trace.spans:
+        spans[rank].append((start, end, COMPUTING))
+    for source, dest, *_, start, end in trace.messages:
+        for rank in {source, dest}:
+            transfers[rank].append((start, end, TRANSFER))
+    hung = {wait.rank for wait in waits}
+    for rank in range(count_ranks(trace, num_ranks)):
+        computed = join(rank, COMPUTING, spans[rank])
+        moving = join(rank, TRANSFER, transfers[rank])
+        both = join(rank, "either", [(b.start, b.end, "either") for b in computed + moving])
+        until = both[-1].end if both else 0.0
+        if rank in hung:
+            until = TracedRun("", trace, waits).last()
+        bars += computed + moving + gaps(rank, BLOCKED, BLOCKED, both, until)
+    return bars
 
 
 def count_ranks(trace: Trace, num_ranks: int | None = None) -> int:
@@ -112,11 +174,17 @@ def gaps(rank: int, row: str, kind: str, bars: list[Bar], until: float,
             if end - start > resolution]
 
 
+def earlier(trace: Trace, seconds: float) -> Trace:
+    """The messages and spans of a trace, all by so many seconds earlier."""
+    return Trace([(*m[:4], *(time - seconds for time in m[4:])) for m in trace.messages],
+                 [(*s[:2], *(time - seconds for time in s[2:])) for s in trace.spans])
+
+
 def side_by_side(traces: Sequence[Trace]) -> Trace:
     """One rank's log of several runs as one trace, run i as rank i, each from time 0."""
     together = Trace()
     for i, trace in enumerate(traces):
-        first = min(event[-2] for event in (*trace.messages, *trace.spans))
-        together.messages += [(i, i, *m[2:4], *(t - first for t in m[4:])) for m in trace.messages]
-        together.spans += [(i, s[1], s[2] - first, s[3] - first) for s in trace.spans]
+        moved = earlier(trace, trace.first())
+        together.messages += [(i, i, *m[2:]) for m in moved.messages]
+        together.spans += [(i, *s[1:]) for s in moved.spans]
     return together

@@ -1,15 +1,19 @@
 """The common parts of all pictures: one style of figures, one legend, one way to save."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import EngFormatter, Locator, MaxNLocator, NullLocator
 
 from ..atomic_files import replace_file
-from .colors import LIGHT
+from .colors import BLACK, DARK, LIGHT
 
 
 def new_figure(width: float, height: float, title: str = "") -> tuple[Figure, Axes]:
@@ -29,6 +33,19 @@ def empty_figure(width: float, height: float, title: str = "") -> Figure:
     return figure
 
 
+def new_panels(width: float, height: float, title: str = "", rows: int = 1, columns: int = 1,
+           grid: str = "", **layout: Any) -> tuple[Figure, np.ndarray]:
+    """A figure of `width` by `height` inches, and its tidy axes (rows, columns).
+
+    `layout` are other arguments of matplotlib's `subplots`.
+    """
+    figure = empty_figure(width, height, title)
+    axes = figure.subplots(rows, columns, squeeze=False, **layout)
+    for each in axes.flat:
+        tidy(each, grid)
+    return figure, axes
+
+
 def figure_in_inches(width: float, height: float) -> tuple[Figure, Axes]:
     """A figure and its only axes, whose units are inches from the upper left corner."""
     figure = Figure(figsize=(width, height), dpi=130)
@@ -46,6 +63,39 @@ def tidy(axes: Axes, grid: str = "") -> None:
     if grid:
         axes.grid(axis=grid, color=LIGHT, linewidth=0.8)        # type: ignore[arg-type]
         axes.set_axisbelow(True)
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Label whole numbers only."""
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def in_units(axis: Axis, unit: str) -> None:
+    """Label seconds ("s") or bytes ("B") as a person writes them: 20 µs, 4 kB."""
+    axis.set_major_formatter(EngFormatter(unit))
+
+
+def label_at(axis: Axis, locator: Locator, write: Callable[[float], str] = "{:g}".format) -> None:
+    """Label the numbers that `locator` finds, as `write` writes them, and no others."""
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(lambda value, _: write(value))
+    axis.set_minor_locator(NullLocator())
+
+
+def box(axes: Axes, x: float, y: float, width: float, height: float, text: str = "",
+        text_color: str = BLACK, fontsize: float = 8.5, **look: Any) -> None:
+    """A rectangle from the corner (x, y), and a text in its middle."""
+    axes.add_patch(Rectangle((x, y), width, height, **look))
+    if text:
+        axes.text(x + width / 2, y + height / 2, text, ha="center", va="center",
+                  fontsize=fontsize, color=text_color, zorder=4)
+
+
+def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], zorder: float = 4,
+          **look: Any) -> None:
+    """An arrow from `start` to `end`."""
+    axes.annotate("", end, start, zorder=zorder, arrowprops={
+        "arrowstyle": "-|>", "color": DARK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0, **look})
 
 
 def legend_below(figure: Any, handles: Sequence[Any], columns: int) -> None:

@@ -20,10 +20,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from ..comm.trace import Trace
-from ..units import byte_unit, in_bytes, time_unit
 from .bars import PHASES
 from .colors import BLACK, BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW
-from .figure import empty_figure, legend_below, save, tidy
+from .figure import in_units, legend_below, new_panels, save
+from .lanes import time_axis, write_peak
 
 # From the bottom of the stack to its top, and the colour of each; the kinds are the ledger's.
 COLORS = {"parameters": BLUE, "optimizer states": GREEN, "gradients": ORANGE,
@@ -49,23 +49,19 @@ class MemoryStep(NamedTuple):
 
 
 def live_levels(history: Sequence[tuple[float, str, int]], start: float,
-           end: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+                end: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """(times (n,), live bytes (n,) of each kind from each time on), from `start` to `end`.
 
     Changes at one moment keep their order: each is a time of its own.
     """
     now = {kind: 0 for _, kind, _ in history}
-    within = []
-    for time, kind, live in history:
-        if time < start:
-            now[kind] = live
-        elif time <= end:
-            within.append((time, kind, live))
+    now.update((kind, live) for time, kind, live in history if time < start)
     times, rows = [start], [dict(now)]
-    for time, kind, live in within:
-        now[kind] = live
-        times.append(time)
-        rows.append(dict(now))
+    for time, kind, live in history:
+        if start <= time <= end:
+            now[kind] = live
+            times.append(time)
+            rows.append(dict(now))
     times.append(end)
     rows.append(now)
     return np.array(times), {kind: np.array([row[kind] for row in rows]) for kind in now}
@@ -89,8 +85,8 @@ def phase_starts(trace: Trace, rank: int) -> list[tuple[float, str]]:
 
 
 def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: str = "",
-                kinds: Sequence[str] = tuple(COLORS),
-                num_parameters: int | None = None) -> Path:
+                         kinds: Sequence[str] = tuple(COLORS),
+                         num_parameters: int | None = None) -> Path:
     """One panel for each step, all with one axis of bytes and one of time; return the path written.
 
     `kinds` are what is stacked, and what the peak is of.  With `num_parameters` the y axis at the
@@ -99,18 +95,18 @@ def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: s
     if not steps or not any(peak_of(step, kinds)[1] for step in steps):
         raise ValueError("no memory to draw: record with Ledger(now=comm.now), entered before the "
                          "model is made")
-    figure = empty_figure(max(8.5, 3.9 * len(steps)), 4.6, title)
-    panels = figure.subplots(1, len(steps), squeeze=False, sharey=True)[0]
-    top = 1.22 * max(max(peak_of(step, kinds)[1], peak_of(step, [OFFLOADED])[1],
-                         step.predicted[0] if step.predicted else 0) for step in steps)
+    figure, grid = new_panels(max(8.5, 3.9 * len(steps)), 4.6, title, columns=len(steps),
+                              grid="y", sharey=True)
+    panels = grid[0]
     longest = max(step.end - step.start for step in steps)
     for axes, step in zip(panels, steps):
-        draw_step(axes, step, kinds, top, longest)
-    unit, size = byte_unit(top)
-    panels[0].set_ylabel(f"live memory of one rank in {unit}")
+        draw_step(axes, step, kinds, longest)
+    panels[0].set(ylim=(0, 1.22 * max(axes.dataLim.y1 for axes in panels)),
+                  ylabel="live memory of one rank")
+    in_units(panels[0].yaxis, "B")
     if num_parameters:
         right = panels[-1].secondary_yaxis("right", functions=(
-            lambda y: y * size / num_parameters, lambda y: y * num_parameters / size))
+            lambda y: y / num_parameters, lambda y: y * num_parameters))
         right.set_ylabel("bytes per parameter of the model")
         right.yaxis.set_major_locator(MaxNLocator(steps=[2, 4], nbins=8))
     seen = {kind for step in steps for _, kind, live in step.history if live}
@@ -124,46 +120,36 @@ def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: s
     return save(figure, path)
 
 
-def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float,
-              duration: float) -> None:
-    """One panel of `duration` seconds and `top` bytes: the areas, the peak with its figure, the
-    predicted peak as a line."""
-    (unit, scale), (_, size) = time_unit(duration), byte_unit(top)
+def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], duration: float) -> None:
+    """One panel of `duration` seconds: the areas, the peak with its figure, the predicted peak as
+    a line."""
     times, live = live_levels(step.history, step.start, step.end)
-    x, floor = (times - step.start) * scale, np.zeros(len(times))
-    for kind in COLORS:
-        if kind in kinds and kind in live:
-            ceiling = floor + live[kind] / size
-            axes.fill_between(x, floor, ceiling, step="post", color=COLORS[kind],
-                              linewidth=0.5)        # what lived for an instant is a hairline
-            floor = ceiling
+    stacked = [kind for kind in COLORS if kind in kinds and kind in live]
+    time_axis(axes, duration)
+    axes.xaxis.set_major_locator(MaxNLocator(4))            # panels are narrow
+    for area in axes.stackplot(times - step.start, [live[kind] for kind in stacked], step="post",
+                               colors=[COLORS[kind] for kind in stacked]):
+        area.set(edgecolor="face", linewidth=0.5)   # what lived for an instant is a hairline
     if OFFLOADED in live:
-        axes.step(x, live[OFFLOADED] / size, where="post", color=PURPLE, linewidth=1.4)
+        axes.step(times - step.start, live[OFFLOADED], where="post", color=PURPLE, linewidth=1.4)
     when, peak = peak_of(step, kinds)
-    if step.predicted is not None:
-        axes.axhline(step.predicted[0] / size, color=BLACK, linestyle="--", linewidth=1.2)
-    at = (when - step.start) * scale, peak / size
-    axes.plot(*at, "o", color=BLACK, markersize=5, clip_on=False)
-    late = at[0] > 0.6 * duration * scale
-    axes.annotate(f"peak {in_bytes(peak)}", at, xytext=(-4 if late else 4, 5),
-                  textcoords="offset points", ha="right" if late else "left", fontsize=9.5,
-                  fontweight="bold")
-    _mark_phases(axes, step, scale, top / size, duration)
-    axes.set_xlim(0, duration * scale)
-    axes.set_ylim(0, top / size)
-    formula = step.predicted[1] if step.predicted else ""
-    axes.set_title("\n".join(filter(None, (step.title, formula))), loc="left", fontsize=10.5)
-    axes.set_xlabel(f"time in {unit}")
-    tidy(axes, "y")
+    write_peak(axes, when - step.start, peak)
+    said = [step.title] if step.title else []
+    if step.predicted:
+        axes.axhline(step.predicted[0], color=BLACK, linestyle="--", linewidth=1.2)
+        said.append(step.predicted[1])
+    axes.set_title("\n".join(said), loc="left", fontsize=10.5)
+    _mark_phases(axes, step, duration)
 
 
-def _mark_phases(axes: Axes, step: MemoryStep, scale: float, top: float, duration: float) -> None:
+def _mark_phases(axes: Axes, step: MemoryStep, duration: float) -> None:
     """A line where each phase begins, and its name where there is room for it."""
     width = axes.get_position().width * axes.figure.get_figwidth()          # in inches
-    for i, (when, name) in enumerate(step.phases):
-        until = step.phases[i + 1][0] if i + 1 < len(step.phases) else step.end
-        x = (when - step.start) * scale
+    ends = [*(when for when, _ in step.phases[1:]), step.end]
+    for i, ((when, name), until) in enumerate(zip(step.phases, ends)):
+        x = when - step.start
         if i:
             axes.axvline(x, color=DARK, linestyle=":", linewidth=1)
         if (until - when) / duration * width > 0.55:
-            axes.text(x, 0.98 * top, f" {name}", va="top", fontsize=9, color=DARK)
+            axes.text(x, 0.98, f" {name}", va="top", fontsize=9, color=DARK,
+                      transform=axes.get_xaxis_transform())

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..atomic_files import write_text
 from ..comm.trace import Trace
-from .bars import COPIES, count_ranks, refuse_empty
+from .bars import COPIES, count_ranks, earlier, refuse_empty
 
 
 def write_perfetto(path: str | Path, trace: Trace) -> Path:
@@ -35,18 +35,15 @@ def write_perfetto(path: str | Path, trace: Trace) -> Path:
 
 def trace_events(trace: Trace) -> list[dict]:
     """The events of the JSON: names first, then rectangles, then arrows."""
-    first, num_ranks = trace.first(), count_ranks(trace)
+    trace, num_ranks = earlier(trace, trace.first()), count_ranks(trace)
     rows: dict[tuple[int, str], list[dict]] = {
         (rank, row): [] for rank in range(num_ranks)
         for row in ("compute", *COPIES, "sends", "receives")}
     arrows = []
 
-    def micro(time: float) -> float:
-        return (time - first) * 1e6
-
     def add(rank: int, row: str, name: str, start: float, end: float, args: dict) -> dict:
         # pid 0 and tid 0 mean an idle machine to the viewers
-        event = {"ph": "X", "pid": rank + 1, "name": name, "ts": micro(start),
+        event = {"ph": "X", "pid": rank + 1, "name": name, "ts": start * 1e6,
                  "dur": (end - start) * 1e6, "cat": row, "args": args}
         rows[rank, row].append(event)
         return event
@@ -59,7 +56,7 @@ def trace_events(trace: Trace) -> list[dict]:
                                        ("f", "receives", message.dest, message.source)):
             end = add(rank, row, message.label or "message", message.start, message.end,
                       {"bytes": message.num_bytes, "label": message.label, "peer": peer,
-                       "posted": micro(message.posted)})
+                       "posted": message.posted * 1e6})
             arrows.append(({"ph": phase, "id": number, "name": "message", "cat": "message",
                             **({"bp": "e"} if phase == "f" else {})}, end))
 

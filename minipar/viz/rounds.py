@@ -11,6 +11,7 @@ and an element is the set of contributions that were summed: `+` is the union of
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf
 from typing import NamedTuple
 
@@ -132,11 +133,13 @@ def sort_into_rounds(by_round: "RecordingCluster", by_bytes: "RecordingCluster",
     num_rounds = round(max((end for end, _ in by_round.seen), default=0))
     moves: list[list[Move]] = [[] for _ in range(num_rounds)]
     path = [0] * (num_rounds + 1)
-    for (end, move), (end_in_bytes, _) in zip(pairs_in_order(by_round), pairs_in_order(by_bytes)):
+    # by sender and receiver: messages between two ranks keep their order
+    pairs = (sorted(run.seen, key=lambda seen: seen[1][:2]) for run in (by_round, by_bytes))
+    for (end, move), (end_in_bytes, _) in zip(*pairs):
         k = round(end)
         moves[k - 1].append(move._replace(num_bytes=round(move.num_bytes * scale)))
         path[k] = max(path[k], round(end_in_bytes))
-    return moves, [max(path[:k + 1]) for k in range(num_rounds + 1)]
+    return moves, list(accumulate(path, max))
 
 
 class Symbols(np.ndarray):
@@ -170,11 +173,6 @@ class RecordingCluster(Cluster):
         self.seen.append((end, Move(source.world_rank, dest.world_rank, array.nbytes,
                                     decode(array))))
         return end
-
-
-def pairs_in_order(camera: RecordingCluster) -> list[tuple[float, Move]]:
-    """The recorded messages by sender and receiver; between two ranks they keep their order."""
-    return sorted(camera.seen, key=lambda seen: seen[1][:2])
 
 
 def decode(array: np.ndarray | None) -> Held:

@@ -15,7 +15,7 @@ from ..comm import collectives
 from ..comm.collectives.registry import ALGORITHMS
 from ..units import in_bytes
 from .page import write_page
-from .rounds import Held, Move, Rounds
+from .rounds import Move, Rounds
 from .rounds_picture import COLORS, color_of, is_summed, name_of, title_of
 
 PAGE = Path(__file__).with_name("rounds.html")
@@ -45,11 +45,12 @@ def page_data(run: Rounds) -> dict[str, Any]:
             "caption": caption(run, k),
             "moves": [{"source": move.source, "dest": move.dest, "chunks": sorted(move.chunks),
                        "text": sentence(run, move)} for move in moves],
-            "held": [as_lists(mine) for mine in held],
+            "held": [{str(chunk): sorted(ranks) for chunk, ranks in sorted(mine.items())}
+                     for mine in held],
             "counted": [str(k), str(so_far), in_bytes(run.path[k])]})
     model = run.predicted
     return {
-        "title": title_of(run), "about": [about_operation(run), about_algorithm(run)],
+        "title": title_of(run), "about": about(run),
         "ranks": run.num_ranks, "grid": list(run.grid), "summed": is_summed(run),
         "names": [name_of(run, chunk) for chunk in chunks], "whole": whole,
         "colors": [[color_of(run, chunk, rank) for rank in ranks]
@@ -57,11 +58,6 @@ def page_data(run: Rounds) -> dict[str, Any]:
         "chunk": in_bytes(run.chunk_bytes), "rounds": rounds, "steps": steps,
         "results": [sorted(result) for result in run.results],
         "model": [str(model.rounds), str(model.messages), in_bytes(model.num_bytes)]}
-
-
-def as_lists(held: Held) -> dict[str, list[int]]:
-    """JSON has no sets, and its keys are strings."""
-    return {str(chunk): sorted(ranks) for chunk, ranks in sorted(held.items())}
 
 
 def caption(run: Rounds, k: int) -> str:
@@ -82,16 +78,8 @@ def sentence(run: Rounds, move: Move) -> str:
     return f"{move.source} → {move.dest}{what}"
 
 
-def about_operation(run: Rounds) -> str:
-    """The operation, described by the first line of its module."""
-    return first_line(sys.modules[getattr(collectives, run.operation).__module__])
-
-
-def about_algorithm(run: Rounds) -> str:
-    """The algorithm, described by the first line of its function."""
-    return first_line(ALGORITHMS[run.operation][run.algorithm])
-
-
-def first_line(documented: Any) -> str:
-    """Of its docstring (which python -OO leaves out)."""
-    return (documented.__doc__ or "").strip().partition("\n")[0]
+def about(run: Rounds) -> list[str]:
+    """What the operation and the algorithm do: the first lines of its module and its function."""
+    module = sys.modules[getattr(collectives, run.operation).__module__]
+    return [(documented.__doc__ or "").strip().partition("\n")[0]         # python -OO leaves it out
+            for documented in (module, ALGORITHMS[run.operation][run.algorithm])]

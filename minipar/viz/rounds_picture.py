@@ -1,24 +1,32 @@
-"""The rounds of a collective as one picture: columns are rounds, rows are ranks, cells are chunks.
+"""The rounds of a collective as a picture: columns are rounds, rows are ranks, cells are chunks.
 
               before      round 1     round 2         A cell holds a stripe for each contribution
     rank 0    [a| | ] ─╮  [a| |c]     [a|b|c]         that it has: one where chunks are only passed
     rank 1    [ |b| ]  ╰▶ [a|b| ]     [a|b|c]         on, up to p where they are summed.
     rank 2    [ | |c]     [ |b|c]     [a|b|c]
 
-The picture shows what was sent: `rounds.py` records it from a run.
+    round 1      round 2      round 3       draw_permutations: row = sender, column = receiver,
+    · 1 · ·      · · 1 ·      · · · 1       number = pieces sent.  Each rank sends once and receives
+    · · 1 ·      · · · 1      1 · · ·       once, so each grid is a permutation; in a pairwise
+    · · · 1      1 · · ·      · 1 · ·       exchange together they are all pairs, each once.
+    1 · · ·      · 1 · ·      · · 1 ·
+
+Both show what was sent: `rounds.py` records it from a run.
 """
 
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 from ..comm.cost.textbook import FORMS
 from ..units import in_bytes
-from .colors import BLACK, DARK, GREY, PALETTE
-from .figure import figure_in_inches, save
+from .colors import BLACK, BLUE, DARK, GREY, PALETTE
+from .figure import arrow, box, empty_figure, figure_in_inches, save
 from .rounds import Held, Move, Rounds
 
 COLORS = (*PALETTE, DARK)
@@ -121,18 +129,14 @@ def draw_rank(axes: Axes, run: Rounds, layout: Layout, place: tuple[float, int],
     for chunk in range(rows * columns):
         x = left + chunk % columns * width
         y = layout.top + rank * pitch(run) + chunk // columns * CELL
-        axes.add_patch(Rectangle((x, y), width, CELL, facecolor="white", edgecolor=GREY,
-                                 linewidth=0.6))
+        box(axes, x, y, width, CELL, facecolor="white", edgecolor=GREY, linewidth=0.6)
         whole = sorted(run.whole[chunk])
         for source in held.get(chunk, ()):
             stripe = CELL / len(whole)
-            axes.add_patch(Rectangle(
-                (x, y + whole.index(source) * stripe), width, stripe, linewidth=0,
-                facecolor=COLORS[color_of(run, chunk, source)],
-                alpha=0.22 if chunk in faded else 1))
+            box(axes, x, y + whole.index(source) * stripe, width, stripe, linewidth=0,
+                facecolor=COLORS[color_of(run, chunk, source)], alpha=0.22 if chunk in faded else 1)
         if chunk in new:
-            axes.add_patch(Rectangle((x, y), width, CELL, fill=False, edgecolor=BLACK,
-                                     linewidth=1.3, zorder=3))
+            box(axes, x, y, width, CELL, fill=False, edgecolor=BLACK, linewidth=1.3, zorder=3)
 
 
 def draw_move(axes: Axes, run: Rounds, layout: Layout, move: Move, left: float) -> None:
@@ -142,10 +146,9 @@ def draw_move(axes: Axes, run: Rounds, layout: Layout, move: Move, left: float) 
     if len(chunks) == 1 and len(run.whole[chunks[0]]) == 1:
         color = COLORS[color_of(run, chunks[0], move.source)]
     middle = layout.top + run.grid[0] * CELL / 2
-    axes.add_patch(FancyArrowPatch(
-        (left - layout.gap + 0.02, middle + move.source * pitch(run)),
-        (left - 0.02, middle + move.dest * pitch(run)), arrowstyle="-|>", mutation_scale=8,
-        shrinkA=1, shrinkB=1, linewidth=1.2, color=color, zorder=4))
+    arrow(axes, (left - layout.gap + 0.02, middle + move.source * pitch(run)),
+          (left - 0.02, middle + move.dest * pitch(run)), mutation_scale=8, shrinkA=1, shrinkB=1,
+          color=color)
 
 
 def explain(axes: Axes, run: Rounds, top: float) -> None:
@@ -163,3 +166,45 @@ def explain(axes: Axes, run: Rounds, top: float) -> None:
             handles=handles, loc="upper left", bbox_to_anchor=(LEFT, top), ncols=len(handles),
             bbox_transform=axes.transData, fontsize=8, frameon=False, borderpad=0,
             borderaxespad=0, handlelength=1, columnspacing=1))
+
+
+def draw_permutations(path: str | Path, *runs: Rounds) -> Path:
+    """One row of grids for each run, one grid for each round; return the path written."""
+    most = max(1, *(len(run.moves) for run in runs))
+    figure = empty_figure(max(0.5 + 1.4 * most, 6.0), 0.4 + 2.1 * len(runs))
+    figure.supxlabel("rows: from rank;  columns: to rank;  a number: how many pieces are in the "
+                     "message", fontsize=8.5)
+    for part, run in zip(figure.subfigures(len(runs), squeeze=False)[:, 0], runs):
+        part.suptitle(f"{title_of(run)}: {len(run.moves)} rounds, {in_bytes(run.path[-1])} on the "
+                      "critical path", fontsize=10.5, fontweight="bold", x=0.01, ha="left")
+        grid = part.subplots(1, most, squeeze=False)[0]
+        for k, (axes, moves) in enumerate(zip(grid, run.moves)):
+            draw_grid(axes, pieces(moves, run.num_ranks))
+            axes.set_title(f"round {k + 1}", fontsize=8.5, color=DARK)
+            axes.tick_params(labelleft=k == 0)
+        for axes in grid[len(run.moves):]:
+            axes.set_visible(False)
+    return save(figure, path)
+
+
+def pieces(moves: list[Move], num_ranks: int) -> np.ndarray:
+    """The number of pieces from each rank (row) to each rank (column); -1 without a message."""
+    table = np.full((num_ranks, num_ranks), -1)
+    for move in moves:
+        table[move.source, move.dest] = len(move.chunks)
+    return table
+
+
+def draw_grid(axes: Axes, table: np.ndarray) -> None:
+    """One round."""
+    axes.imshow(table >= 0, cmap=ListedColormap(["white", BLUE]), vmin=0, vmax=1)
+    for source, dest in np.argwhere(table > 0):
+        axes.text(dest, source, str(table[source, dest]), fontsize=7, color="white", ha="center",
+                  va="center")
+    ranks, edges = range(len(table)), np.arange(len(table) + 1) - 0.5
+    axes.set(xticks=ranks, yticks=ranks)
+    axes.set_xticks(edges, minor=True)
+    axes.set_yticks(edges, minor=True)
+    axes.grid(which="minor", color=GREY, linewidth=0.5)
+    axes.tick_params(which="both", length=0, labelsize=6.5)
+    axes.spines[:].set_visible(False)

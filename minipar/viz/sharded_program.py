@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
+from matplotlib.patches import Patch
 
 from .colors import BLACK, DARK, GREY, LIGHT, PALETTE
-from .figure import figure_in_inches, save
+from .figure import arrow, box, figure_in_inches, save
 
 STEP, BOX, TOP = 0.32, 0.46, 1.0           # inches: between rows, the width of a dimension, head
 NAME, WEIGHTS, RESULT = 1.0, 3.6, 5.1       # the left ends of the columns
@@ -82,9 +82,8 @@ def draw_dims(axes: Axes, x: float, y: float, dims: Sequence[Sequence[str]],
         left, width, high = x + i * BOX, BOX - 0.05, STEP - 0.09
         for part, axis in enumerate(cut or ("",)):
             share = width / max(1, len(cut))
-            axes.add_patch(Rectangle((left + part * share, y - high / 2), share, high,
-                                     facecolor=colors.get(axis, LIGHT), edgecolor=GREY,
-                                     linewidth=0.6))
+            box(axes, left + part * share, y - high / 2, share, high, linewidth=0.6,
+                facecolor=colors.get(axis, LIGHT), edgecolor=GREY)
         axes.text(left + width / 2, y, str(length), fontsize=7.5, ha="center", va="center",
                   color="white" if cut else BLACK)
 
@@ -95,10 +94,9 @@ def draw_arcs(axes: Axes, rows: Sequence[Any], places: Mapping[str, float]) -> N
         for name in row.inputs:
             if name in places and i and name != rows[i - 1].name:
                 far = min(0.8, 0.06 * (places[row.name] - places[name]) / STEP + 0.1)
-                axes.add_patch(FancyArrowPatch(
-                    (NAME - 0.05, places[name]), (NAME - 0.05, places[row.name]),
-                    arrowstyle="-|>", mutation_scale=7, color=GREY, linewidth=1,
-                    connectionstyle=f"arc3,rad={far / (places[row.name] - places[name]) * 2:.3f}"))
+                arrow(axes, (NAME - 0.05, places[name]), (NAME - 0.05, places[row.name]),
+                      mutation_scale=7, color=GREY, linewidth=1, shrinkA=2, shrinkB=2,
+                      connectionstyle=f"arc3,rad={far / (places[row.name] - places[name]) * 2:.3f}")
 
 
 def draw_braces(axes: Axes, rows: Sequence[tuple[Any, Sequence[str]]],

@@ -33,7 +33,7 @@ ALLOWED = {     # what each room may import, itself apart
     "inference": {*LOW, "autograd", "nn", "comm", "parallel", "compress"},
     "gspmd": {*LOW, "units", "autograd", "nn", "comm", "parallel"},
     "interop": {"atomic_files", "number_formats", "nn", "data"},
-    "viz": {"atomic_files", "units", "number_formats", "comm", "autograd", "memory", "parallel"},
+    "viz": {"atomic_files", "units", "number_formats", "comm", "autograd", "parallel"},
     "launcher": {"autograd", "comm", "environment", "memory"},
     "testing": {"comm", "environment"},
     "exercises": {"environment"},                   # works while the rest does not even parse

@@ -8,17 +8,19 @@ import pytest
 
 from minipar.comm import Trace
 from minipar.testing import worlds
-from minipar.units import in_bytes, time_unit
+from minipar.units import in_bytes
 from minipar.viz import (
     TracedRun,
     Wait,
+    bars,
     draw_space_time,
     draw_timeline,
     space_time,
     timeline,
     timeline_bars,
 )
-from minipar.viz.timeline import ROWS, WAITING
+from minipar.viz.bars import WAITING
+from minipar.viz.timeline import ROWS
 from tests.support.traced import trace_of
 
 
@@ -44,17 +46,16 @@ def arrows_of(axes) -> Counter:
 def assert_space_time(figure, trace) -> None:
     axes, = figure.axes
     first = min(e[-2] for e in trace.messages + trace.spans)
-    _, scale = time_unit(trace.duration())
 
     def shown(time):
-        return (time - first) * scale
+        return time - first
     messages = trace.select() + trace.select(label="control")
     assert arrows_of(axes) == Counter(
         near(shown(m.start), m.source, shown(m.end), m.dest) for m in messages)
     labels = Counter(t.get_text() for t in axes.texts if not hasattr(t, "xyann"))
     assert labels and labels <= Counter(in_bytes(m.num_bytes) for m in messages)
 
-    by_color = {color: kind for kind, (color, _) in space_time.LOOKS.items()}
+    by_color = {look["color"]: kind for kind, look in space_time.LOOKS.items()}
     lines = {kind: [] for kind in space_time.LOOKS}
     for line in axes.lines:
         (rank, same), (start, end) = line.get_ydata(), line.get_xdata()
@@ -62,10 +63,10 @@ def assert_space_time(figure, trace) -> None:
         lines[by_color[line.get_color()]].append((rank, start, end))
     rest = dict(lines)                  # what is no event: the blocked time, which fills the gaps
     for kind, events in (
-            (space_time.COMPUTING, [(s.rank, s.start, s.end) for s in trace.named_spans()]),
-            (space_time.TRANSFER, [(r, m.start, m.end) for m in messages for r in m[:2]])):
+            (bars.COMPUTING, [(s.rank, s.start, s.end) for s in trace.named_spans()]),
+            (bars.TRANSFER, [(r, m.start, m.end) for m in messages for r in m[:2]])):
         assert union(rest.pop(kind)) == union([(r, shown(s), shown(e)) for r, s, e in events])
-    assert set(rest) == {space_time.BLOCKED}
+    assert set(rest) == {bars.BLOCKED}
     covered = union([line for kind in lines for line in lines[kind]])
     last = {r: max(e[-1] for e in trace.messages + trace.spans
                    if e[0] == r or len(e) == 7 and e[1] == r) for r, *_ in covered}
@@ -133,36 +134,21 @@ def test_timeline(world, figures):
 
 def assert_timeline(figure, trace) -> None:
     axes, = figure.axes
-    first, (_, scale) = trace.first(), time_unit(trace.duration())
+    first = trace.first()
     drawn = Counter()
     for collection in axes.collections:
         for path in collection.get_paths():
             (left, top), (right, bottom) = path.get_extents().get_points()
             drawn[near(left, right, top, bottom)] += 1
-    bars = timeline_bars(trace, resolution=trace.duration() / 1000)
+    expected = timeline_bars(trace, resolution=trace.duration() / 1000)
     assert drawn == Counter(
-        near(b.start * scale, b.end * scale, b.rank + ROWS[b.row][0], b.rank + sum(ROWS[b.row]))
-        for b in bars)
+        near(b.start, b.end, b.rank + ROWS[b.row][0], b.rank + sum(ROWS[b.row])) for b in expected)
 
     messages = trace.select() + trace.select(label="control")
     # Bars are the events: their union, when nothing short is left out.
     exact = timeline_bars(trace)
     for row, events in (("compute", [(s.rank, s.start, s.end) for s in trace.named_spans()]),
                         ("messages", [(m.source, m.start, m.end) for m in messages])):
-        of_row = [(b.rank, b.start * scale, b.end * scale) for b in exact
+        of_row = [(b.rank, b.start, b.end) for b in exact
                   if b.row == row and b.kind != WAITING]
-        assert union(of_row) == union([(r, (s - first) * scale, (e - first) * scale)
-                                       for r, s, e in events])
-    if any(hasattr(t, "xyann") for t in axes.texts):
-        middle = ROWS["messages"][0] + ROWS["messages"][1] / 2
-        assert arrows_of(axes) == Counter(
-            near((m.start - first) * scale, m.source + middle, (m.end - first) * scale,
-                 m.dest + middle) for m in messages)
-
-
-def test_timeline_arrows(figures):
-    trace = Trace([(0, 1, 8, "", 5.0, 5.5, 6.0), (1, 0, 8, "control", 6.0, 6.0, 7.0)],
-                  [(0, "x forward", 5.0, 5.5), (1, "y forward", 5.0, 5.5)])
-    draw_timeline("unused.png", trace)
-    assert arrows_of(figures[0].axes[0])
-    assert_timeline(figures[0], trace)
+        assert union(of_row) == union([(r, s - first, e - first) for r, s, e in events])

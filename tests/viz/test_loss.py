@@ -11,7 +11,7 @@ from minipar.viz import Requirement, draw_device_limits, draw_loss
 def test_loss_curve_is_written(tmp_path):
     steps = range(100)
     path = draw_loss(tmp_path / "loss.png", steps, [4 - s / 50 for s in steps], "GPT",
-                     validation=([0, 50], [4, 3.2]), reference=(math.log(96), "guessing evenly"))
+                     reference=(math.log(96), "guessing evenly"))
     assert path.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.iterdir()) == [path]
 
@@ -20,14 +20,11 @@ def test_one_step_is_a_curve_too(tmp_path):
     assert draw_loss(tmp_path / "loss.svg", [1], [3.5]).exists()
 
 
-@pytest.mark.parametrize("steps, losses, validation, named", [
-    ([1, 2], [3.0], None, "training: 2 steps and 1 losses"),
-    ([], [], None, "training: 0 steps and 0 losses"),
-    ([1], [3.0], ([1, 2], [3.0]), "validation: 2 steps and 1 losses"),
-])
-def test_steps_without_losses_are_refused(tmp_path, steps, losses, validation, named):
+@pytest.mark.parametrize("steps, losses, named", [
+    ([1, 2], [3.0], "2 steps and 1 losses"), ([], [], "0 steps and 0 losses")])
+def test_steps_without_losses_are_refused(tmp_path, steps, losses, named):
     with pytest.raises(ValueError, match=named):
-        draw_loss(tmp_path / "loss.png", steps, losses, validation=validation)
+        draw_loss(tmp_path / "loss.png", steps, losses)
     assert not list(tmp_path.iterdir())
 
 

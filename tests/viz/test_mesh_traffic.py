@@ -3,21 +3,21 @@
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from minipar.viz import mesh_traffic
+from minipar.viz import traffic
 
 
 def test_a_line_for_each_link(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(mesh_traffic, "save", lambda figure, path: drawn.append(figure) or path)
-    panel = mesh_traffic.MeshTraffic({"pp": 2, "dp": 2, "tp": 3}, 6,
+    monkeypatch.setattr(traffic, "save", lambda figure, path: drawn.append(figure) or path)
+    panel = traffic.MeshTraffic({"pp": 2, "dp": 2, "tp": 3}, 6,
                              {"tp": {(0, 1): 50, (1, 0): 50}, "pp": {(0, 6): 25}}, "a title")
-    mesh_traffic.draw_mesh_traffic(tmp_path / "x.png", [panel])
+    traffic.draw_mesh_traffic(tmp_path / "x.png", [panel])
     (figure,) = drawn
     assert isinstance(figure, Figure)
     (axes,) = figure.axes
     lines = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
     widths = sorted(line.get_linewidth() for line in lines)
-    assert widths == [mesh_traffic.THICKEST / 4, mesh_traffic.THICKEST]
+    assert widths == [traffic.THICKEST / 4, traffic.THICKEST]
     texts = [text.get_text() for text in axes.texts]
     assert texts == ["node 0", "node 1", *map(str, range(12))]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [

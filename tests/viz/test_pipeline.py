@@ -47,7 +47,7 @@ def test_boxes_are_the_actions_and_the_idle_time_between_them(name):
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_drawn_rectangles_are_the_boxes(name):
     timeline = simulated(name, link=Link(0.25, 1e3), message_bytes=100)
-    [axes] = pipeline_figure(timeline).axes
+    [axes] = pipeline_figure({"": timeline}).axes
     drawn = []
     for collection in axes.collections:
         if collection.get_gid() == "boxes":
@@ -64,12 +64,12 @@ def test_drawn_rectangles_are_the_boxes(name):
 
 
 def test_the_picture_says_makespan_bubble_and_peaks():
-    [axes] = pipeline_figure(simulated("1f1b"), "1F1B").axes
+    [axes] = pipeline_figure({"1F1B": simulated("1f1b")}).axes
     assert axes.get_title("left") == ("1F1B\nmakespan 44 s, bubble 27.3% of the total, 37.5% of "
                                       "the ideal")
     said = [text.get_text() for text in axes.texts]
     assert [text for text in said if "peak" in text] == [f"peak {n}" for n in (4, 3, 2, 1)]
-    [axes] = pipeline_figure(simulated("1f1b"), activation_bytes=[3e6, 2e6, 1e6, 5e5]).axes
+    [axes] = pipeline_figure({"": simulated("1f1b")}, [3e6, 2e6, 1e6, 5e5]).axes
     said = [text.get_text() for text in axes.texts if "peak" in text.get_text()]
     assert said == ["peak 12 MB", "peak 6 MB", "peak 2 MB", "peak 500 kB"]
 
@@ -80,7 +80,7 @@ def test_a_fault_is_framed_where_the_validator_points(kind):
     fault = find_fault(schedule, [0, 1], 1 + (kind == "deadlock"))
     assert fault.kind == kind
     done = simulate_until(fault, schedule, Times(1, 1, 1))
-    [axes] = pipeline_figure(done, "mine", fault=fault).axes
+    [axes] = pipeline_figure({"mine": done}, fault=fault).axes
     frames = [patch for patch in axes.patches if patch.get_gid() == "fault"]
     assert [round(frame.get_y() - TOP) for frame in frames] == [
         rank for rank, _ in ((fault.rank, fault.position), *fault.others)]
@@ -91,7 +91,7 @@ def test_a_fault_is_framed_where_the_validator_points(kind):
 
 @pytest.mark.parametrize(("m", "edged"), [(8, True), (600, False)])
 def test_many_narrow_boxes_are_not_hidden_by_their_edges(m, edged):
-    [axes] = pipeline_figure(simulated("gpipe", 2, m)).axes
+    [axes] = pipeline_figure({"": simulated("gpipe", 2, m)}).axes
     widths = {float(width) for drawn in axes.collections if drawn.get_gid() == "boxes"
               and not drawn.get_hatch() for width in drawn.get_linewidth()}
     assert widths == {0.6 if edged else 0.0}
@@ -127,7 +127,7 @@ def test_the_terminal_shows_the_same():
     crowded = str(pipeline_in_terminal(simulated("gpipe", 2, 100), 60))     # 404 units of time
     assert crowded.splitlines()[:2] == ["rank 0 " + "─" * 11 + "═" * 33 + " peak 100",
                                         "rank 1 " + "─" * 11 + "═" * 33 + " peak 100"]
-    assert crowded.endswith("─ forward  ═ backward  · idle  ")
+    assert crowded.endswith("─ forward  ═ backward  · idle")
     for name in SCHEDULES:
         timeline = simulated(name, 5, 7)
         for width in (40, 63, 200):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar.viz.quantization_grids import GridPanel, draw_quantization_grids
+from minipar.viz import GridPanel, draw_quantization_grids
 
 
 def test_a_picture_for_each_grid(tmp_path):

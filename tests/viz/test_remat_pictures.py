@@ -1,14 +1,13 @@
 """Plans being executed, and compute against memory: what is drawn is what was given."""
 
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from minipar.memory.remat.predict import predict, run_steps
 from minipar.memory.remat.profile import ChainProfile, PartProfile
 from minipar.viz.figure import empty_figure
-from minipar.viz.remat_steps import COLORS, boxes, draw_runs
-from minipar.viz.remat_tradeoff import draw_remat_tradeoff
+from minipar.viz.remat import LOOKS, boxes, draw_remat_tradeoff, draw_runs
 
 COSTS = ChainProfile((PartProfile(10, (60, 60), (60, 60), 3, 0, 1000, 900, 0, 2000),) * 4, 25)
 PLAN = (0, (1, 2), 3)
@@ -39,12 +38,13 @@ def test_boxes_are_the_steps_one_after_the_other():
 def test_what_is_drawn_are_the_boxes():
     figure = empty_figure(11, 4)
     draw_runs(figure, {"a plan": STEPS, "again": STEPS}, NAMES)
-    expected = [(box.start / 1e6, (box.end - box.start) / 1e6, box.kind) for box in boxes(STEPS)
-                if box.kind in COLORS]
+    expected = [(box.part, to_rgba(LOOKS[box.kind]["facecolor"]), box.start / 1e6, box.end / 1e6)
+                for box in boxes(STEPS) if box.kind in LOOKS]
     for axes in figure.axes[:2]:
-        drawn = [(p.get_x(), p.get_width(), p.get_gid()) for p in axes.patches
-                 if isinstance(p, Rectangle)]
-        assert drawn == expected
+        drawn = [(round(extent.y0 + 0.4), tuple(collection.get_facecolor()[0]), extent.x0,
+                  extent.x1) for collection in axes.collections
+                 for extent in (path.get_extents() for path in collection.get_paths())]
+        assert sorted(drawn) == sorted(expected)
     for axes in figure.axes[2:]:
         assert [text.get_text() for text in axes.texts] == ["peak 190 B"]
 

@@ -6,9 +6,8 @@ import pytest
 from minipar.comm.arguments import OPERATORS
 from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.viz import draw_permutations, draw_rounds, record_rounds
-from minipar.viz.permutations import pieces
 from minipar.viz.rounds import OPERATIONS, Contributions
-from minipar.viz.rounds_picture import name_of, title_of
+from minipar.viz.rounds_picture import name_of, pieces, title_of
 
 EVERY = [(operation, algorithm) for operation in OPERATIONS
          for algorithm in ALGORITHMS[operation]]

@@ -8,8 +8,8 @@ from rich.console import Console
 from minipar.comm import Cluster, Trace
 from minipar.testing import worlds
 from minipar.viz import TracedRun, timeline_in_terminal
-from minipar.viz.space_time import BLOCKED, COMPUTING, TRANSFER, from_zero, states
-from minipar.viz.timeline_terminal import ENDED, MARKS, START, axis, cells, share_rows
+from minipar.viz.bars import BLOCKED, COMPUTING, TRANSFER, states
+from minipar.viz.terminal import ENDED, MARKS, START, axis, cells, share_rows
 from tests.support.traced import check, trace_of
 
 # Compute 0-4, a message 4-8, another from 8 on; rank 1 waits up to 4; rank 2 does its work late.
@@ -30,7 +30,7 @@ def test_the_picture():
 
 def assert_cells_are_states(trace, groups, num_columns):
     """Against a slow count by definition."""
-    bars = states(from_zero(TracedRun("", trace)).trace, groups[-1][-1] + 1)
+    bars = states(TracedRun("", trace).from_zero().trace, groups[-1][-1] + 1)
     duration, column = trace.duration(), trace.duration() / num_columns
     ends = defaultdict(float)
     for bar in bars:

@@ -1,0 +1,138 @@
+"""What narrow numbers keep of many numbers, and what a teacher says of one input.
+
+    float16   ░░░░▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓          draw_precision: what each format can hold, over powers of
+    bfloat16  ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓       two, and how many gradients there are of each size.
+    gradients     ▁▃▇▅▂   ─ · 2¹⁶ ▶  ▁▃▇▅▂  Loss scaling moves them into a format's range.
+
+    ▒▓▒ │      █      │      █      │     ▂█▁▃▁     draw_soft_targets: softmax(logits / T); at a
+    the │   label     │    T = 1    │     T = 4     high temperature T all that is not the answer
+                                                    grows out of nothing
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..number_formats import Format
+from .colors import BLUE, DARK, GREEN, GREY, ORANGE, VERMILION
+from .figure import empty_figure, new_panels, save, tidy
+
+BINS = 60       # of a histogram, at each side of 0
+POWERS = -50, 20        # of two, which are shown
+TELL = 0.01     # probabilities from here on are written above their bars
+
+
+class GridPanel(NamedTuple):
+    """Numbers, and the values that they are rounded to."""
+
+    name: str
+    numbers: np.ndarray
+    values: np.ndarray
+
+
+def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mapping[str, np.ndarray],
+                   drift: Mapping[str, Sequence[float]], title: str = "") -> Path:
+    """Draw formats above gradients, and at the right how a weight moves; return the path written.
+
+    `gradients` are numbers by what they are called, of which the zeros are left out; `drift` gives
+    the values of a weight after each update, by how it is kept.  Raises ValueError where one of
+    the three is empty.
+    """
+    if not (formats and gradients and drift):
+        raise ValueError("give at least one format, one set of gradients and one weight")
+    figure = empty_figure(11, 4.8, title)
+    axes = figure.subplot_mosaic([["formats", "drift"], ["gradients", "drift"]],
+                                 width_ratios=(1.75, 1), height_ratios=(1, 1.5))
+    line, below, right = axes["formats"], axes["gradients"], axes["drift"]
+    line.sharex(below)
+    tidy(line)
+    tidy(below)
+    tidy(right, "both")
+    for row, fmt in enumerate(formats):
+        tiny, least, most = np.log2([fmt.smallest_subnormal, fmt.smallest_normal, fmt.max])
+        line.barh(row, least - tiny, left=tiny, color=GREY, height=0.6)
+        line.barh(row, most - least, left=least, color=BLUE, height=0.6)
+    line.set_yticks(range(len(formats)), [fmt.name for fmt in formats])
+    line.invert_yaxis()
+    line.set_title("what formats hold (grey: with fewer digits)", fontsize=9, loc="left")
+    line.tick_params(labelbottom=False)
+    for (name, values), color in zip(gradients.items(), (VERMILION, BLUE, GREEN, ORANGE)):
+        powers = np.log2(np.abs(values[values != 0]))
+        below.hist(powers, bins=range(*POWERS),
+                   weights=np.full(powers.size, 100 / values.size), histtype="stepfilled",
+                   alpha=0.55, color=color, label=name)
+    zero = np.log2(formats[0].smallest_subnormal / 2)
+    below.axvline(zero, color=DARK, linestyle="--", linewidth=1)
+    below.annotate(f"0 in {formats[0].name}", (zero - 0.5, 0.98),
+                   xycoords=("data", "axes fraction"), va="top", ha="right", fontsize=8.5,
+                   color=DARK)
+    below.margins(y=0.15)
+    below.set(xlim=POWERS, xlabel="size, as a power of two", ylabel="% of all gradients")
+    below.legend(fontsize=8.5, frameon=False)
+    for (name, values), color in zip(drift.items(), (BLUE, VERMILION, GREEN, ORANGE)):
+        right.plot(values, color=color, label=name, linewidth=1.6)
+    right.set_title("a weight of 1, and many small updates", fontsize=9, loc="left")
+    right.set(xlabel="update", ylabel="the weight")
+    right.legend(fontsize=8.5, framealpha=1, edgecolor="none")
+    return save(figure, path)
+
+
+def draw_quantization_grids(path: str | Path, panels: Sequence[GridPanel],
+                            title: str = "") -> Path:
+    """Draw a histogram over each grid, one below the other, over one axis; return the path.
+
+    Raises ValueError if there is nothing to draw.
+    """
+    if not panels or any(panel.numbers.size == 0 for panel in panels):
+        raise ValueError("no numbers to draw: give at least one panel, each with some")
+    figure, rows = new_panels(9.5, 1.2 + 1.7 * len(panels), title, len(panels), sharex=True)
+    reach = 1.04 * max(np.abs(panel.numbers).max() for panel in panels)
+    for axes, panel in zip(rows.flat, panels):
+        numbers = panel.numbers.ravel()
+        axes.hist(numbers, bins=np.linspace(-reach, reach, 2 * BINS + 1), color=BLUE,
+                  label="weights")
+        top = axes.get_ylim()[1]
+        axes.vlines(panel.values, 0, top, color=ORANGE, linewidth=0.9, label="what can be kept")
+        used = len(np.unique(np.abs(numbers[:, None] - panel.values).argmin(axis=1)))
+        axes.set_title(f"{panel.name}: {len(panel.values)} values, {used} of them used, "
+                       f"step {np.diff(panel.values).mean():.3g}", loc="left", fontsize=9.5,
+                       color=DARK)
+        axes.set(ylim=(0, top), ylabel="how many", xlim=(-reach, reach))
+    axes.set_xlabel("value of a weight")
+    figure.legend(*axes.get_legend_handles_labels(), frameon=False, ncols=2,
+                  loc="outside upper right", fontsize=9)
+    return save(figure, path)
+
+
+def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Sequence[float]],
+                      truth: int, title: str = "") -> Path:
+    """Draw `image` (height, width), and beside it for each of `bars` the probabilities of classes
+    0, 1, …, that of the true one in its colour.  Returns the path written.
+
+    Raises ValueError unless all have the same number of classes, `truth` one of them.
+    """
+    sizes = {len(values) for values in bars.values()}
+    if len(sizes) != 1 or not 0 <= truth < min(sizes):
+        raise ValueError(f"bars of one number of classes were expected, and truth {truth} one of "
+                         f"them, not {sorted(sizes)} classes")
+    figure = empty_figure(2.0 + 2.5 * len(bars), 3.1, title)
+    shown, *rest = figure.subplots(1, 1 + len(bars), width_ratios=[0.8, *[1.0] * len(bars)])
+    shown.imshow(image, cmap="gray_r")
+    shown.set_title("input", fontsize=10)
+    shown.set(xticks=[], yticks=[])
+    for axes, (name, values) in zip(rest, bars.items()):
+        drawn = axes.bar(range(len(values)), values, color=BLUE)
+        drawn[truth].set(color=ORANGE, label="the true class")
+        axes.bar_label(drawn, [f"{value:.0%}" if value >= TELL else "" for value in values],
+                       fontsize=7, color=DARK, padding=1)
+        axes.set_title(name, fontsize=10)
+        axes.set(ylim=(0, 1.08), xticks=range(len(values)))
+        axes.tick_params(labelsize=8, labelleft=axes is rest[0])
+        axes.set_xlabel("class", fontsize=9)
+        tidy(axes, "y")
+    rest[0].set_ylabel("probability", fontsize=9)
+    rest[0].legend(handles=[rest[0].patches[truth]], frameon=False, fontsize=8,
+                   loc="upper right" if truth < len(values) / 2 else "upper left")
+    return save(figure, path)

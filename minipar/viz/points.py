@@ -1,0 +1,157 @@
+"""Quality against cost: points, and the front of those that none beats in both.
+
+    quality │        ● b ─ ─ ● dense       a point outside of the front is no choice: another one
+            │   ● a                        costs less, and is at least as good
+            │        ○ c
+            └─────────────────── bytes, log
+
+A mask of pruning is as many dots as its weight has elements: dark where it is kept.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle, product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.text import Text
+from matplotlib.ticker import EngFormatter, LogLocator
+from matplotlib.transforms import Bbox
+
+from .colors import BLACK, BLUE, DARK, GREY, LIGHT, OLIVE, PALETTE, WINE
+from .figure import empty_figure, label_at, legend_below, new_panels, save, tidy
+
+MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
+# Pixels: from a point to its label; between two labels; half of a point.
+RADII, GAP, POINT = (9, 18, 29, 43, 61, 83, 108, 137), 6.0, 5.0
+ANGLES = np.radians(np.arange(0, 360, 30))
+
+
+class ParetoPanel(NamedTuple):
+    """One pair of axes: by name (bytes, quality, its spread), and which way is better."""
+
+    title: str
+    quality: str
+    points: Mapping[str, tuple[float, float, float]]
+    more_is_better: bool = True
+
+
+class PrunedModel(NamedTuple):
+    """A model: how good it is, and its costs as parts of those of the dense one."""
+
+    name: str
+    quality: float
+    costs: tuple[float, ...]
+
+
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The names of the points (cost, quality) that no other beats in both, by cost."""
+    best, names = -np.inf, []
+    for name, (_, quality) in sorted(points.items(), key=lambda item: (item[1][0], -item[1][1])):
+        if quality > best:
+            best = quality
+            names.append(name)
+    return names
+
+
+def draw_pareto(path: str | Path, panels: Sequence[ParetoPanel], title: str = "") -> Path:
+    """Draw the panels side by side; return the path written."""
+    figure, grid = new_panels(6.4 * len(panels), 5.4, title, columns=len(panels), grid="both")
+    for axes, panel in zip(grid[0], panels):
+        _draw_points(axes, panel)
+    figure.draw_without_rendering()         # now it is known where the points are
+    figure.set_layout_engine("none")
+    for axes, panel in zip(grid[0], panels):
+        _place_labels(axes, {name: (x, y) for name, (x, y, _) in panel.points.items()})
+    return save(figure, path)
+
+
+def _draw_points(axes: Axes, panel: ParetoPanel) -> None:
+    sign = 1 if panel.more_is_better else -1
+    front = pareto_front({name: (x, sign * y) for name, (x, y, _) in panel.points.items()})
+    for name, (x, y, spread) in panel.points.items():
+        axes.errorbar(x, y, yerr=spread, color=BLUE if name in front else GREY, marker="o",
+                      markersize=6, capsize=2, linewidth=1, zorder=3 + (name in front))
+    axes.step(*zip(*[panel.points[name][:2] for name in front]), where="post", color=BLUE,
+              linewidth=1, linestyle="--", zorder=1)
+    axes.set_xscale("log")
+    label_at(axes.xaxis, LogLocator(subs=(1, 2, 5)), EngFormatter("B"))
+    axes.margins(x=0.16, y=0.12)
+    if not panel.more_is_better:
+        axes.invert_yaxis()
+    axes.set(xlabel="size of the model's file (log)",
+             ylabel=f"{panel.quality} (up is better)")
+    axes.set_title(f"{panel.title}: blue, none is better and smaller", loc="left", fontsize=10)
+
+
+def _place_labels(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Each label where it first overlaps nothing, from near to far; a thin line leads to it.
+
+    Where all places are taken it is on its point.
+    """
+    pixels = {name: tuple(axes.transData.transform(point)) for name, point in points.items()}
+    taken = [Bbox.from_bounds(x, y, 0, 0).padded(POINT) for x, y in pixels.values()]
+    inside = axes.get_window_extent()
+    for name in sorted(points, key=lambda name: pixels[name]):
+        label = axes.annotate(
+            name, points[name], xytext=(0, 0), textcoords="offset pixels", ha="center",
+            va="center", fontsize=8.5, color=BLACK, zorder=4,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8},
+            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.7, "zorder": 2})
+        size = Text.get_window_extent(label).size       # without its line
+        for radius, angle in product(RADII, ANGLES):
+            offset = (radius + size / 2) * (np.cos(angle), np.sin(angle))
+            place = Bbox.from_bounds(*(pixels[name] + offset - size / 2), *size)
+            if (inside.contains(*place.min) and inside.contains(*place.max)
+                    and not any(place.padded(GAP).overlaps(other) for other in taken)):
+                label.set_position(tuple(offset))
+                taken.append(place)
+                break
+
+
+def draw_pruning_masks(path: str | Path, masks: Mapping[str, np.ndarray],
+                       points: Sequence[PrunedModel], costs: Sequence[str], quality: str,
+                       title: str = "") -> Path:
+    """Draw `masks` (in, out) by their titles; below, the quality of `points` over each of `costs`.
+
+    A line is the Pareto front.  Returns the path written.
+    Raises ValueError where there is nothing to draw, or a point has other costs.
+    """
+    if not masks or not points or any(len(point.costs) != len(costs) for point in points):
+        raise ValueError(f"give at least one mask and one point, with {len(costs)} costs each")
+    figure = empty_figure(11, 7.6, title)
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.05))
+    for axes, (name, mask) in zip(above.subplots(1, len(masks), squeeze=False)[0], masks.items()):
+        axes.imshow(mask, cmap=ListedColormap([LIGHT, BLUE]), vmin=0, vmax=1)
+        axes.set_title(f"{name}\n{mask.mean():.0%} kept here", fontsize=9, loc="left")
+        axes.set_xlabel("outputs", fontsize=8.5)
+        axes.set_ylabel("inputs", fontsize=8.5)
+        axes.tick_params(labelsize=7.5)
+    grid = below.subplots(1, len(costs), sharey=True, squeeze=False)[0]
+    for i, (axes, cost) in enumerate(zip(grid, costs)):
+        _draw_costs(axes, {p.name: (p.costs[i], p.quality) for p in points})
+        axes.set_xlabel(cost)
+    grid[0].set_ylabel(quality)
+    grid[0].margins(y=0.12)
+    legend_below(below, grid[0].get_legend_handles_labels()[0], min(4, len(points)))
+    return save(figure, path)
+
+
+def _draw_costs(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    axes.axvline(1, color=DARK, linewidth=0.9, linestyle="--")
+    for (name, point), marker, color in zip(points.items(), cycle(MARKERS), cycle(COLORS)):
+        axes.scatter(*point, marker=marker, color=color, s=48, label=name, zorder=3)
+    axes.step(*zip(*[points[name] for name in pareto_front(points)]), where="post", color=DARK,
+              linewidth=1, zorder=1)
+    most = max(cost for cost, _ in points.values())
+    if most > 4:
+        axes.set_xscale("log")
+        axes.axvspan(1, most * 1.5, color=LIGHT, alpha=0.5, zorder=0)
+        axes.text(1, 1.02, "slower than dense", transform=axes.transAxes, ha="right", fontsize=8.5,
+                  color=DARK)
+        axes.xaxis.set_major_formatter("{x:g}")
+    else:
+        axes.set_xlim(0, max(1.1, 1.05 * most))
+    tidy(axes, "both")
