@@ -27,7 +27,7 @@ from ...parallel.pipeline.stages import Stages
 from ...parallel.tensor.parallelize import parallelize
 from .distill import Recipe, disable_dropout
 from .feature_taps import TappedOutputs, hidden_parts, part_widths, run_parts_with_taps
-from .teacher_messages import Message, Output, bytes_between, messages
+from .teacher_messages import Message, Output, messages
 
 SPLITS = ("tp", "pp")
 LABEL, INSIDE = "teacher to student", "inside teacher"      # of messages
@@ -87,10 +87,6 @@ class ParallelTeacher:
                                       if output.part < stop)]] for output in outputs]
         shares = chunk_bounds(len(inputs), len(self.students))
         return messages(outputs, owners, dict(zip(self.students, shares)))
-
-    def bytes_between(self, inputs: Array) -> int:
-        """The bytes of all messages of a batch between different ranks."""
-        return bytes_between(self.plan(inputs), self.dtype.itemsize)
 
     def announce(self, inputs: Array, num_microbatches: int = 1) -> None:
         """Collective: announce the next batch, with all its rows, in the same order on all ranks.
