@@ -24,7 +24,8 @@ from ...nn.parameter import Parameter, zeros
 from ...parallel.packed_weights import PackedLayer
 from ...parallel.tensor.layers import RowLinear
 from ...parallel.tensor.vocabulary import VocabularyEmbedding
-from .affine import Grid, IntGrid
+from .affine import IntGrid
+from .float_grid import Grid
 from .granularity import CHANNEL, Granularity
 from .int_matmul import affine_matmul
 from .quantized_tensor import QuantizedTensor

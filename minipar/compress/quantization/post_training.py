@@ -29,7 +29,8 @@ from ...autograd import Tensor, no_grad
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
 from ...nn.chain import ChainPart, chain
-from .affine import INT8, Grid, IntGrid
+from .affine import INT8, IntGrid
+from .float_grid import Grid
 from .gptq import gptq, hessian
 from .granularity import CHANNEL, Granularity
 from .layers import (
