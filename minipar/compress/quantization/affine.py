@@ -121,4 +121,4 @@ class IntGrid:
         return {"bits": self.bits, "scheme": self.scheme}
 
 
-INT8, INT4 = IntGrid(8), IntGrid(4)
+INT8 = IntGrid(8)
