@@ -8,7 +8,7 @@
     footprint.py    bytes, FLOPs and seconds of a model's versions
 
 `minipar quantize`, `prune` and `distill` use these methods; `train/recipes/` has the training runs
-of the last two.  `compression_study/` (`minipar study`) measures the compressed models.
+of the last two.  `minipar study` compares the models that these commands make.
 """
 
 from .load import load_model
@@ -26,7 +26,6 @@ from .quantization.quantized_tensor import QuantizedTensor
 from .quantization.serialization import pack_quantized
 
 __all__ = ["FLOAT_GRIDS", "SCHEMES", "FakeQuantize", "FloatGrid", "Granularity", "IntGrid",
-           "IntegerLinear",
-           "Observer", "QuantizedTensor", "QuantizedEmbedding", "QuantizedLinear",
-           "affine_matmul", "convert", "freeze", "gptq", "int_matmul", "load_model",
-           "pack_masked", "pack_quantized", "prepare_qat", "quantize"]
+           "IntegerLinear", "Observer", "QuantizedEmbedding", "QuantizedLinear", "QuantizedTensor",
+           "affine_matmul", "convert", "freeze", "gptq", "int_matmul", "load_model", "pack_masked",
+           "pack_quantized", "prepare_qat", "quantize"]

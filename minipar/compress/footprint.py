@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from ..autograd import Meter, no_grad
 from ..backend import Array
-from ..nn import Linear, Module
+from ..nn import Module
+from .pruning.masks import prunable_weights
 from .pruning.shrink import without_masks
 from .pruning.sparse import SparseLinear, bitmap_bytes, replace_linear_layers
 from .pruning.two_of_four import TwoOfFourLinear
@@ -39,8 +40,7 @@ def model_bytes(model: Module, masks: Mapping[str, Array] | None = None) -> int:
     """The bytes of all parameters; for masked ones, of the kept values and the mask's bits."""
     masks, total = masks or {}, 0
     for name, p in model.named_parameters():
-        kept = {name: masks[name]} if name in masks else {}
-        total += bitmap_bytes(kept, p.dtype.itemsize) if kept else p.data.nbytes
+        total += bitmap_bytes(masks[name], p.dtype.itemsize) if name in masks else p.data.nbytes
     return total
 
 
@@ -48,6 +48,7 @@ def sparse_versions(model: Module, masks: Mapping[str, Array],
                     two_of_four: bool = False) -> dict[str, ModelVersion]:
     """A masked model in several forms: dense with zeros, and with sparse storage."""
     dense = without_masks(model)
+    rest = model_bytes(dense) - sum(p.data.nbytes for p in prunable_weights(dense).values())
     found = {"zeros, dense": ModelVersion(model_bytes(model, masks), dense)}
     kinds: dict[str, type] = {"kept only, gathered": SparseLinear}
     if two_of_four:
@@ -55,9 +56,6 @@ def sparse_versions(model: Module, masks: Mapping[str, Array],
     for name, kind in kinds.items():
         made = replace_linear_layers(without_masks(model), kind)
         held = sum(m.nbytes for _, m in made.named_modules() if isinstance(m, kind))
-        weights = {id(m._parameters["weight"]): m for _, m in dense.named_modules()
-                   if isinstance(m, Linear)}
-        rest = sum(p.data.nbytes for p in dense.parameters() if id(p) not in weights)
         found[name] = ModelVersion(held + rest, made)
     return found
 

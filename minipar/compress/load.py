@@ -2,7 +2,7 @@
 
     description["compression"] = [{"kind": "quantized", …}, …]     in the order of compression
 
-Each kind registers a function that prepares the plain model and takes its own arrays out of the
+Each kind has a function that prepares the plain model and takes its own arrays out of the
 checkpoint.  The remaining arrays are plain parameters; without the entry "compression" all are.
 """
 
@@ -15,23 +15,17 @@ import numpy as np
 from ..checkpoint import Checkpoint, CheckpointError
 from ..checkpoint.description_rules import Table, fault
 from ..nn import Module
+from .pruning.serialization import KIND as PRUNED
+from .pruning.serialization import Arrays, unpack_pruned
+from .quantization.serialization import KIND as QUANTIZED
+from .quantization.serialization import RULES, unpack_quantized
 
 MOST_SHOWN = 300        # characters of an error about many parameters
 
-Arrays = dict[str, np.ndarray]
+# By kind of step: what prepares the model, and the rules for the other entries of a step.
 Prepare = Callable[[Module, dict[str, Any], Arrays], None]
-COMPRESSIONS: dict[str, tuple[Prepare, Table]] = {}
-
-
-def register(kind: str, rules: Table | None = None) -> Callable[[Prepare], Prepare]:
-    """Decorator for the function that prepares a model for compression steps of this kind.
-
-    `rules` list the entries of a step besides its kind (checkpoint/description_rules.py).
-    """
-    def add(prepare: Prepare) -> Prepare:
-        COMPRESSIONS[kind] = prepare, rules or {}
-        return prepare
-    return add
+COMPRESSIONS: dict[str, tuple[Prepare, Table]] = {
+    PRUNED: (unpack_pruned, {}), QUANTIZED: (unpack_quantized, RULES)}
 
 
 def compression_steps(checkpoint: Checkpoint) -> list[dict[str, Any]]:

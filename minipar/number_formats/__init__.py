@@ -5,8 +5,7 @@
     x = BFLOAT16.decode(codes)
 
     formats.py     the formats by name: float16, bfloat16, float8_…, mxfp4 …
-    codes.py       the codes of a format: what each means, and the code of a number
-    format.py      rounding to the numbers of a format: fp16, bf16, fp8, fp6, fp4
+    format.py      the codes of a format, and rounding to its numbers: fp16, bf16, fp8, fp6, fp4
     rounding.py    rounding to nearest and stochastic rounding, without a loop over numbers
     blocks.py      32 small numbers that share a scale: mxfp8, mxfp6, mxfp4
     packing.py     codes of 4 or 6 bits, without gaps in bytes

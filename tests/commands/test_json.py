@@ -4,11 +4,8 @@ import json
 
 import pytest
 
-from minipar.commands.compress.study import study_table
 from minipar.commands.main import main
 from minipar.commands.tables import Column, Shown, Table
-from minipar.compression_study.measure import ROWS, Result
-from minipar.compression_study.subjects import FULL
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -74,17 +71,6 @@ def test_schedule_and_collective(capsys):
     (found,) = tables(capsys, "collective all_reduce --algorithm ring -p 4 --json").values()
     assert column(found, "counted")["rounds"] == 6
     assert column(found, "check")["messages of all ranks"] == "equal"
-
-
-def test_study():
-    subject = FULL[0]
-    results = {row.name: [Result(0.9, 1000, 5.0, 2e-3), Result(0.8, 1000, 5.0, 1e-3)]
-               for row in ROWS}
-    table = study_table(subject, results)
-    assert column(table.as_json(), subject.quality)["dense"] == \
-        pytest.approx(0.85)
-    assert table.as_json()["rows"][0][1:] == pytest.approx([0.85, 1000, 1, 5, 1, 1.5e-3, 1])
-    assert table.rows[0][2].text == "1 kB"
 
 
 def test_doctor(capsys):

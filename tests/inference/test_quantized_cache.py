@@ -1,8 +1,12 @@
 """The 8-bit cache: bounds of its errors, blocks that begin anew, bytes; weights of fewer bits."""
 
+import copy
+
 import numpy as np
 import pytest
 
+from minipar.compress import Granularity, IntGrid
+from minipar.compress.quantization.post_training import quantize
 from minipar.inference import Engine, ModelRunner, SchedulerConfig
 from minipar.inference.cache import (
     CACHES,
@@ -14,7 +18,6 @@ from minipar.inference.cache import (
 )
 from minipar.inference.cache.quantized import EMPTY, decode, write
 from minipar.inference.model import forward_over_cache
-from minipar.inference.model.compressed import WEIGHTS, compare
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 
@@ -117,20 +120,36 @@ def test_an_engine_copies_and_swaps_scales_with_their_codes():
     assert tokens_of(model, 14, preempt_by="swap") == undisturbed
 
 
-def test_bytes_and_errors_of_weights_and_cache():
+def decoded(model, kind, ids) -> np.ndarray:
+    """The logits (t, V) after each of the tokens, computed one by one from a cache."""
+    cache = kind(KVSizes.of(model), -(-len(ids) // BLOCK), BLOCK, np.zeros(0, np.float32))
+    return np.concatenate([forward_over_cache(model, cache, [
+        SequenceInput([int(token)], i, range(cache.num_blocks))]).data
+        for i, token in enumerate(ids)])
+
+
+def test_errors_of_quantized_weights_and_cache_together():
     model = model_of()
     rng = np.random.default_rng(0)
     for p in model.parameters():                        # as far from even as trained weights
         p.data[...] += 0.1 * rng.standard_normal(p.shape)
-    table = {(row.weights, row.cache): row for row in compare(model, rng.integers(0, 29, 40))}
-    assert len(table) == len(WEIGHTS) * len(CACHES) and table["float", "full"].error == 0
-    assert 0 < table["float", "int8"].error < 0.01
-    assert 0 < table["int8", "full"].error < 0.02 < table["int4", "int8"].error < 0.3
-    assert table["float", "int8"].same_token >= 0.95
-    whole, eight, four = (table[name, "int8"].weight_bytes for name in ("float", "int8", "int4"))
-    assert whole == sum(p.data.nbytes for p in model.parameters())
-    assert four < eight < 0.36 * whole
-    assert table["int4", "int8"].cache_bytes_per_token == 2 * 2 * 2 * (8 + 4 / 16)
+    ids = rng.integers(0, 29, 40)
+    expected = decoded(model, PagedKVCache, ids)
+    weights = {"float": model, "int8": quantize(copy.deepcopy(model), IntGrid(8)),
+               "int4": quantize(copy.deepcopy(model), IntGrid(4), Granularity("group", 32))}
+    logits = {(name, cache): decoded(version, CACHES[cache], ids)
+              for name, version in weights.items() for cache in CACHES}
+    error = {pair: np.sqrt(np.mean((found - expected)**2)) / np.std(expected)
+             for pair, found in logits.items()}
+    assert error["float", "full"] == 0 < error["float", "int8"] < 0.01
+    assert 0 < error["int8", "full"] < 0.02 < error["int4", "int8"] < 0.3
+    same = logits["float", "int8"].argmax(axis=1) == expected.argmax(axis=1)
+    assert np.mean(same) >= 0.95
+
+
+def test_the_8_bit_cache_has_a_byte_a_number_and_a_scale_for_each_block_and_head():
+    cache = QuantizedKVCache(KVSizes.of(model_of()), 3, 16, np.zeros(0, np.float32))
+    assert cache.num_bytes / (3 * 16) == 2 * 2 * 2 * (8 + 4 / 16)
 
 
 def test_chunks_change_the_logits_of_the_8_bit_cache_alone():

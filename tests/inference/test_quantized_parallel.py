@@ -9,7 +9,6 @@ from minipar.compress import FLOAT_GRIDS, Granularity, IntGrid, pack_quantized
 from minipar.compress.quantization.layers import QuantizedLayer
 from minipar.compress.quantization.post_training import quantize
 from minipar.inference.engine import Engine
-from minipar.inference.model.compressed import weight_bytes
 from minipar.inference.model_runner import ModelRunner
 from minipar.inference.parallel.pipeline_engine import PipelineEngine
 from minipar.inference.parallel.tensor_runner import TensorParallelRunner
@@ -65,6 +64,13 @@ def test_results_are_those_of_one_process(world, way, sizes):
         assert tokens_by(Engine(TensorParallelRunner(model, comm, 20, 4), CONFIG)) == expected[0]
         assert tokens_by(PipelineEngine(gpt(way, **sizes), comm, CONFIG)) == expected[0]
     world.run(body)
+
+
+def weight_bytes(model: GPT) -> int:
+    """The bytes of all weights, quantized or not."""
+    quantized = [m.quantized.nbytes for _, m in model.named_modules()
+                 if isinstance(m, QuantizedLayer)]
+    return sum(quantized) + sum(p.data.nbytes for p in model.parameters())
 
 
 def test_each_rank_has_its_part_of_the_codes():

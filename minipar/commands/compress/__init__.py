@@ -1,4 +1,4 @@
 """The commands that make a trained model smaller: quantize, prune, distill; study compares all.
 
-What they call is `minipar.compress`, and for the study `minipar.compression_study`.
+What they call is `minipar.compress`; the study runs the others, and measures what they make.
 """

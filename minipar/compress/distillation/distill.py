@@ -27,7 +27,7 @@ from ...backend import Array, asarray_like
 from ...nn import GPT, MLP, Dropout, Linear, Module, ModuleList
 from .feature_loss import DISTANCES, distance, layer_pairs
 from .feature_taps import TappedOutputs, hidden_parts, part_widths, run_with_taps
-from .soft_targets import soft_cross_entropy
+from .soft_targets import check_temperature, soft_cross_entropy
 
 PROJECTIONS = "projections"
 Teacher = Callable[[Array], TappedOutputs]
@@ -52,13 +52,12 @@ class Recipe:
 
 
 def make_recipe(student: Module, teacher: Module, temperature: float = 2.0, alpha: float = 0.5,
-               hidden: float = 0.0, attention: float = 0.0, kind: str = "squared") -> Recipe:
+                hidden: float = 0.0, attention: float = 0.0, kind: str = "squared") -> Recipe:
     """The recipe by which `student` learns from `teacher`; plain models, shapes are enough.
 
     Raises ValueError for models with different tasks, and for impossible weights or temperatures.
     """
-    if not 0 < temperature < np.inf:
-        raise ValueError(f"a temperature is a number > 0, not {temperature}")
+    check_temperature(temperature)
     if not (0 <= alpha <= 1 and 0 <= hidden < np.inf and 0 <= attention < np.inf):
         raise ValueError(f"expected alpha in [0, 1] and weights >= 0, not alpha {alpha}, hidden "
                          f"{hidden} and attention {attention}")

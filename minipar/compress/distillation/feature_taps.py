@@ -9,7 +9,7 @@ so they are computed once more from its qkv, around the calls of an attention la
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, singledispatch
 from typing import NamedTuple
@@ -22,6 +22,8 @@ from ...backend import Array
 from ...nn import GPT, MLP, Module
 from ...nn.chain import ChainPart, chain
 from ...nn.gpt import Attention
+
+Taps = dict[int, Tensor]        # by the number of a part
 
 
 class TappedOutputs(NamedTuple):
@@ -103,24 +105,26 @@ def attention_of(part: ChainPart) -> Attention:
     raise ValueError(f"{part.name} has no attention whose map could be compared: only a GPT has")
 
 
-def run_parts_with_taps(parts: Sequence[ChainPart], x: Tensor | Array, hidden: Sequence[int],
-               attention: Sequence[int]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Apply `parts`: (the result, the outputs of `hidden`, the attention maps of `attention`)."""
-    layers = [attention_of(parts[i]) for i in attention]
-    returned = {}
-    with capture_attention(layers) as maps:
-        for i, part in enumerate(parts):
+def run_parts_with_taps(parts: Mapping[int, ChainPart], x: Tensor | Array, hidden: Sequence[int],
+                        attention: Sequence[int]) -> tuple[Tensor, Taps, Taps]:
+    """Apply `parts`, by number: (the result, outputs of those in `hidden`, maps of `attention`)."""
+    layers = {i: attention_of(parts[i]) for i in attention if i in parts}
+    outputs = {}
+    with capture_attention(list(layers.values())) as maps:
+        for i, part in parts.items():
             x = part(x)
             if i in hidden:
-                returned[i] = x
-    return x, [returned[i] for i in hidden], [maps[layer] for layer in layers]
+                outputs[i] = x
+    return x, outputs, {i: maps[layer] for i, layer in layers.items()}
 
 
 def run_with_taps(model: Module, inputs: Array, hidden: Sequence[int] = (),
-            attention: Sequence[int] = ()) -> TappedOutputs:
+                  attention: Sequence[int] = ()) -> TappedOutputs:
     """Run `model`: its logits, and the hidden states and maps of these layers (0, 1, …)."""
     if not hidden and not attention:
         return TappedOutputs(model.logits(inputs), [], [])
     at = hidden_parts(model)
-    return TappedOutputs(*run_parts_with_taps(chain(model), inputs, [at[i] for i in hidden],
-                               [at[i] for i in attention]))
+    hidden, attention = [at[i] for i in hidden], [at[i] for i in attention]
+    logits, outputs, maps = run_parts_with_taps(dict(enumerate(chain(model))), inputs, hidden,
+                                                attention)
+    return TappedOutputs(logits, [outputs[i] for i in hidden], [maps[i] for i in attention])

@@ -61,6 +61,13 @@ class SoftTargets(Function):
         return [lambda: scaled(dlogits(), g), None, None]
 
 
+def check_temperature(temperature: float) -> None:
+    """Raise ValueError for a temperature that is not positive."""
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"a temperature is a number > 0, not {temperature}: 1 leaves logits as "
+                         "they are, 2 to 5 soften them")
+
+
 def soft_cross_entropy(logits: Tensor, teacher: Array, targets: Array, temperature: float,
                        loss_divisor: float | None = None,
                        ignore_index: int = IGNORE_INDEX) -> Tensor:
@@ -71,9 +78,7 @@ def soft_cross_entropy(logits: Tensor, teacher: Array, targets: Array, temperatu
     number of rows that count, as in `autograd.cross_entropy`.  Raises ValueError for a temperature
     that is not positive.
     """
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"a temperature is a number > 0, not {temperature}: 1 leaves logits as "
-                         "they are, 2 to 5 soften them")
+    check_temperature(temperature)
     if loss_divisor is None:
         loss_divisor = count_targets(targets, ignore_index) or 1
     return SoftTargets.apply(logits, teacher.astype(logits.dtype), targets,

@@ -27,7 +27,7 @@ from ...parallel.pipeline.stages import Stages
 from ...parallel.tensor.parallelize import parallelize
 from .distill import Recipe, disable_dropout
 from .feature_taps import TappedOutputs, hidden_parts, part_widths, run_parts_with_taps
-from .teacher_messages import Message, Output, bytes_between, messages
+from .teacher_messages import Message, Output, messages
 
 SPLITS = ("tp", "pp")
 LABEL, INSIDE = "teacher to student", "inside teacher"      # of messages
@@ -88,10 +88,6 @@ class ParallelTeacher:
         shares = chunk_bounds(len(inputs), len(self.students))
         return messages(outputs, owners, dict(zip(self.students, shares)))
 
-    def bytes_between(self, inputs: Array) -> int:
-        """The bytes of all messages of a batch between different ranks."""
-        return bytes_between(self.plan(inputs), self.dtype.itemsize)
-
     def announce(self, inputs: Array, num_microbatches: int = 1) -> None:
         """Collective: announce the next batch, with all its rows, in the same order on all ranks.
 
@@ -101,7 +97,7 @@ class ParallelTeacher:
         arrival = None
         if me in self.students:
             arrival = _PendingOutputs(self, inputs, [m for m in plan if m.dest == me])
-            rows = chunk_bounds(len(arrival), num_microbatches)
+            rows = chunk_bounds(arrival.num_rows, num_microbatches)
             self.arriving += [(arrival, part) for part in rows]
         if self.own is None:
             return
@@ -112,7 +108,7 @@ class ParallelTeacher:
             if message.source == me:
                 part = np.ascontiguousarray(message.take(found[message.output]))
                 if message.dest == me:
-                    arrival.put(message, part)
+                    arrival.buffers[message][...] = part
                     continue
                 with self.comm.labelled(LABEL):
                     self.sending.append((part, self.comm.isend(part, message.dest)))
@@ -149,52 +145,43 @@ class ParallelTeacher:
             x = Tensor(np.empty(shape, dtype, like=x))
             with own.labelled(INSIDE):
                 own.recv(x.data, stage - 1)
-        here = [[i for i in wanted if first <= i < stop] for wanted in (self.hidden,
-                                                                        self.attention)]
+        parts = {i: self.parts[i] for i in range(first, stop)}
         with own.labelled(INSIDE):
-            y, states, maps = run_parts_with_taps(self.parts[first:stop], x,
-                                         *([i - first for i in wanted] for wanted in here))
+            y, states, maps = run_parts_with_taps(parts, x, self.hidden, self.attention)
         if stage + 1 < num_stages:
             send_header(own, y.data, stage + 1).wait()
             with own.labelled(INSIDE):
                 own.send(np.ascontiguousarray(y.data), stage + 1)
-        states, maps = dict(zip(here[0], states)), dict(zip(here[1], maps))
         noted = [y if stop == len(self.parts) else None, *map(states.get, self.hidden),
                  *map(maps.get, self.attention)]
         return [None if x is None else x.data for x in noted]
 
 
 class _PendingOutputs:
-    """A student's rows of a batch, in flight; `inputs` decide the device of the buffers."""
+    """A student's rows of a batch, in flight; `inputs` decide the device of the buffers.
+
+    The message of a rank to itself is copied into its buffer.
+    """
 
     def __init__(self, teacher: ParallelTeacher, inputs: Array, messages: Sequence[Message]):
-        self.messages, self.whole = messages, None
-        self.buffers = [np.empty(m.shape, teacher.dtype, like=inputs)
-                        for m in messages]
+        self.num_rows, self.whole = messages[0].shape[0], None
+        self.buffers = {m: np.empty(m.shape, teacher.dtype, like=inputs) for m in messages}
         with teacher.comm.labelled(LABEL):
             self.requests = [teacher.comm.irecv(buffer, m.source)
-                             for m, buffer in zip(messages, self.buffers)
+                             for m, buffer in self.buffers.items()
                              if m.source != teacher.comm.rank]
-
-    def __len__(self) -> int:
-        return self.messages[0].shape[0]
-
-    def put(self, message: Message, array: Array) -> None:
-        """Copy the message of this rank to itself."""
-        self.buffers[self.messages.index(message)][...] = array
 
     def wait(self) -> list[Array]:
         """Wait for all messages; return the outputs."""
         if self.whole is None:
             for request in self.requests:
                 request.wait()
-            by_output: dict[int, list[Array]] = {}
-            for m, buffer in zip(self.messages, self.buffers):
-                by_output.setdefault(m.output, []).append(buffer)
-            axes = {m.output: m.axis for m in self.messages}
-            self.whole = [pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axes[i])
-                          for i, pieces in by_output.items()]
-            self.buffers = self.requests = []
+            by_output: dict[tuple[int, int], list[Array]] = {}
+            for m, buffer in self.buffers.items():
+                by_output.setdefault((m.output, m.axis), []).append(buffer)
+            self.whole = [pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis)
+                          for (_, axis), pieces in by_output.items()]
+            self.buffers, self.requests = {}, []
         return self.whole
 
 

@@ -5,7 +5,7 @@
     two_of_four.py        2 of every 4 weights: the masks, and a layer that stores them packed
     distributed_topk.py   the k lowest scores over all ranks, exactly, without collecting them
     masks.py              Masks: masked weights at each use, also of sharded models
-    sparsity_schedule.py  when to prune: gradually, or the lottery ticket's rewinding
+    sparsity_schedule.py  when to prune: gradually, along a cubic
     structured.py         scores and masks of whole neurons and heads
     shrink.py             remove dead neurons and heads: a smaller dense model
     sparse.py             sparse storage and sparse products for inference

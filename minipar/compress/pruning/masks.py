@@ -108,10 +108,7 @@ class Masks:
             parameter.data[...] *= asarray_like(self.local(parameter), parameter.data)
         mark_changed(self.parameters.values())
 
-    def num_kept(self) -> int:
-        """The number of kept elements of masked parameters on this rank."""
-        return sum(int(mask.sum()) for mask in self.local_masks().values())
-
     def sparsity(self) -> float:
         """The share of elements of masked parameters on this rank that is not kept."""
-        return 1 - self.num_kept() / sum(p.size for p in self.parameters.values())
+        num_kept = sum(int(mask.sum()) for mask in self.local_masks().values())
+        return 1 - num_kept / sum(p.size for p in self.parameters.values())

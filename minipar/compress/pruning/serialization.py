@@ -18,9 +18,9 @@ import numpy as np
 
 from ...checkpoint import Checkpoint, CheckpointError
 from ...nn import Module
-from ..load import Arrays, register
 
 KIND = "pruned"         # in description["compression"], the list of compression steps
+Arrays = dict[str, np.ndarray]
 
 
 def pack_masked(arrays: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray]) -> Arrays:
@@ -56,7 +56,6 @@ def _mask_of(bits: np.ndarray, shape: np.ndarray) -> np.ndarray:
     return np.unpackbits(bits, count=math.prod(sizes)).reshape(sizes).astype(bool)
 
 
-@register(KIND)
 def unpack_pruned(model: Module, entry: dict[str, Any], arrays: Arrays) -> None:
     """Replace the kept values in `arrays` by whole arrays with zeros."""
     whole, _ = unpack_masked(arrays)

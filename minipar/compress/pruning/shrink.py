@@ -13,10 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...autograd import Tensor, swiglu
-from ...nn import GPT, MLP, Activation, Dropout, Module
-from .structured import Units, dead_units, masked_value, units_of
-
-Values = dict[str, np.ndarray]
+from ...nn import GPT, MLP, Activation, Dropout
+from .structured import Units, Values, dead_units, units_of, used_values
 
 
 def remove_units(values: Mapping[str, np.ndarray], units: Units, removed: np.ndarray,
@@ -49,13 +47,13 @@ def constant_outputs(values: Values, units: Units, removed: np.ndarray) -> np.nd
     return swiglu(Tensor(values[f"{units.gate}.bias"][own]), bias).data
 
 
-def removable(model: Module) -> list[tuple[Units, np.ndarray]]:
-    """The units of a model, and marks for those to remove: the dead ones.
+def removable(model: MLP | GPT, values: Values) -> list[tuple[Units, np.ndarray]]:
+    """The units of a model with these values, and marks for those to remove: the dead ones.
 
     At least one unit of each layer stays.  In a GPT each block loses the same number, because all
     blocks have the same sizes.
     """
-    found = [(units, dead_units(model, units)) for units in units_of(model)]
+    found = [(units, dead_units(values, units)) for units in units_of(model)]
     most = {kind: min(int(removed.sum()) for units, removed in found if units.kind == kind)
             for kind in {units.kind for units, _ in found}}
     result = []
@@ -93,7 +91,7 @@ def shrink(model: MLP | GPT, *others: Mapping[str, np.ndarray]) -> tuple[MLP | G
     returned with the model.
     """
     values, cut, counts = used_values(model), [dict(other) for other in others], {}
-    for units, removed in removable(model):
+    for units, removed in removable(model, values):
         values = remove_units(values, units, removed)
         cut = [remove_units(other, units, removed, fold=False) for other in cut]
         counts[units.kind, units.first] = len(units) - int(removed.sum())
@@ -104,12 +102,6 @@ def without_masks(model: MLP | GPT) -> MLP | GPT:
     """A copy of `model` without masks, with zeros in place of masked weights."""
     counts = {(units.kind, units.first): len(units) for units in units_of(model)}
     return _with(smaller_model(model, counts), used_values(model))
-
-
-def used_values(model: Module) -> Values:
-    """All parameters as the model uses them, with masks, by full name."""
-    return {name: np.array(masked_value(model, *name.rpartition(".")[::2]))
-            for name, _ in model.named_parameters()}
 
 
 def _with(model: MLP | GPT, values: Values) -> MLP | GPT:

@@ -13,8 +13,6 @@ cannot.
 These layers are for inference: they have no backward.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from ...autograd import Function, Tensor
@@ -24,9 +22,9 @@ from ...nn import Linear, Module
 INDEX = np.dtype(np.int32)
 
 
-def bitmap_bytes(masks: Mapping[str, np.ndarray], itemsize: int = 4) -> int:
-    """The bytes of the kept values of `masks`, and of one bit for each element."""
-    return sum(int(mask.sum()) * itemsize + -(-mask.size // 8) for mask in masks.values())
+def bitmap_bytes(mask: np.ndarray, itemsize: int = 4) -> int:
+    """The bytes of the values that a mask keeps, and of one bit for each element."""
+    return int(mask.sum()) * itemsize + -(-mask.size // 8)
 
 
 class GatherMatmul(Function):

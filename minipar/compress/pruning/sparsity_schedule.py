@@ -1,23 +1,17 @@
-"""Pruning schedules: all at once, gradually, or with rewinding to the start.
+"""Pruning schedules: prune gradually while the model trains, not all at once.
 
     sparsity                                     gradual: fast while many weights matter little,
     s_f │            ╭────────                   slower as the remaining ones matter more
         │       ╭────╯                           s(t) = s_f + (s_i - s_f) (1 - (t - t₀) / n)³
     s_i │──╯                                     Zhu & Gupta 2017, To prune, or not to prune
         └──t₀────────t₀+n──── t
-
-A lottery ticket is a mask found by training, with the initial values of that training.  Rewound to
-them, the few remaining weights learn as well as all did.  Frankle & Carbin 2019, The lottery ticket
-hypothesis.
 """
 
-from collections.abc import Callable, Mapping
-
-import numpy as np
+from collections.abc import Callable
 
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
-from .masks import Masks, prunable_weights
+from .masks import Masks
 from .prune import prune
 from .saliency import Scores, magnitude
 
@@ -54,25 +48,3 @@ class GradualPruning:
             self.masks.update(prune(self.model, self.score(self.masks.parameters), sparsity,
                                     self.scope, self.masks, self.mesh))
         return sparsity
-
-
-def rewind(model: Module, start: Mapping[str, np.ndarray], masks: Masks) -> None:
-    """Reset the kept weights to their values in `start`, and the masked ones to 0."""
-    model.load_state_dict(dict(start))
-    masks.zero_masked()
-
-
-def lottery_ticket(model: Module, train: Callable[[], None], start: Mapping[str, np.ndarray],
-                   rounds: int, share: float = 0.2, scope: str = "global") -> Masks:
-    """Train, prune a `share` of the remaining weights, rewind to `start`; `rounds` times.
-
-    `train()` trains the model, with a new optimizer.  The model ends rewound, not trained.
-    """
-    masks = Masks(model, {name: np.ones(p.shape, bool)
-                          for name, p in prunable_weights(model).items()})
-    for done in range(rounds):
-        train()
-        masks.update(prune(model, magnitude(masks.parameters), 1 - (1 - share) ** (done + 1),
-                           scope, masks))
-        rewind(model, start, masks)
-    return masks

@@ -33,6 +33,8 @@ from ...nn.moe import refuse_experts
 from .distributed_topk import sortable_keys
 from .prune import check_amount
 
+Values = dict[str, np.ndarray]
+
 
 @dataclass(frozen=True)
 class Units:
@@ -114,38 +116,37 @@ def heads(name: str, num_heads: int, kv_heads: int, width: int) -> Units:
                          ).reshape(kv_heads, shared), rows, lambda x: x)
 
 
-def masked_value(model: Module, layer: str, name: str) -> np.ndarray:
-    """A weight or bias as the model uses it, with its mask."""
-    value = getattr(dict(model.named_modules())[layer], name)
-    return to_host(value.data)
+def used_values(model: Module) -> Values:
+    """All parameters as the model uses them, with masks, by full name."""
+    modules, found = dict(model.named_modules()), {}
+    for name, _ in model.named_parameters():
+        module, _, own_name = name.rpartition(".")
+        found[name] = np.array(to_host(getattr(modules[module], own_name).data))
+    return found
 
 
-def unit_scores(model: Module, units: Units) -> np.ndarray:
-    """‖column‖ · ‖row‖ of each unit: (units,)."""
-    out = masked_value(model, units.second, "weight")
-    score = np.linalg.norm(out[units.rows], axis=(1, 2))
+def unit_scores(values: Values, units: Units) -> np.ndarray:
+    """‖column‖ · ‖row‖ of each unit, from the values of a model: (units,)."""
+    score = np.linalg.norm(values[f"{units.second}.weight"][units.rows], axis=(1, 2))
     for first in units.firsts:
-        into = masked_value(model, first, "weight")
-        score = score * np.linalg.norm(into[:, units.values], axis=(0, 2))
+        columns = values[f"{first}.weight"][:, units.values]
+        score = score * np.linalg.norm(columns, axis=(0, 2))
     return score
 
 
-def unit_masks(model: Module, amount: float, kinds: tuple[str, ...] = ("neurons", "heads"),
-               score: Callable[[Module, Units], np.ndarray] = unit_scores) -> dict[str, np.ndarray]:
+def unit_masks(model: Module, amount: float) -> dict[str, np.ndarray]:
     """Masks, by full name, without the `amount` of lowest-scored units of each layer.
 
     The number is rounded, and at least one unit stays.  Raises ValueError for an impossible amount.
     """
     check_amount(amount)
-    own, masks = dict(model.named_parameters()), {}
+    own, values, masks = dict(model.named_parameters()), used_values(model), {}
 
     def mask(name: str) -> np.ndarray:
         return masks.setdefault(name, np.ones(own[name].global_shape, bool))
     for units in units_of(model):
-        if units.kind not in kinds:
-            continue
         number = min(round(amount * len(units)), len(units) - 1)
-        removed = np.argsort(sortable_keys(score(model, units)), kind="stable")[:number]
+        removed = np.argsort(sortable_keys(unit_scores(values, units)), kind="stable")[:number]
         for first in units.firsts:
             mask(f"{first}.weight")[:, units.columns[removed].ravel()] = False
             if f"{first}.bias" in own:
@@ -154,9 +155,8 @@ def unit_masks(model: Module, amount: float, kinds: tuple[str, ...] = ("neurons"
     return masks
 
 
-def dead_units(model: Module, units: Units) -> np.ndarray:
+def dead_units(values: Values, units: Units) -> np.ndarray:
     """Mark units with a constant output, or whose output is not used: (units,) bool."""
-    out = masked_value(model, units.second, "weight")
-    has_input = np.any([masked_value(model, first, "weight")[:, units.values].any((0, 2))
+    has_input = np.any([values[f"{first}.weight"][:, units.values].any((0, 2))
                         for first in units.firsts], axis=0)
-    return ~has_input | ~out[units.rows].any((1, 2))
+    return ~has_input | ~values[f"{units.second}.weight"][units.rows].any((1, 2))

@@ -12,7 +12,10 @@ import numpy as np
 from ...autograd import Tensor
 from ...backend import to_host
 from ...nn import Linear, Module
+from ...number_formats import pack, unpack
 from .sparse import INDEX, GatherMatmul, bias_of
+
+PLACE_BITS = 2          # for one of 4 places
 
 
 def n_of_m(scores: np.ndarray, n: int = 2, m: int = 4) -> np.ndarray:
@@ -49,16 +52,15 @@ class TwoOfFourLinear(Module):
         self.values = np.take_along_axis(weight.reshape(groups.shape), places, 1
                                          ).reshape(num_in // 2, num_out)
         self.starts = np.arange(num_out + 1) * (num_in // 2)
-        bits = np.unpackbits(places.astype(np.uint8).ravel()[:, None], axis=1)[:, 6:]
-        self.packed, self.num_in = np.packbits(bits), num_in
+        self.packed = pack(places.astype(np.uint8).ravel(), PLACE_BITS)
         self.bias = bias_of(layer)
         self.rows = self.unpacked()
 
     def unpacked(self) -> np.ndarray:
         """The input of each value, from its place: (in/2, out)."""
-        bits = np.unpackbits(self.packed, count=2 * self.values.size).reshape(-1, 2)
-        places = (2 * bits[:, 0] + bits[:, 1]).reshape(self.num_in // 4, 2, -1)
-        start = np.arange(0, self.num_in, 4)[:, None, None]
+        num_pairs, num_out = self.values.shape[0] // 2, self.values.shape[1]
+        places = unpack(self.packed, PLACE_BITS, self.values.size).reshape(num_pairs, 2, num_out)
+        start = 4 * np.arange(num_pairs)[:, None, None]
         return (start + places).reshape(self.values.shape).astype(INDEX)
 
     @property

@@ -21,12 +21,11 @@ only inference (2018), section 2.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ...backend import Array
-from .granularity import Granularity
 
 SCHEMES = ("symmetric", "symmetric_full", "asymmetric")
 TINY = np.finfo(np.float32).tiny       # the least scale, used where all numbers are 0
@@ -38,34 +37,6 @@ def check_finite(low: Array, high: Array) -> None:
     if not np.all(np.isfinite(low) & np.isfinite(high)):
         raise ValueError("NaN or infinity cannot be quantized: only finite numbers have a place on "
                          "a grid")
-
-
-class Grid(Protocol):
-    """The values that codes of a few bits stand for: IntGrid here, FloatGrid in `float_grid.py`."""
-
-    bits: int                       # of a code
-    per: Granularity | None         # the granularity that a block format fixes
-    dtype: np.dtype                 # of the codes
-    scale_dtype: np.dtype
-    is_asymmetric: bool             # whether zero points can differ from 0
-
-    def calculate_qparams(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """The (scale, zero point) for numbers from `low` to `high`."""
-
-    def encode(self, x: Array, scale: Array, zero: Array) -> Array:
-        """Quantize: numbers to codes."""
-
-    def decode(self, codes: Array, scale: Array, zero: Array) -> Array:
-        """Dequantize: codes to numbers."""
-
-    def from_bits(self, raw: Array) -> Array:
-        """The codes whose bits are `raw`."""
-
-    def for_embeddings(self, bits: int) -> "Grid":
-        """A grid of at least `bits` bits."""
-
-    def metadata(self) -> dict[str, Any]:
-        """The entries of a checkpoint's description."""
 
 
 @dataclass(frozen=True)
@@ -150,4 +121,4 @@ class IntGrid:
         return {"bits": self.bits, "scheme": self.scheme}
 
 
-INT8, INT4 = IntGrid(8), IntGrid(4)
+INT8 = IntGrid(8)

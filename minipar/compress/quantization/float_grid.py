@@ -27,7 +27,7 @@ from ...number_formats import (
     BlockFormat,
     Format,
 )
-from .affine import LARGEST, TINY, check_finite
+from .affine import LARGEST, TINY, IntGrid, check_finite
 from .granularity import Granularity
 
 
@@ -102,13 +102,9 @@ class FloatGrid:
         return FLOAT8_E8M0.decode(scale) if self.per else scale
 
 
-def float_grid(name: str) -> FloatGrid:
-    """The grid called `name`.  Raises ValueError for an unknown name."""
-    if name not in FLOAT_GRIDS:
-        raise ValueError(f"a format is one of {', '.join(FLOAT_GRIDS)}, not {name!r}")
-    return FLOAT_GRIDS[name]
-
-
 FLOAT_GRIDS = {grid.name: grid for grid in (FloatGrid("fp8", FLOAT8_E4M3FN),
                                             FloatGrid("mxfp8", MXFP8_E4M3),
                                             FloatGrid("mxfp4", MXFP4))}
+
+# The values that codes of a few bits stand for: both classes have the same methods.
+Grid = IntGrid | FloatGrid

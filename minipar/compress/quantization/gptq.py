@@ -35,7 +35,7 @@ from functools import partial
 import numpy as np
 
 from ...backend import Array
-from .affine import Grid
+from .float_grid import Grid
 from .granularity import Granularity
 from .observers import weight_qparams
 from .quantized_tensor import QuantizedTensor

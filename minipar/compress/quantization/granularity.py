@@ -67,4 +67,4 @@ class Granularity:
         return scale
 
 
-TENSOR, CHANNEL = Granularity("tensor"), Granularity("channel")
+CHANNEL = Granularity("channel")

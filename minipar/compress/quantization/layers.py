@@ -24,7 +24,8 @@ from ...nn.parameter import Parameter, zeros
 from ...parallel.packed_weights import PackedLayer
 from ...parallel.tensor.layers import RowLinear
 from ...parallel.tensor.vocabulary import VocabularyEmbedding
-from .affine import Grid, IntGrid
+from .affine import IntGrid
+from .float_grid import Grid
 from .granularity import CHANNEL, Granularity
 from .int_matmul import affine_matmul
 from .quantized_tensor import QuantizedTensor
@@ -167,14 +168,19 @@ def set_quantized_weight(model: Module, layer: Linear | Embedding,
     return made
 
 
+def check_integer_product(per: Granularity) -> None:
+    """Raise ValueError for weights in groups: one sum of products would need several scales."""
+    if per.kind == "group":
+        raise ValueError("a product of integers needs one scale for each output, not one for each "
+                         f"{per}: quantize per channel, or leave activations out")
+
+
 def use_integer_inputs(model: Module, layer: QuantizedLinear, scale: Array, zero: Array) -> None:
     """Replace a layer of `model` by one that quantizes its inputs and multiplies integers.
 
-    Raises ValueError for a weight in groups: one sum of products would need several scales.
+    Raises ValueError for a weight in groups.
     """
-    if layer.quantized.per.kind == "group":
-        raise ValueError("a product of integers needs one scale for each output, not one for each "
-                         f"{layer.quantized.per}: quantize per channel, or leave activations out")
+    check_integer_product(layer.quantized.per)
     replace_module(model, layer, IntegerLinear.replacing(
         layer, input_scale=scale.reshape(1, 1), input_zero=zero.reshape(1, 1)))
 

@@ -17,7 +17,7 @@ import numpy as np
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
-from .affine import Grid
+from .float_grid import Grid
 
 NAMES = ("minmax", "moving", "percentile", "mse")
 MOMENTUM = 0.01                             # of the moving average: PyTorch's

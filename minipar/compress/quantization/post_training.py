@@ -29,12 +29,14 @@ from ...autograd import Tensor, no_grad
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
 from ...nn.chain import ChainPart, chain
-from .affine import INT8, Grid, IntGrid
+from .affine import INT8, IntGrid
+from .float_grid import Grid
 from .gptq import gptq, hessian
 from .granularity import CHANNEL, Granularity
 from .layers import (
     ACTIVATIONS,
     QuantizedLinear,
+    check_integer_product,
     layer_grid,
     quantizable_layers,
     set_quantized_weight,
@@ -86,9 +88,8 @@ def _check(layers: Sequence[tuple[str, Linear | Embedding]], grid: Grid, per: Gr
     if activations and not isinstance(grid, IntGrid):
         raise ValueError(f"a product of integers needs weights that are integers, not {grid.name}: "
                          "leave activations out")
-    if activations and per.kind == "group":
-        raise ValueError("a product of integers needs one scale for each output, not one for each "
-                         f"{per}: quantize per channel, or leave activations out")
+    if activations:
+        check_integer_product(per)
     for name, layer in layers:
         if not np.all(np.isfinite(layer.weight.data)):
             raise ValueError(f"{name}.weight has NaN or infinity, which have no place on a grid: "

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...backend import Array
 from ...number_formats import pack, unpack
-from .affine import Grid
+from .float_grid import Grid
 from .granularity import Granularity
 from .observers import weight_qparams
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from ...checkpoint.description_rules import FLAG, TEXT, one_of, whole
 from ...nn import Embedding, Linear, Module
-from ..load import Arrays, register
 from .affine import SCHEMES, IntGrid
-from .float_grid import FLOAT_GRIDS, float_grid
+from .float_grid import FLOAT_GRIDS
 from .granularity import Granularity
 from .layers import (
     IntegerLinear,
@@ -31,6 +30,11 @@ from .layers import (
     weight_rows,
 )
 from .quantized_tensor import QuantizedTensor
+
+KIND = "quantized"      # in description["compression"], the list of compression steps
+RULES = {"bits?": whole(2, 8), "scheme?": one_of(*SCHEMES), "format?": one_of(*FLOAT_GRIDS),
+         "per": TEXT, "activations": FLAG, "skip?": [TEXT]}
+Arrays = dict[str, np.ndarray]
 
 
 def pack_quantized(model: Module) -> tuple[Arrays, dict[str, Any]]:
@@ -55,17 +59,14 @@ def pack_quantized(model: Module) -> tuple[Arrays, dict[str, Any]]:
     grid, per = linear.quantized.grid, linear.quantized.per
     skipped = [n for n, m in model.named_modules() if type(m) in (Linear, Embedding)]
     also = {"skip": skipped} if skipped else {}
-    return arrays, {"kind": "quantized", **grid.metadata(), "per": str(per),
+    return arrays, {"kind": KIND, **grid.metadata(), "per": str(per),
                     "activations": any(isinstance(m, IntegerLinear) for _, m in layers), **also}
 
 
-@register("quantized", {"bits?": whole(2, 8), "scheme?": one_of(*SCHEMES),
-                        "format?": one_of(*FLOAT_GRIDS), "per": TEXT, "activations": FLAG,
-                        "skip?": [TEXT]})
 def unpack_quantized(model: Module, entry: dict[str, Any], arrays: Arrays) -> None:
     """Give a plain model the quantized weights in `arrays`, and remove these from `arrays`."""
     if "format" in entry:
-        grid = float_grid(entry["format"])
+        grid = FLOAT_GRIDS[entry["format"]]
     else:
         grid = IntGrid(entry["bits"], entry["scheme"])
     per = Granularity.parse(entry["per"])

@@ -2,7 +2,6 @@
 
     cached_forward.py    one step of the model over a cache: training's blocks, cached attention
     plain_layers.py      the layers of these blocks as functions of arrays, without a graph
-    compressed.py        weights and cache in fewer bits: how many bytes, which errors
 
 Read them in this order.
 """

@@ -83,8 +83,8 @@ def _checked(path: Path, description: dict[str, Any], to_train: bool) -> dict[st
         if others:
             raise UsageError(f"{path}: this model was {', '.join(sorted(others))}: small steps "
                              "would be lost between its few values, and its float weights are "
-                             "gone. Train the checkpoint that it was made from (in Python inside "
-                             "minipar.compress.prepare, for these values), and quantize again")
+                             "gone. Train the checkpoint that it was made from (in Python after "
+                             "minipar.compress.prepare_qat, for these values), and quantize again")
         check_run(description)
     return description
 

@@ -8,6 +8,7 @@ import pytest
 from minipar.comm import Cluster, Deadlock
 from minipar.comm.collectives import chunk_bounds, sum_over_ranks
 from minipar.compress.distillation.distill import Distillation, LocalTeacher, make_recipe
+from minipar.compress.distillation.teacher_messages import bytes_between
 from minipar.compress.distillation.teacher_parallel import (
     INSIDE,
     LABEL,
@@ -93,7 +94,8 @@ def spread(comm, kind, teachers, students, split, strategy="ddp", parts=2):
             model.initialize(1, np.float64)
         return ParallelTeacher(model, recipe, comm, teachers, students, split, np.float64)
     model, teacher, batches = make(kind, teacher_of)
-    predicted = sum(teacher.bytes_between(batches.batch(step)[0]) for step in range(STEPS))
+    predicted = sum(bytes_between(teacher.plan(batches.batch(step)[0]), teacher.dtype.itemsize)
+                    for step in range(STEPS))
     own = comm.split(0 if comm.rank in students else None)
     announced = AnnouncedBatches(batches, teacher, range(STEPS), parts)
     comm.start_trace()

@@ -1,4 +1,4 @@
-"""Little by little, and from the beginning again."""
+"""Pruning little by little."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.compress.pruning.masks import Masks, prunable_weights
-from minipar.compress.pruning.prune import prune
-from minipar.compress.pruning.saliency import magnitude
-from minipar.compress.pruning.sparsity_schedule import (
-    GradualPruning,
-    cubic_sparsity,
-    lottery_ticket,
-    rewind,
-)
+from minipar.compress.pruning.sparsity_schedule import GradualPruning, cubic_sparsity
 from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.flats import gather_parameter
@@ -82,30 +75,3 @@ def test_gradual_pruning_of_a_cut_model_is_that_of_one_process():
                     whole = gather_parameter(mesh["tp"], s, found[s.name])
                     assert np.array_equal(whole, expected[s.name])
     Cluster(2).run(body)
-
-
-def test_rewinding_gives_back_the_start_of_what_is_kept():
-    model = MLP(SIZES).initialize(0, np.float64)
-    start = model.state_dict()
-    train(model, 3)
-    masks = Masks(model, prune(model, magnitude(prunable_weights(model)), 0.5))
-    kept = masks.local_masks()
-    rewind(model, start, masks)
-    for name, value in model.state_dict().items():
-        assert np.array_equal(value, np.where(kept.get(name, True), start[name], 0))
-
-
-def test_a_lottery_ticket_drops_a_share_of_what_is_left_each_round():
-    model = MLP(SIZES).initialize(0, np.float64)
-    start, runs = model.state_dict(), []
-
-    def training():
-        runs.append(model.state_dict())
-        train(model, 4)
-    masks = lottery_ticket(model, training, start, rounds=3, share=0.5)
-    assert masks.num_kept() == 144 // 8 and len(runs) == 3
-    left = [sum(np.count_nonzero(run[name]) for name in masks.parameters) for run in runs]
-    assert left == [144, 72, 36]
-    for run in [*runs, model.state_dict()]:     # every round begins where training began
-        assert all(np.array_equal(value[value != 0], start[name][value != 0])
-                   for name, value in run.items() if name in masks.parameters)
