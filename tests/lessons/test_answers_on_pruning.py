@@ -95,9 +95,9 @@ def test_where_five_points_are_lost():
         found.append(np.mean([at_once(seed, amount) for seed in SEEDS]))
     for amount in (0.6, 0.7, 0.8):
         found.append(np.mean([at_once(seed, amount, score=random) for seed in SEEDS]))
-    number = r"([\d.]+) %"
-    said = page_says(rf"dense {number}; magnitude {number} at 80 %, {number} at 90 % and {number} at "
-                     rf"95 %; random {number} at 60 %, {number} at 70 % and {number} at 80 %")
+    n = r"([\d.]+) %"
+    said = page_says(rf"dense {n}; magnitude {n} at 80 %, {n} at 90 % and {n} at 95 %; "
+                     rf"random {n} at 60 %, {n} at 70 % and {n} at 80 %")
     np.testing.assert_allclose(found, said, atol=1)
 
 
