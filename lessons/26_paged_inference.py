@@ -91,18 +91,18 @@ def main(comm: Communicator) -> None:
     for i in range(prompt, n):
         write(pool, first, i, *one[i])
         write(pool, second, i, *two[i])
-    blocks, errors = 12 - len(pool.free), []
+    whole, blocks, errors = prompt // B, 12 - len(pool.free), []
     for table, tokens in ((first, one), (second, two)):
         weights = np.exp(tokens[:, 0] @ q / math.sqrt(d))       # softmax, at once
         right = weights @ tokens[:, 1] / weights.sum()
         errors.append(np.abs(attend(pool, table, n, q) - right).max())
         release(pool, table)
     lesson.table([
-        Row("2 answers of 10 tokens share a prompt of 6: blocks, ⌊P/B⌋ + s (⌈n/B⌉ − ⌊P/B⌋)",
-            prompt // B + 2 * (-(-n // B) - prompt // B), blocks),
-        Row("    copies, s − 1", 1, pool.num_copies),
+        Row("blocks, ⌊P/B⌋ + s (⌈n/B⌉ − ⌊P/B⌋)", whole + 2 * (-(-n // B) - whole), blocks),
+        Row("copies, s − 1", 1, pool.num_copies),
         Row("attention by blocks − at once", 1e-14, max(errors), "", "≤"),
-        Row("free blocks after both have ended", 12, len(pool.free))])
+        Row("free blocks after both have ended", 12, len(pool.free))],
+        f"s = 2 answers of n = {n} tokens with their prompt of P = {prompt}")
     compare_with_library(lesson)
     lesson.takeaway("Blocks on demand waste less than one block a sequence, whatever the answers' "
                     "lengths; and what several sequences have in common is kept once.")
