@@ -96,7 +96,8 @@ def main(comm: Communicator) -> None:
         "In train, write `[w.grad for w in ws]` in place of `[all_reduce(comm, w.grad) for w in "
         "ws]`. Which row of the first table fails on 4 ranks? Which on one?",
         "Which width makes attention half of a layer's FLOPs at a context of 32,768?",
-        "In 16 bits with a 32-bit master copy, why is it 16 Ψ bytes again?"])
+        "In 16 bits Adam also steps a 32-bit copy of the parameters, the *master copy*. Why is it "
+        "16 Ψ bytes again?"])
 
 
 if __name__ == "__main__":

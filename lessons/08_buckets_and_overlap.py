@@ -41,14 +41,14 @@ def go_on(rings: list, wait: bool = False) -> None:
     """Begin the next round of the oldest ring, if its last one has ended; or wait for them all."""
     while rings:
         oldest, messages = rings[0]
-        for message in messages:
-            if wait:
+        if wait:
+            for message in messages:
                 message.wait()
-            elif not message.test():
-                return
-        rings[0] = oldest, next(oldest, [])
+        elif not all(message.test() for message in messages):
+            return
+        rings[0] = oldest, next(oldest, [])     # begins a round
         if not rings[0][1]:
-            rings.pop(0)                        # that was its last round
+            rings.pop(0)                        # there was none left
         if not wait:
             return
 

@@ -65,16 +65,17 @@ def zero1(comm: Communicator, weights: list, states: list, batches: list, num_ro
 
 def zero2(comm: Communicator, weights: list, states: list, batches: list, num_rows: int,
           t: int) -> None:
-    """As ZeRO-1, but no rank keeps a whole gradient: each is reduced in the line that makes it."""
+    """As ZeRO-1, but no rank keeps a whole gradient: each is reduced as soon as it is made."""
     pieces = [Tensor(part(comm, w.reshape(-1))) for w in weights]
+    whole = dict(zip(pieces, weights))
 
-    def linear(x: Tensor, weight: tuple[np.ndarray, Tensor]) -> Tensor:
-        w, piece = weight                               # backward adds to piece.grad
-        return Tensor(x.data @ w, (x, piece), lambda g: (
-            g @ w.T, reduce_scatter(comm, (x.data.T @ g).reshape(-1))))
+    def linear(x: Tensor, piece: Tensor) -> Tensor:     # the product with the whole weight
+        def pull(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            whole_grad = x.data.T @ g                   # no longer there when pull has ended
+            return g @ whole[piece].T, reduce_scatter(comm, whole_grad.reshape(-1))
+        return Tensor(x.data @ whole[piece], (x, piece), pull)      # pull's two go to x, piece
     for x, labels in batches:
-        out = mlp(Tensor(x), [*zip(weights, pieces)], linear)
-        backward(cross_entropy(out, labels, num_rows))
+        backward(cross_entropy(mlp(Tensor(x), pieces, linear), labels, num_rows))
     for w, piece, state in zip(weights, pieces, states):
         adam(piece.data, piece.grad, state, t)
         w[:] = all_gather(comm, piece.data, w.size).reshape(w.shape)
@@ -91,15 +92,14 @@ def main(comm: Communicator) -> None:
     mine, found, rows = [(part(comm, a), part(comm, b)) for a, b in zip(x, labels)], {}, []
     for method, share, sends in ((data_parallel, 1, 2), (zero1, p, 2), (zero2, p, m + 1)):
         found[method] = [*start.copy()]
-        states = [np.zeros((2, *w.shape)) if share == 1 else np.zeros((2, w.size // p))
-                  for w in start]
+        states = np.zeros((4, 2, width, width) if share == 1 else (4, 2, width**2 // p))
         trace, _ = counted(comm, partial(method, comm, found[method], states, mine, labels.size, 1))
         assert np.abs(np.array(found[method]) - alone).max() < 1e-9, "the weights of one process"
         if comm.rank == 0:
             rows += [Row(f"{method.__name__}: sent by all ranks, {sends} Ψ (p − 1)",
                          sends * start.nbytes * (p - 1), trace.bytes_sent(), "B"),
                      Row("    states on a rank, 2 Ψ" + "/p" * (share > 1),
-                         2 * start.nbytes // share, sum(state.nbytes for state in states), "B")]
+                         2 * start.nbytes // share, states.nbytes, "B")]
     lesson.table(rows, f"an MLP of Ψ = {start.size} parameters, {m} microbatches, p = {p}")
     compare_with_library(lesson, start, mine, found[zero1], found[zero2])
     lesson.takeaway("Whatever all ranks replicate is stored p − 1 times too often: ZeRO shards it. "
@@ -108,12 +108,12 @@ def main(comm: Communicator) -> None:
     lesson.exercises("shard_overlap", "gather_parameters", "transient_gradient_take", questions=[
         "A ZeRO-1 that all-reduces the gradients, steps on its piece and broadcasts the updates "
         "sends 3 Ψ. Which third was unnecessary?",
-        "In zero1, write `adam(piece, part(comm, grad.reshape(-1)), state, t)` in place of "
-        "`adam(piece, reduce_scatter(comm, grad.reshape(-1)), state, t)`. Do the ranks' weights "
-        "still agree? Are they right?",
-        "Raise BUCKET_MB in support/lesson_09.py to 25: how do ZeRO-2's peak and its advantage "
-        "over ZeRO-1 change?",
-        "In 16 bits with a 32-bit master copy (2 + 2 + 12) Ψ: which of the three is worth most?"])
+        "In zero1, write `part(comm, grad.reshape(-1))` in place of `reduce_scatter(comm, "
+        "grad.reshape(-1))`. Do the ranks' weights still agree? Are they right?",
+        "The library reduces several gradients in one message, a *bucket*, of 0.1 MB here. Raise "
+        "BUCKET_MB in support/lesson_09.py to 25: how does ZeRO-2's peak change?",
+        "With 16-bit parameters and gradients Adam steps a float32 *master copy* of the parameters:"
+        " (2 + 2 + 12) Ψ bytes. Which of the three is worth most?"])
 
 
 if __name__ == "__main__":

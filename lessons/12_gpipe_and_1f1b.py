@@ -7,12 +7,12 @@ waits for p - 1 backwards before it ends.
 
     of the total  (p-1)/(m+p-1)     of the ideal  (p-1)/m       smaller with more microbatches
 
-p = 2 ranks, m = 4 microbatches:
+p = 2 ranks, m = 4 microbatches; a backward B takes as long as two forwards F:
 
-    GPipe  rank 0   F0 F1 F2 F3 ·  ·  B0 B1 B2 B3   all forwards first: keeps m microbatches
-           rank 1   ·  F0 F1 F2 F3 B0 B1 B2 B3 ·
-    1F1B   rank 0   F0 F1 ·  B0 F2 B1 F3 B2 ·  B3   each backward as soon as it can run: rank s
-           rank 1   ·  F0 B0 F1 B1 F2 B2 F3 B3 ·    keeps at most p - s
+    GPipe  rank 0   F0 F1 F2 F3 ·  ·  ·  B0 B0 B1 B1 B2 B2 B3 B3    all forwards first: a rank
+           rank 1   ·  F0 F1 F2 F3 B0 B0 B1 B1 B2 B2 B3 B3 ·  ·     keeps m microbatches
+    1F1B   rank 0   F0 F1 ·  ·  B0 B0 F2 B1 B1 F3 B2 B2 ·  B3 B3    each backward as soon as it can:
+           rank 1   ·  F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 ·  ·     rank s keeps at most p - s
 
 The library's: minipar/parallel/pipeline/one_f_one_b.py; any schedule: executor.py beside it.
 

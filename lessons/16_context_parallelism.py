@@ -111,7 +111,7 @@ def main(comm: Communicator) -> None:
                     "order all ranks compute the same.")
     lesson.exercises(questions=[
         "In merge, write `m = m1` in place of `m = np.maximum(m1, m2)`. When is the result wrong?",
-        "Why does backward need the final log-sum-exp, and not the one of its hop?",
+        "merge adds m, s and o of both parts. Would it be enough to have o/s of both?",
         "Eight heads of queries share one head of keys: what do the ring and Ulysses send then?",
         "Packed documents do not see one another: which order of tokens is balanced then?"])
 

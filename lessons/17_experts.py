@@ -17,13 +17,12 @@ all experts alike.  The library's: minipar/nn/moe/ and minipar/parallel/expert/e
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from micro import Tensor, backward, linear, mlp
 from support.kit import Lesson, Row
 from support.lesson_17 import compare_with_library, one_process
-from support.measuring import counted
+from support.measuring import counted, total
 
 from minipar.comm import Communicator
 from minipar.launcher import launch
@@ -38,19 +37,18 @@ def route(x: np.ndarray, router: np.ndarray, k: int) -> tuple[np.ndarray, np.nda
     return scores, ids, gates / gates.sum(axis=1, keepdims=True)
 
 
-def masks(ids: np.ndarray, gates: np.ndarray, num_experts: int, capacity: int) -> np.ndarray:
-    """(picks, gated), each (E capacity, n): which token takes which place, and with which gate."""
-    n, k = ids.shape
-    picks = np.zeros((num_experts, capacity, n))
-    gated, taken = np.zeros_like(picks), np.zeros(num_experts, int)
-    for choice in range(k):                 # first choices of all tokens, then second choices
-        for token in range(n):
-            e = ids[token, choice]
-            if taken[e] < capacity:         # else the choice is dropped
-                picks[e, taken[e], token] = 1
-                gated[e, taken[e], token] = gates[token, choice]
-            taken[e] += 1
-    return np.stack([picks, gated]).reshape(2, -1, n)
+def masks(ids: np.ndarray, gates: np.ndarray, num_experts: int,
+          capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two (E capacity, n): 1, and the gate, where a place of an expert takes a token; else 0."""
+    picks, gated = np.zeros((2, num_experts * capacity, len(ids)))
+    taken = [0] * num_experts
+    for choice in range(ids.shape[1]):              # first choices of all tokens, then second ones
+        for token, expert in enumerate(ids[:, choice]):
+            if taken[expert] < capacity:            # else the choice is dropped
+                place = expert * capacity + taken[expert]
+                picks[place, token], gated[place, token] = 1, gates[token, choice]
+                taken[expert] += 1
+    return picks, gated
 
 
 def balance_loss(scores: np.ndarray, ids: np.ndarray) -> float:
@@ -62,12 +60,13 @@ def balance_loss(scores: np.ndarray, ids: np.ndarray) -> float:
 
 def all_to_all(comm: Communicator, rows: np.ndarray) -> np.ndarray:
     """Block i of my rows goes to rank i; block i of the result has come from rank i."""
-    p, r, got = comm.size, comm.rank, np.empty_like(rows)
-    here, there = np.split(got, p), np.split(rows, p)       # views
-    here[r][:] = there[r]
+    p, r, result = comm.size, comm.rank, np.empty_like(rows)
+    outgoing, arrived = np.split(rows, p), np.split(result, p)      # blocks, as views
+    arrived[r][:] = outgoing[r]
     for i in range(1, p):
-        comm.sendrecv(there[(r + i) % p], (r + i) % p, here[(r - i) % p], (r - i) % p)
-    return got
+        dest, source = (r + i) % p, (r - i) % p
+        comm.sendrecv(outgoing[dest], dest, arrived[source], source)
+    return result
 
 
 def send(x: Tensor, comm: Communicator) -> Tensor:
@@ -79,30 +78,30 @@ def moe(comm: Communicator, x: Tensor, router: np.ndarray, expert: Callable, k: 
     """This rank's tokens (n, d) through k of p experts; `expert` is its own.  Gates: constants."""
     _, ids, gates = route(x.data, router, k)
     picks, gated = masks(ids, gates, comm.size, capacity)
-    rows = linear(Tensor(picks), x)         # (E capacity, d): rows for expert 0, for expert 1, …
-    results = send(expert(send(rows, comm)), comm)
+    rows = linear(Tensor(picks), x)             # picks x: rows for expert 0, for expert 1, …
+    results = send(expert(send(rows, comm)), comm)          # there, computed, and back
     return linear(Tensor(gated.T), results)     # Σ gate · result; dropped choices add nothing
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
     p, n, d, k, draw = comm.size, 12, 16, 2, np.random.default_rng(0)
-    xs, router, capacity = draw.random((p, n, d)), draw.normal(size=(d, p)), -(-k * n // p)
-    weights = draw.normal(0, .3, (p, 2, d, d))          # p experts of 2 layers
-    own = [Tensor(w) for w in weights[comm.rank]]
-    forward, y = counted(comm, lambda: moe(comm, Tensor(xs[comm.rank]), router,
-                                           partial(mlp, weights=own), k, capacity))
+    capacity, xs, router = -(-k * n // p), draw.random((p, n, d)), draw.normal(size=(d, p))
+    weights = draw.normal(0, .3, (p, 2, d, d))          # p experts, MLPs of 2 layers
+    x, mine = Tensor(xs[comm.rank]), [Tensor(w) for w in weights[comm.rank]]
+    forward, y = counted(comm, lambda: moe(comm, x, router, lambda h: mlp(h, mine), k, capacity))
     back, _ = counted(comm, lambda: backward(y, np.ones((n, d))))
-    right, grads = one_process(xs, weights, [masks(*route(x, router, k)[1:], p, capacity)[1]
-                                             for x in xs])
-    off = max(np.abs(w.grad - grad).max() for w, grad in zip(own, grads[comm.rank]))
-    sent, each = forward.bytes_sent() + back.bytes_sent(), 4 * p * capacity * d * (p - 1) * 8
+    gated = [masks(*route(each, router, k)[1:], p, capacity)[1] for each in xs]
+    right, grads = one_process(xs, weights, gated)
+    off = max(np.abs(w.grad - grad).max() for w, grad in zip(mine, grads[comm.rank]))
+    to_one = np.zeros((n, 1), int)                      # all tokens choose expert 0
     lesson.table([
         Row("difference from one process", 1e-13, np.abs(y.data - right[comm.rank]).max(), "", "≤"),
         Row("… of the gradient of my expert", 1e-12, off, "", "≤"),
-        Row("four all-to-alls: 4 E C d (p-1)", each * (comm.rank == 0), sent, "B"),
-        Row("balance loss if one expert gets all: E", p, balance_loss(
-            np.eye(p)[np.zeros(n, int)], np.zeros((n, 1), int)))],
+        Row("four all-to-alls: 4 E C d (p-1)", 4 * p * capacity * d * (p - 1) * 8,
+            total(comm, forward.bytes_sent() + back.bytes_sent()), "B"),
+        Row("balance loss if one expert gets all: E", p,
+            balance_loss(np.eye(p)[to_one[:, 0]], to_one))],
         f"E = p = {p} experts, k = {k}, n = {n}, d = {d}, capacity C = ⌈k n/E⌉ = {capacity}")
     compare_with_library(lesson, moe)
     lesson.takeaway("Experts add parameters without work for each token. The price is two all-to-"

@@ -5,7 +5,7 @@ numbers many times faster than 32-bit ones.  Three things go wrong without a rem
 
     underflow    a gradient of at most 2⁻²⁵ is 0 in float16   scale the loss, by 2¹⁶ say
     overflow     a gradient from 65520 on is infinite         skip the step on all ranks; scale less
-    drift        1 + 2⁻¹⁰ is 1 in bfloat16                    keep float32 master weights
+    drift        1 + 2⁻¹⁰ is 1 in bfloat16                    keep a float32 master copy
 
     float32     s eeeeeeee fffffffffffffffffffffff      sign, exponent, fraction
     bfloat16    s eeeeeeee fffffff                      the upper half of a float32

@@ -27,11 +27,11 @@ B = 4                                           # tokens of a block
 
 
 class Pool:
-    """Blocks of B keys and values of n numbers: which are free, and how many tables name each."""
+    """Blocks of B keys and values of d numbers: which are free, and how many tables name each."""
 
-    def __init__(self, num_blocks: int, n: int):
+    def __init__(self, num_blocks: int, d: int):
         self.free, self.uses, self.num_copies = [*range(num_blocks)], [0] * num_blocks, 0
-        self.keys, self.values = np.full((2, num_blocks, B, n), np.nan)
+        self.keys, self.values = np.full((2, num_blocks, B, d), np.nan)
 
 
 def allocate(pool: Pool) -> int:
@@ -58,51 +58,51 @@ def write(pool: Pool, table: list[int], i: int, key: np.ndarray, value: np.ndarr
     if i % B == 0:                              # all blocks are full: one more, and not before
         table.append(allocate(pool))
     elif pool.uses[table[-1]] > 1:              # another sequence reads it: copy on write
-        shared, table[-1] = table[-1], allocate(pool)
-        pool.keys[table[-1]], pool.values[table[-1]] = pool.keys[shared], pool.values[shared]
+        shared, own = table[-1], allocate(pool)
+        pool.keys[own], pool.values[own] = pool.keys[shared], pool.values[shared]
         pool.uses[shared] -= 1
         pool.num_copies += 1
+        table[-1] = own
     pool.keys[table[-1], i % B], pool.values[table[-1], i % B] = key, value
 
 
 def attend(pool: Pool, table: list[int], num_tokens: int, q: np.ndarray) -> np.ndarray:
-    """softmax(q Kᵀ/√n) V over a sequence, by the highest score so far, and sums relative to it."""
-    highest, total, mean = -math.inf, 0.0, 0.0
+    """softmax(q Kᵀ/√d) V over a sequence, a block at a time: lesson 16's `attend` and `merge`."""
+    m, total, out = -math.inf, 0.0, 0.0         # highest score x, Σ exp(x - m), Σ exp(x - m) v
     for start, block in zip(range(0, num_tokens, B), table):
         filled = slice(0, num_tokens - start)
-        scores = pool.keys[block, filled] @ q / math.sqrt(q.size)
-        before, highest = highest, max(highest, scores.max())
-        weights, shrink = np.exp(scores - highest), math.exp(before - highest)
-        total = total * shrink + weights.sum()
-        mean = mean * shrink + weights @ pool.values[block, filled]
-    return mean / total
+        x = pool.keys[block, filled] @ q / math.sqrt(q.size)
+        higher = max(m, x.max())
+        w, shrink = np.exp(x - higher), math.exp(m - higher)
+        total, out = total * shrink + w.sum(), out * shrink + w @ pool.values[block, filled]
+        m = higher
+    return out / total
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    draw, n, prompt, answers, end = np.random.default_rng(0), 8, 6, 2, 10
-    pool, first, q, error = Pool(12, n), [], draw.standard_normal(n), 0.0
-    kept = draw.standard_normal((answers, end, 2, n))           # keys and values
-    kept[:, :prompt] = kept[0, :prompt]                         # equal in the prompt
+    d, prompt, n, draw = 8, 6, 10, np.random.default_rng(0)     # n tokens, with the prompt's
+    pool, first, q = Pool(12, d), [], draw.standard_normal(d)
+    one, two = draw.standard_normal((2, n, 2, d))       # key and value of each token, two answers
+    two[:prompt] = one[:prompt]
     for i in range(prompt):
-        write(pool, first, i, *kept[0, i])
-    tables = [first, *(share(pool, first) for _ in range(answers - 1))]
-    for i in range(prompt, end):
-        for table, own in zip(tables, kept):
-            write(pool, table, i, *own[i])
-    for table, own in zip(tables, kept):
-        weights = np.exp(own[:, 0] @ q / math.sqrt(n))
-        at_once = weights @ own[:, 1] / weights.sum()           # softmax
-        error = max(error, np.abs(attend(pool, table, end, q) - at_once).max())
-    blocks = 12 - len(pool.free)
-    for table in tables:
+        write(pool, first, i, *one[i])
+    second = share(pool, first)
+    for i in range(prompt, n):
+        write(pool, first, i, *one[i])
+        write(pool, second, i, *two[i])
+    whole, blocks, errors = prompt // B, 12 - len(pool.free), []
+    for table, tokens in ((first, one), (second, two)):
+        weights = np.exp(tokens[:, 0] @ q / math.sqrt(d))       # softmax, at once
+        right = weights @ tokens[:, 1] / weights.sum()
+        errors.append(np.abs(attend(pool, table, n, q) - right).max())
         release(pool, table)
     lesson.table([
-        Row("2 answers of 10 tokens share a prompt of 6: blocks, ⌊P/B⌋ + s (⌈n/B⌉ − ⌊P/B⌋)",
-            prompt // B + answers * (-(-end // B) - prompt // B), blocks),
-        Row("    copies, s − 1", answers - 1, pool.num_copies),
-        Row("attention by blocks − at once", 1e-14, error, "", "≤"),
-        Row("free blocks after both have ended", 12, len(pool.free))])
+        Row("blocks, ⌊P/B⌋ + s (⌈n/B⌉ − ⌊P/B⌋)", whole + 2 * (-(-n // B) - whole), blocks),
+        Row("copies, s − 1", 1, pool.num_copies),
+        Row("attention by blocks − at once", 1e-14, max(errors), "", "≤"),
+        Row("free blocks after both have ended", 12, len(pool.free))],
+        f"s = 2 answers of n = {n} tokens with their prompt of P = {prompt}")
     compare_with_library(lesson)
     lesson.takeaway("Blocks on demand waste less than one block a sequence, whatever the answers' "
                     "lengths; and what several sequences have in common is kept once.")

@@ -1,11 +1,30 @@
 """Numbers in the answers of the lesson on context parallelism, computed again."""
 
+import runpy
+
 import numpy as np
+import pytest
 
 from minipar.formulas.context_parallel import ring_elements, ulysses_elements
 from minipar.parallel.context.mask import AttentionMask
 from minipar.parallel.context.token_order import positions_of_ranks
-from tests.lessons.test_answers import says
+from tests.lessons.test_answers import ROOT, says
+
+
+@pytest.mark.parametrize(("scores", "result"), [((0, np.log(3)), 4), ((0, 0), 3)])
+def test_16_what_a_part_must_keep(monkeypatch, scores, result):
+    """The same o/s, another result; with the log-sum-exp of each part it is right."""
+    monkeypatch.syspath_prepend(ROOT / "lessons")
+    lesson, one, zero = runpy.run_path(
+        str(ROOT / "lessons" / "16_context_parallelism.py")), np.ones((1, 1, 1)), np.zeros(1)
+    parts = [lesson["attend"](one, score * one, value * one, zero, zero)
+             for score, value in zip(scores, (1, 5))]
+    means = [(o / s).item() for _, s, o in parts]
+    sums = np.exp([(m + np.log(s)).item() for m, s, _ in parts])
+    _, s, o = lesson["merge"](*parts)
+    assert means == [1, 5] and (o / s).item() == pytest.approx(result)
+    assert sums @ means / sums.sum() == pytest.approx(result)
+    says("16", "With scores 0 and ln 3 they must merge to 4, with two equal scores to 3")
 
 
 def test_16_grouped_queries():
