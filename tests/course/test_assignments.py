@@ -7,7 +7,7 @@ import re
 import pytest
 
 from minipar.course.checker.broker import Message
-from minipar.course.checker.measure import Measure
+from minipar.course.checker.compare import Measure
 from minipar.course.checker.service import Run
 from minipar.course.grading.assignment import load_assignment, names_in
 from minipar.course.grading.proof import prove, try_nothing, try_version

@@ -5,7 +5,7 @@ import pytest
 
 from minipar.course.checker.broker import Message
 from minipar.course.checker.compare import differ, too_much, totals
-from minipar.course.checker.outcome import Outcome, as_junit, as_text, describe
+from minipar.course.checker.outcome import Outcome, as_text, describe
 from minipar.course.checker.ranks import frames
 from minipar.course.checker.ranks.values import decode, encode
 from minipar.course.checker.runner import Job, Worker
@@ -57,7 +57,7 @@ def f(comm):
         requests = [comm.isend(np.array([i]), 1, tag=i % 2) for i in range(6)]
         for request in reversed(requests):
             request.wait()
-        return [request.test() for request in requests]
+        return None
     out = [np.zeros(1, int) for _ in range(6)]
     requests = [comm.irecv(out[i], 0, tag=i % 2) for i in (5, 3, 1, 4, 2, 0)]
     for request in requests:
@@ -65,7 +65,6 @@ def f(comm):
     return [int(array[0]) for array in out]
 """)
     assert run.failure is None
-    assert run.results[0]["return"] == [True] * 6
     assert run.results[1]["return"] == [4, 5, 2, 3, 0, 1]
 
 
@@ -166,8 +165,7 @@ def test_a_report_holds_no_command_for_a_terminal(worker):
     failure = call(worker, "def f(comm): raise ValueError('\\x1b[2J\\x9b1m5 points')").failure
     outcome = Outcome("f", 0, "2 ranks", 2, 1, False, "seed 1", 0.1, failure, "\x1b[1mhello\a")
     assert describe(outcome).split("\n")[-1] == "printed: [1mhello"
-    for text in (as_text([outcome]), as_junit([outcome])):
-        assert all(c == "\n" or c.isprintable() for c in text)
+    assert all(c == "\n" or c.isprintable() for c in as_text([outcome]))
 
 
 def test_one_bad_run_costs_no_other(worker):

@@ -44,7 +44,7 @@ def test_time_for_all_cases(built, tmp_path, monkeypatch):
     for module in (grade, program):
         monkeypatch.setattr(module, "time", clock)
     (tmp_path / f"{TASK}.py").write_text(f"def {TASK}(comm, array, root):\n    while True: pass\n")
-    found = grade_one(read_course(built), tmp_path, Settings(seconds=1.0, budget=1.5))
+    found = grade_one(read_course(built), tmp_path, Settings(seconds=1.0, budget=1.5)).outcomes
     assert [one.failure.error for one in found] == ["TooSlow"] * 2 + ["NoTimeLeft"] * 4
 
 
@@ -101,7 +101,7 @@ def by_name(course, folder, **files):
     for name, text in files.items():
         folder.mkdir(exist_ok=True)
         (folder / f"{name}.py").write_text(text)
-    found = grade_one(read_course(course), folder, Settings(seconds=20.0))
+    found = grade_one(read_course(course), folder, Settings(seconds=20.0)).outcomes
     return found, {task: earned for task, (earned, _) in outcome.by_task(found).items()}
 
 

@@ -44,7 +44,7 @@ def hand_in(folder: Path, text: str) -> Path:
 
 
 def points_of(built, place, seconds=20.0, **settings):
-    found = grade_one(read_course(built), place, Settings(seconds, **settings))
+    found = grade_one(read_course(built), place, Settings(seconds, **settings)).outcomes
     return sum(one.points for one in found), found
 
 
@@ -107,13 +107,10 @@ def test_results_for_gradescope(built, solution, tmp_path, capsys):
         results["tests"][0])
 
 
-def test_results_for_junit_and_autolab(built, solution, tmp_path, capsys):
+def test_results_for_autolab(built, solution, tmp_path, capsys):
     place = hand_in(tmp_path / "it", solution.replace("range", "rang"))
-    for form in ("junit", "autolab"):
-        main(["course", "grade", str(built), str(place), "--format", form, "--out",
-              str(tmp_path / form)])
-    assert '<testsuite name="broadcast_chain" tests="6"' in (tmp_path / "junit").read_text()
-    said = capsys.readouterr().out.split("of 15 points\n")[1].splitlines()
+    main(["course", "grade", str(built), str(place), "--format", "autolab"])
+    said = capsys.readouterr().out.splitlines()
     assert json.loads(said[-1])["scores"].keys() == {TASK}
     assert sum(f"{TASK}: " in line for line in said) == 3, "students see this: no hidden cases"
 

@@ -3,10 +3,9 @@
     runner.py           start ranks, serve them, collect their results
     service.py          read and write the pipes of ranks; watch the limits
     broker.py           carry and count the messages; find deadlocks
-    compare.py          results and messages against what was expected
-    measure.py          whether a capstone's result is valid, and what it is ranked by
+    compare.py          results and messages against what was expected; a capstone's measure
     outcome.py          the outcome of a case in words; the points
-    cases.py            public cases as files, without the code that made them
+    cases.py            run and judge a case; public cases as files
     check.py            what students run
     ranks/              the other end of the pipe: the ranks themselves
 

@@ -11,9 +11,9 @@ A message has the size and the dtype that its receive was posted with, or the ru
 tells a rank anything.  Its tag, its order and its existence do, also without a byte of content:
 that is what HEADER stands for.
 
-Rounds: a rank's clock is the number of messages
-that it had to wait for, one after another; a message takes one round from the later of its ends.
-A message stays here until its rank asks for it, by `wait` or `test`: so none arrives uncounted.
+Rounds: a rank's clock is the number of messages that it had to wait for, one after another; a
+message takes one round from the later of its ends.
+A message stays here until its rank waits for it: so none arrives uncounted.
 """
 
 from collections import defaultdict, deque
@@ -111,10 +111,6 @@ class Broker:
                 return self.hand_over(rank, number)
             if len(self.posted) >= MAX_POSTS:
                 raise Broken(f"more than {MAX_POSTS:,} messages")
-            if kind == "test":
-                self.posted[rank, number] = "test"
-                self.done[rank, number] = Done(self.clocks[rank], None, {})
-                return [*self.hand_over(rank, int(fields["about"])), *self.hand_over(rank, number)]
             if kind == "split":
                 return self.split(rank, number, line, int(fields["group"]), fields["color"],
                                   int(fields["key"]))

@@ -12,17 +12,15 @@ import argparse
 import io
 import os
 import sys
-import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from .broker import Message
-from .cases import PublicCase, read_cases
-from .compare import judge
-from .outcome import Outcome, as_junit, as_text
-from .runner import Job, Worker, WorkerError
-from .service import Limits, Run
+from .cases import read_cases, run_case
+from .outcome import Outcome, as_text
+from .runner import Worker, WorkerError
+from .service import Limits
 
 MOST_RANKS_SHOWN = 8
 
@@ -35,7 +33,6 @@ def main(folder: Path, words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("check.py", description="Run the public cases.")
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"some of {', '.join(tasks)}")
     parser.add_argument("--show", action="store_true", help="show the messages, round by round")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the results as XML, too")
     parser.add_argument("--zip", action="store_true", help="write submission.zip")
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S",
                         help="how long a case may take (default %(default)g)")
@@ -65,13 +62,11 @@ def run_cases(folder: Path, options: argparse.Namespace, tasks: Sequence[str]) -
     with Worker(Limits(options.seconds)) as worker:
         for task in options.tasks or tasks:
             for case in read_cases(folder / "cases" / f"{task}.npz"):
-                outcome, run = check(case, {**own, **supplied}, worker)
+                outcome, run = run_case(case, {**own, **supplied}, worker)
                 outcomes.append(outcome)
                 if options.show and case.outcome.ranks > 1:
                     print(f"{task}: {case.outcome.case}\n{picture(run.messages, len(run.results))}")
     print(as_text(outcomes))
-    if options.junit:
-        options.junit.write_text(as_junit(outcomes), encoding="utf-8")
     return 1 if any(outcome.failure for outcome in outcomes) else 0
 
 
@@ -85,16 +80,6 @@ def modules(folder: Path) -> dict[str, str]:
             except UnicodeDecodeError:
                 raise Mistake(f"{path.name} is not text in UTF-8: save it as such") from None
     return files
-
-
-def check(case: PublicCase, files: dict[str, str], worker: Worker) -> tuple[Outcome, Run]:
-    """Run and judge a case."""
-    started = time.monotonic()
-    run = worker.run(Job(files, case.outcome.task, case.function, case.arguments, case.is_serial))
-    failure, measured = judge(run, case.expected, case.traffic, case.tolerance, case.measure)
-    printed = next((text for text in run.printed if text.strip()), "")
-    return case.outcome._replace(failure=failure, printed=printed, measured=measured,
-                                 seconds=time.monotonic() - started), run
 
 
 def picture(messages: Sequence[Message], num_ranks: int) -> str:

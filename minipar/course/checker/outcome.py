@@ -1,8 +1,7 @@
-"""The outcome of a case, in words, and the outcomes of many, as text and as JUnit's XML."""
+"""The outcome of a case in words, and the points of many."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from xml.etree import ElementTree
 
 from .service import Failure
 
@@ -76,25 +75,7 @@ def as_text(outcomes: Sequence[Outcome]) -> str:
     return "\n".join([*lines, f"{points} of {most} points"])
 
 
-def as_junit(outcomes: Sequence[Outcome]) -> str:
-    """The outcomes as JUnit's XML: a suite for each task, a test case for each case."""
-    suites = ElementTree.Element("testsuites")
-    for task in by_task(outcomes):
-        own = [outcome for outcome in outcomes if outcome.task == task]
-        suite = ElementTree.SubElement(
-            suites, "testsuite", name=task, tests=str(len(own)),
-            failures=str(sum(outcome.failure is not None for outcome in own)))
-        for outcome in own:
-            test = ElementTree.SubElement(suite, "testcase", classname=task, name=outcome.case,
-                                          time=f"{outcome.seconds:.3f}")
-            if outcome.failure is not None:
-                error, message = map(printable, outcome.failure[1:3])
-                failure = ElementTree.SubElement(test, "failure", type=error, message=message)
-                failure.text = describe(outcome)
-    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
-
-
 def printable(text: str) -> str:
-    """A text without what XML cannot hold, and what a terminal obeys: control characters."""
+    """A text without what a terminal obeys, control characters, and what UTF-8 cannot hold."""
     return "".join(c for c in text if c in "\n\t" or c >= " " and not 0x7F <= ord(c) <= 0x9F
-                   and not 0xD800 <= ord(c) <= 0xDFFF and ord(c) not in (0xFFFE, 0xFFFF))
+                   and not 0xD800 <= ord(c) <= 0xDFFF)

@@ -6,7 +6,7 @@
     submission.py       read what a student handed in, and find the tasks in it
     grade.py            run and judge every case
     rules.py            late days, partial credit, a text for students
-    results.py          the results for Gradescope, Autolab, JUnit, and people
+    results.py          the results for Gradescope and Autolab, written whole
     program.py          one submission, or a folder of them
     __main__.py         the same from the command line, without the rest of minipar
     report.py           what a folder of results tells about the tasks

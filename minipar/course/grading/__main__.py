@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..checker.outcome import as_text, printable, total
 from ..checker.runner import WorkerError
-from .program import FORMATS, Row, Settings, grade_each, grade_one, read_course
+from .program import Row, Settings, grade_each, grade_one, read_course
 from .results import autolab
 from .rules import read_late
 from .tasks import CourseError
@@ -23,8 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="SUBMISSION is a folder of submissions: grade each of them")
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help="where the results go; with --each a folder")
-    parser.add_argument("--format", choices=[*FORMATS], default="gradescope",
-                        help="of the file (default %(default)s)")
+    parser.add_argument("--format", choices=["gradescope", "autolab"], default="gradescope",
+                        help="of what is printed: Autolab reads the last line, and shows students "
+                             "all of it")
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S",
                         help="how long a case may take (default %(default)g)")
     parser.add_argument("--budget", type=float, default=float("inf"), metavar="S",
@@ -41,14 +42,16 @@ def run(options: argparse.Namespace) -> int:
         if not getattr(options, name) > 0:
             raise CourseError(f"--{name} takes a positive number, not {getattr(options, name):g}")
     course = read_course(options.course)
-    settings = Settings(options.seconds, options.budget, options.format, not options.no_sandbox,
+    settings = Settings(options.seconds, options.budget, not options.no_sandbox,
                         read_late(options.late) if options.late else {})
     if not options.each:
-        found = grade_one(course, options.submission, settings, options.out,
-                          lambda problem: print(printable(problem)))
+        row = grade_one(course, options.submission, settings, options.out)
+        for line in [*course.rules.told(row.days_late), *row.problems]:
+            print(printable(line))
+        found = row.outcomes
         if options.format != "autolab":
             print(as_text(found))
-        else:                           # Autolab shows students all of it
+        else:
             print(as_text([one for one in found if not one.is_hidden]), autolab(found), sep="\n")
         return 0
     if options.out is None:

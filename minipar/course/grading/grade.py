@@ -1,8 +1,7 @@
 """Grade a submission: run each case of each task, compare, and count the points.
 
     submission ─▶ read_submission ─▶ files, as text
-    task, case, seed ─▶ arguments ─▶ Worker.run ─▶ results, messages
-                     └▶ expected, traffic ───────▶ judge ─▶ points
+    task, case, seed ─▶ ready ─▶ run_case ─▶ points
 
 The seed of a case comes from the course's secret and the digest of the submission: answers cannot
 be prepared, and the same submission is always graded alike.  No student gets anything that was
@@ -16,7 +15,7 @@ the first run alone, or it could hold these solutions.
 import time
 from collections.abc import Iterator
 
-from ..checker.compare import judge
+from ..checker.cases import ReadyCase, run_case
 from ..checker.outcome import Outcome
 from ..checker.runner import Job, Worker
 from ..checker.service import Failure
@@ -51,40 +50,36 @@ def grade(submission: Submission, assignment: Assignment, secret: str, worker: W
         for case in task.cases:
             seed = seed_of(secret, submission.digest, task.name, case.number)
             if task.name not in submission.files:
-                yield outcome(task, case, seed, Failure(None, "Missing", f"there is no {task.name}"
-                                                        ".py in the submission"))
+                yield outcome_of(task, case, seed)._replace(failure=Failure(
+                    None, "Missing", f"there is no {task.name}.py in the submission"))
             elif time.monotonic() > deadline:
-                yield outcome(task, case, seed, Failure(None, "NoTimeLeft", "the time for the "
-                              "whole submission was over before this case"))
+                yield outcome_of(task, case, seed)._replace(failure=Failure(
+                    None, "NoTimeLeft", "the time for the whole submission was over before this "
+                    "case"))
             else:
-                yield first_or_second(task, case, seed, files, assignment.solutions_below(task),
-                                      worker)
+                yield first_or_second(ready(task, case, seed), files,
+                                      assignment.solutions_below(task), worker)
 
 
-def first_or_second(task: Task, case: Case, seed: int, files: dict[str, str],
-                    solutions: dict[str, str], worker: Worker) -> Outcome:
+def first_or_second(case: ReadyCase, files: dict[str, str], solutions: dict[str, str],
+                    worker: Worker) -> Outcome:
     """The outcome of a case with the student's own modules; if it fails, with `solutions`."""
-    first = run_case(task, case, seed, files, worker)
+    first, _ = run_case(case, files, worker)
     if first.failure is None or not solutions:
         return first
-    second = run_case(task, case, seed, {**files, **solutions}, worker)
+    second, _ = run_case(case, {**files, **solutions}, worker)
     return first if second.failure else second._replace(printed="")
 
 
-def run_case(task: Task, case: Case, seed: int, files: dict[str, str], worker: Worker) -> Outcome:
-    """Run and judge one case."""
+def ready(task: Task, case: Case, seed: int) -> ReadyCase:
+    """A case with the arguments of a seed, their results and limits."""
     arguments = task.arguments(case, seed)
-    expected, allowed = task.expected(arguments, case), task.traffic(arguments, case)
-    started = time.monotonic()
-    run = worker.run(Job(files, task.name, task.function, arguments, task.is_serial))
-    seconds = time.monotonic() - started
-    failure, measured = judge(run, expected, allowed, task.tolerance, task.measure(case))
-    printed = next((text for text in run.printed if text.strip()), "")
-    return outcome(task, case, seed, failure, seconds, printed, measured)
+    return ReadyCase(outcome_of(task, case, seed), task.function, task.is_serial, task.tolerance,
+                     arguments, task.expected(arguments, case), task.traffic(arguments, case),
+                     task.measure(case))
 
 
-def outcome(task: Task, case: Case, seed: int, failure: Failure | None, seconds: float = 0.0,
-            printed: str = "", measured: dict[str, float] | None = None) -> Outcome:
-    """The outcome of a case."""
+def outcome_of(task: Task, case: Case, seed: int) -> Outcome:
+    """The outcome of a case before it is run."""
     return Outcome(task.name, case.number, str(case), case.ranks, case.points, case.is_hidden,
-                   f"seed {seed}", seconds, failure, printed, measured or {})
+                   f"seed {seed}", seconds=0.0, failure=None)

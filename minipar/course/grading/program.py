@@ -1,8 +1,9 @@
 """The grading program: one submission, or a folder of them.
 
-    course = read_course(folder)                    what `course build` wrote for the instructor
-    grade_one(course, place, options) ─▶ results, and the file that was asked for
-    grade_each(course, folder, out)   ─▶ out/NAME.json for each, summary.csv, leaderboard.csv
+    course = read_course(folder)                what `course build` wrote for the instructor
+    grade_one(course, place, settings, out)     ─▶ out, as Gradescope reads it
+    grade_each(course, folder, out, settings)   ─▶ out/NAME.json for each, summary.csv,
+                                                   leaderboard.csv
 
 It needs Python and NumPy, nothing else: so it travels alone into a container.
 """
@@ -18,25 +19,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..checker.outcome import Outcome, as_junit, by_task
+from ..checker.outcome import Outcome, by_task
 from ..checker.ranks.frames import clean
 from ..checker.runner import Worker
 from ..checker.service import Limits
 from .assignment import Assignment, load_assignment
 from .grade import check_sandbox, grade
 from .readers import is_litter
-from .results import autolab, gradescope, leaderboard, write_whole
+from .results import gradescope, leaderboard, write_whole
 from .rules import Rules, days_late
-from .submission import Submission, find_tasks, name_of, read_submission
+from .submission import find_tasks, name_of, read_submission
 from .tasks import CourseError
 
 COURSE = "course.json"
-FORMATS: dict[str, Callable[[Sequence[Outcome], Submission, Rules], str]] = {
-    "gradescope": lambda *found: json.dumps(gradescope(*found), indent=1,
-                                            ensure_ascii=False) + "\n",
-    "junit": lambda results, *_: as_junit(results),
-    "autolab": lambda results, *_: autolab(results) + "\n",
-}
 
 
 class Course(NamedTuple):
@@ -57,11 +52,10 @@ class Row(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Settings of grading: seconds of a case and in all, the form of the result, who was late."""
+    """Settings of grading: seconds of a case and in all, whether in a sandbox, who was late."""
 
     seconds: float = 5.0
     budget: float = float("inf")
-    form: str = "gradescope"
     sandbox: bool = True
     late: Mapping[str, int] = {}
 
@@ -82,43 +76,38 @@ def read_course(folder: Path) -> Course:
                       "folder that `course build --out` has written")
 
 
-def grade_one(course: Course, place: Path, settings: Settings, out: Path | None = None,
-              tell: Callable[[str], Any] = lambda problem: None) -> list[Outcome]:
-    """Grade one submission; write the results to `out` after every case, so that none is lost.
-
-    `tell(problem)` is called for each problem of its files.
-    """
-    submission = read(course, place, settings)
-    for problem in [*course.rules.told(submission.days_late), *submission.problems]:
-        tell(problem)
+def grade_one(course: Course, place: Path, settings: Settings, out: Path | None = None) -> Row:
+    """Grade one submission, with a worker of its own."""
     with Worker(Limits(settings.seconds), settings.sandbox) as worker:
         check_sandbox(worker, allow_none=not settings.sandbox)
-        return run(course, submission, settings, worker, out)
+        return graded(course, place, settings, worker, out)
 
 
-def read(course: Course, place: Path, settings: Settings) -> Submission:
-    """A submission with a module for each task of the course.  Raises CourseError."""
+def graded(course: Course, place: Path, settings: Settings, worker: Worker,
+           out: Path | None) -> Row:
+    """Grade a submission; write the results to `out` while cases run, so that none is lost.
+
+    Raises CourseError if it cannot be read.
+    """
     tasks = course.assignment.tasks
-    found = find_tasks(read_submission(place, [task.name for task in tasks]), tasks)
+    submission = find_tasks(read_submission(place, [task.name for task in tasks]), tasks)
     days = settings.late.get(place.name, settings.late.get(place.stem))
-    return found._replace(days_late=days_late(place) if days is None else days)
+    submission = submission._replace(days_late=days_late(place) if days is None else days)
+    outcomes: list[Outcome] = []
 
-
-def run(course: Course, submission: Submission, settings: Settings, worker: Worker,
-        out: Path | None) -> list[Outcome]:
-    """Grade with a worker that is ready."""
-    found: list[Outcome] = []
+    def credited() -> list[Outcome]:
+        found = course.rules.credited(outcomes)
+        if out is not None:
+            write_whole(out, json.dumps(gradescope(found, submission, course.rules), indent=1,
+                                        ensure_ascii=False) + "\n")
+        return found
     last, deadline = 0.0, time.monotonic() + settings.budget
-    for result in grade(submission, course.assignment, course.secret, worker, deadline):
-        found.append(result)
-        if out is not None and time.monotonic() - last > 5:
+    for outcome in grade(submission, course.assignment, course.secret, worker, deadline):
+        outcomes.append(outcome)
+        if time.monotonic() - last > 5:
             last = time.monotonic()
-            write_whole(out, FORMATS[settings.form](course.rules.credited(found), submission,
-                                                    course.rules))
-    credited = course.rules.credited(found)
-    if out is not None:
-        write_whole(out, FORMATS[settings.form](credited, submission, course.rules))
-    return credited
+            credited()
+    return Row(submission.name, credited(), submission.problems, submission.days_late)
 
 
 def submissions_in(folder: Path, out: Path) -> list[Path]:
@@ -146,16 +135,14 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
 
     def one(place: Path) -> Row:
         name, worker = name_of(place), workers.get()
-        file = out / f"{place.name}.{'xml' if settings.form == 'junit' else 'json'}"
+        file = out / f"{place.name}.json"
         try:
             file.unlink(missing_ok=True)        # results of an earlier run do not stay
             if place.is_symlink():
                 raise CourseError(f"{clean(place)} is a link, which is not followed: put a copy "
                                   "of what it leads to into its place")
-            submission = read(course, place, settings)
-            outcomes = run(course, submission, settings, worker, file)
-            return Row(name, outcomes, [*submission.problems, *lost_tasks(outcomes)],
-                       submission.days_late)
+            row = graded(course, place, settings, worker, file)
+            return row._replace(problems=[*row.problems, *lost_tasks(row.outcomes)])
         except CourseError as error:
             return Row(name, None, [str(error)])
         except Exception as error:      # a fault of grading must not cost the other submissions

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..checker.cases import run_case
 from ..checker.compare import judge
 from ..checker.runner import Worker
 from ..checker.service import Run
-from .grade import run_case
+from .grade import ready
 from .tasks import Task, seed_of, variants
 
 NOTHING = "a function that does nothing"
@@ -55,11 +56,11 @@ def try_version(task: Task, version: str, body: str, worker: Worker,
     points, first = 0, ""
     files = {**supplied, task.name: task.module(body)}
     for case in task.cases:
-        outcome = run_case(task, case, seed_of("proof", version, task.name, case.number), files,
-                          worker)
+        seed = seed_of("proof", version, task.name, case.number)
+        outcome, _ = run_case(ready(task, case, seed), files, worker)
         points += outcome.points
         if outcome.failure is not None:
-            first = first or f"{case}: {outcome.failure.error}: {outcome.failure.message}"
+            first = f"{case}: {outcome.failure.error}: {outcome.failure.message}"
             break
     return Finding(task, version, points, first)
 
@@ -68,13 +69,12 @@ def try_nothing(task: Task) -> Finding:
     """What the cases give away; its `failure` names one of them, and the result that passes."""
     points, where = 0, ""
     for case in task.cases:
-        inputs = task.arguments(case, seed_of("proof", NOTHING, task.name, case.number))
-        expected, measure = task.expected(inputs, case), task.measure(case)
-        ranks = [without_work(arguments) for arguments in inputs]
+        tried = ready(task, case, seed_of("proof", NOTHING, task.name, case.number))
+        ranks = [without_work(arguments) for arguments in tried.arguments]
         for name in ranks[0]:
             run = Run([{"return": results.get(name), "arguments": arguments}
-                       for results, arguments in zip(ranks, inputs)])
-            if judge(run, expected, {}, task.tolerance, measure)[0] is None:
+                       for results, arguments in zip(ranks, tried.arguments)])
+            if judge(run, tried.expected, {}, tried.tolerance, tried.measure)[0] is None:
                 points += case.points
                 where = where or f"{case}: {name}"
                 break

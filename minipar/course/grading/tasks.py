@@ -47,7 +47,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..checker.measure import Measure, call_body
+from ..checker.compare import Measure, call_body
 
 ASSIGNMENTS = Path(__file__).parents[1] / "assignments"
 MIN_MUTANTS = 3

@@ -15,9 +15,9 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..checker.cases import PublicCase, pack_cases
+from ..checker.cases import ReadyCase, pack_cases
 from ..grading.assignment import Assignment
-from ..grading.grade import outcome
+from ..grading.grade import ready
 from ..grading.rules import PLAIN, Rules
 from ..grading.tasks import Task, seed_of
 from .handout import FILES, as_html, handout
@@ -54,14 +54,7 @@ def stub(task: Task) -> str:
     return f'{head}\n"""\n\n{task.module(STUB.format(task.name))}'
 
 
-def public_cases(task: Task, key: str) -> list[PublicCase]:
+def public_cases(task: Task, key: str) -> list[ReadyCase]:
     """The cases that students see."""
-    found = []
-    for case in task.cases:
-        if not case.is_hidden:
-            seed = seed_of(key, "public", task.name, case.number)
-            arguments = task.arguments(case, seed)
-            found.append(PublicCase(outcome(task, case, seed, None), task.function, task.is_serial,
-                                    task.tolerance, arguments, task.expected(arguments, case),
-                                    task.traffic(arguments, case), task.measure(case)))
-    return found
+    return [ready(task, case, seed_of(key, "public", task.name, case.number))
+            for case in task.cases if not case.is_hidden]

@@ -2,11 +2,11 @@
 
     comm.rank  comm.size
     comm.send(array, dest)     comm.recv(out, source)      comm.sendrecv(array, dest, out, source)
-    comm.isend(…)  comm.irecv(…)  →  request.wait(), request.test()
+    comm.isend(…)  comm.irecv(…)  →  request.wait()
     comm.split(color, key)     the ranks of one color, as a communicator of their own
 
-The methods are those of minipar's Communicator.  As there, a send may block until it is received,
-so a program that relies on buffering hangs, and the checker says which rank waits for which.
+The methods are some of minipar's Communicator.  As there, a send may block until it is received, so
+a program that relies on buffering hangs, and the checker says which rank waits for which.
 """
 
 import os
@@ -68,15 +68,6 @@ class Request:
     def wait(self) -> None:
         """Block until it is done."""
         self.wire.wait(self)
-
-    def test(self) -> bool:
-        """True if it is done, without blocking."""
-        if not self.is_done:
-            asked = Request(self.wire)
-            self.wire.post({"kind": "test", "about": self.number}, asked)
-            while not asked.is_done:
-                self.wire.take(self.wire.read())
-        return self.is_done
 
 
 class Communicator:

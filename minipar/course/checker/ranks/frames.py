@@ -9,7 +9,6 @@ untrusted code can hold wrong numbers, and nothing worse.  Sizes are limited bef
 
 import json
 import struct
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,13 +57,6 @@ def check_sizes(num_json: int, num_arrays: int) -> None:
                        f"{MAX_ARRAYS:,} of arrays")
 
 
-def sizes(head: bytes) -> tuple[int, int]:
-    """Bytes of JSON and of arrays, from the first HEAD.size bytes of a frame.  Raises BadFrame."""
-    num_json, num_arrays = HEAD.unpack(head)
-    check_sizes(num_json, num_arrays)
-    return num_json, num_arrays
-
-
 def unpack(header: bytes, data: bytes) -> Frame:
     """The frame of these bytes.  Raises BadFrame if they are not one."""
     try:
@@ -94,15 +86,6 @@ def clean(text: Any, most: int = MAX_TEXT) -> str:
     return str(text)[:most].encode(errors="replace").decode()
 
 
-def read_frame(read: Callable[[int], bytes]) -> Frame | None:
-    """The next frame, from `read(num_bytes)` that blocks; None at the end of the stream."""
-    head = read(HEAD.size)
-    if not head:
-        return None
-    num_json, num_arrays = sizes(head)
-    return unpack(read(num_json), read(num_arrays))
-
-
 class Assembler:
     """Assembles frames from bytes that arrive in pieces."""
 
@@ -114,7 +97,8 @@ class Assembler:
         self.buffer += data
         found = []
         while len(self.buffer) >= HEAD.size:
-            num_json, num_arrays = sizes(bytes(self.buffer[:HEAD.size]))
+            num_json, num_arrays = HEAD.unpack_from(self.buffer)
+            check_sizes(num_json, num_arrays)
             middle, end = HEAD.size + num_json, HEAD.size + num_json + num_arrays
             if len(self.buffer) < end:
                 break

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -25,7 +26,7 @@ import numpy as np
 
 from . import sandbox
 from .communicator import Communicator, Wire
-from .frames import Frame, pack, read_frame
+from .frames import Assembler, Frame, pack
 from .values import decode, encode
 
 # What a submission may import, beside its own files: a rank can open no file.  NumPy imports some
@@ -38,6 +39,9 @@ OFFERED = ("abc", "bisect", "cmath", "collections", "collections.abc", "contextl
 NO_RIGHT = (" (a submission computes and sends messages: it can open no file, make no socket, and "
             "start no process)")
 FRAMES = 3                          # the file descriptor of a rank's pipe to the checker
+PIECE = 1 << 16                     # bytes read at once
+assembler = Assembler()
+arrived: deque[Frame] = deque()     # frames that are whole, not read yet
 
 
 class Submission(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -153,21 +157,12 @@ def write_frame(fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
 
 def read_next() -> Frame:
     """The next frame from the checker; the process ends if there is none."""
-    frame = read_frame(read_exactly)
-    if frame is None:
-        os._exit(1)
-    return frame
-
-
-def read_exactly(num_bytes: int) -> bytes:
-    """Read `num_bytes` from the checker; b"" at the end of the stream."""
-    data = bytearray()
-    while len(data) < num_bytes:
-        piece = os.read(FRAMES, num_bytes - len(data))
-        if not piece:
-            return b""
-        data += piece
-    return bytes(data)
+    while not arrived:
+        data = os.read(FRAMES, PIECE)
+        if not data:
+            os._exit(1)
+        arrived.extend(assembler.feed(data))
+    return arrived.popleft()
 
 
 if __name__ == "__main__":
