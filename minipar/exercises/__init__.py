@@ -13,8 +13,8 @@ and the stub and every mutant fail (DeMillo, Lipton & Sayward 1978).
 
     entries.py    reads catalog/*.toml              judge.py    runs tests on variants of the source
     source.py     finds and replaces functions      runner.py   the judge's process, with pytest
-    workspace.py  start, restore, states, points    check.py    `exercise check`
-    hints.py      how many were shown               proof.py    `exercise prove`
+    workspace.py  start, restore, states, hints     check.py    `exercise check`
+                                                    proof.py    `exercise prove`
 
 The command line is minipar/commands/course/exercise.py.  This package imports none of the code that
 learners change, so it works however broken that code is.

@@ -109,7 +109,7 @@ def examine(workspace: Workspace, exercise: Exercise, limit: float,
                                  "reference.  To write your own: "
                                  + minipar_command(f"exercise start {exercise.name}"))
         written = source.parse_block(block)
-        patches = workspace.patches(exercise)
+        patches = workspace.patches([exercise], hidden_by=exercise)
     except (ExerciseError, SyntaxError) as error:       # the file is not valid Python
         return Verdict(None, str(error))
     if source.same_body(written, _parse(source.stub_body(exercise))):
@@ -120,8 +120,6 @@ def examine(workspace: Workspace, exercise: Exercise, limit: float,
                              "begin again, "
                              + minipar_command(f"exercise restore {exercise.name}")
                              + f", then start {exercise.name}")
-    if not started:
-        patches[exercise.file].append((exercise.function, block))
     lines = workspace.lines(exercise) if started else (1, 0)
     outcome = judge(workspace.root, exercise, {"yours": patches}, lines, limit)["yours"]
     if outcome.passed or not started:

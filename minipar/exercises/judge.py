@@ -1,7 +1,7 @@
 """The judge: run an exercise's tests on variants of the source, in a process with a time limit.
 
     judge ──stdin: the job───────▶ runner      leads its own process group; when the runner ends,
-          ◀─pipe: results──────────┘           the judge kills the group, so no child stays behind
+          ◀─file: results──────────┘           the judge kills the group, so no child stays behind
 
 The job carries a secret token, and only result lines with the token count.  A learner's function
 therefore cannot forge a result by printing it.  The function does share a process with pytest and
@@ -17,20 +17,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from .. import environment
 from .entries import Exercise
+from .source import Patches
 
 LIMIT = 30.0        # seconds for one variant: a correct one needs less than 5
 START = 30.0        # seconds for the process to start, on a busy machine
 TIMED_OUT = "Timeout ("     # the first word that faulthandler writes
-
-Patches = dict[str, list[tuple[str, str]]]       # by file: (function, block)
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,15 @@ class Outcome:
         return self.num_passed > 0 and not self.failures
 
 
+class Ended(NamedTuple):
+    """A process that has ended; its status is None if it took too long."""
+
+    lines: list[dict]           # of stdout: those that carry its token
+    stdout: str
+    output: str                 # what it printed besides
+    status: int | None
+
+
 def judge(root: Path, exercise: Exercise, variants: dict[str, Patches],
           lines: tuple[int, int] = (1, 0), limit: float = LIMIT,
           stop_at_first: bool = False) -> dict[str, Outcome]:
@@ -69,20 +76,18 @@ def judge(root: Path, exercise: Exercise, variants: dict[str, Patches],
     failed; the variants after it are missing from the result.
     """
     job = {"root": str(root), "file": exercise.file, "lines": lines, "tests": exercise.tests,
-           "limit": limit, "stop_at_first": stop_at_first, "variants": variants,
-           "token": secrets.token_hex()}
-    results, output, status = run_module("minipar.exercises.runner", root, job,
-                                         START + limit * len(variants))
-    outcomes = {line["variant"]: outcome_of(line, output)
-                for line in _signed(results, job["token"])}
+           "limit": limit, "stop_at_first": stop_at_first, "variants": variants}
+    ended = run_module("minipar.exercises.runner", root, job, START + limit * len(variants))
+    outcomes = {line["variant"]: outcome_of(line, ended.output) for line in ended.lines}
     unfinished = [name for name in variants if name not in outcomes]
     if unfinished:
-        if status is None or any(line.startswith(TIMED_OUT) for line in results.splitlines()):
-            failure = _endless(results, root / exercise.file, limit)
+        status = ended.status
+        if status is None or any(line.startswith(TIMED_OUT) for line in ended.stdout.splitlines()):
+            failure = _endless(ended.stdout, root / exercise.file, limit)
         else:
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
             failure = Failure("", "Ended", f"the process that ran the tests ended ({how}): "
-                              + _tail(output))
+                              + tail(ended.output))
         outcomes[unfinished[0]] = Outcome(0, (failure,), limit)
     return outcomes
 
@@ -93,12 +98,55 @@ def outcome_of(result: dict, output: str = "") -> Outcome:
                                 "line": f["line"] and tuple(f["line"])})
                      for f in result["failures"])
     if not failures and result["status"]:
-        failures = (Failure("", "pytest", f"exit status {result['status']}: {_tail(output)}"),)
+        failures = (Failure("", "pytest", f"exit status {result['status']}: {tail(output)}"),)
     return Outcome(result["num_passed"], failures, result["seconds"])
 
 
+def run_module(module: str, root: Path, job: dict, limit: float) -> Ended:
+    """Run a module with `job` and a token as JSON on its stdin, in the work tree `root`."""
+    variables = environment.mpirun_environment()        # so that pytest is not taken for a rank
+    for name in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"):
+        variables.pop(name, None)
+    variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+                  "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    token = secrets.token_hex()
+    results, output, status = run_in_group([sys.executable, "-m", module], root, variables,
+                                           json.dumps({**job, "token": token}), limit)
+    return Ended(_signed(results, token), results, output, status)
+
+
+def run_in_group(command: list[str], folder: Path, variables: dict[str, str], stdin: str,
+                 limit: float) -> tuple[str, str, int | None]:
+    """A command's stdout, stderr, and exit status: None if it took more than `limit` seconds.
+
+    When the command ends, every process that it started is killed.  These may have its files open
+    until then, which nobody waits for, as one would for a pipe.
+    """
+    with _text_file() as results, _text_file() as output:
+        process = subprocess.Popen(command, cwd=folder, env=variables, stdin=subprocess.PIPE,
+                                   stdout=results, stderr=output, start_new_session=True)
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(stdin.encode(), timeout=limit)
+        finally:
+            status = process.poll()
+            with suppress(ProcessLookupError):
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.kill()
+            process.wait()
+        results.seek(0)
+        output.seek(0)
+        return results.read(), output.read(), status
+
+
+def _text_file() -> IO[str]:
+    return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+
+
 def _signed(results: str, token: str) -> list[dict]:
-    """The result lines that carry the token: only the runner wrote those."""
+    """The result lines that carry the token: only the process that was started wrote those."""
     found = []
     for line in results.splitlines():
         with suppress(ValueError):
@@ -106,53 +154,6 @@ def _signed(results: str, token: str) -> list[dict]:
             if isinstance(parsed, dict) and parsed.get("token") == token:
                 found.append(parsed)
     return found
-
-
-def run_module(module: str, root: Path, job: dict, limit: float) -> tuple[str, str, int | None]:
-    """Run a module with `job` as JSON on its stdin, in the work tree `root`.
-
-    Returns what it wrote on stdout, on stderr, and its exit status (None if it was too slow).
-    """
-    variables = environment.mpirun_environment()        # so that pytest is not taken for a rank
-    for name in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"):
-        variables.pop(name, None)
-    variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-                  "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    with tempfile.TemporaryFile("w+", errors="replace") as output:
-        results, status = run_in_group([sys.executable, "-m", module], root, variables,
-                                       json.dumps(job), output, limit)
-        output.seek(0)
-        return results, output.read(), status
-
-
-def run_in_group(command: list[str], folder: Path, variables: dict[str, str], stdin: str,
-                 errors: IO, limit: float) -> tuple[str, int | None]:
-    """The stdout of a command, and its exit status: None if it took more than `limit` seconds.
-
-    When the command ends, every process that it started is killed.
-    """
-    process = subprocess.Popen(
-        command, cwd=folder, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=errors, start_new_session=True)
-    deadline, written, pending = time.monotonic() + limit, None, stdin.encode()
-    try:
-        while written is None and process.poll() is None and time.monotonic() < deadline:
-            with suppress(subprocess.TimeoutExpired):       # its children may hold the pipe open
-                sending, pending = pending, None            # communicate takes its input once
-                written, _ = process.communicate(sending, timeout=0.05)
-        status = process.poll()
-    finally:
-        with suppress(ProcessLookupError):
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal.SIGKILL)
-            else:
-                process.kill()
-    if written is None:
-        try:
-            written, _ = process.communicate(timeout=1)
-        except subprocess.TimeoutExpired as expired:        # a child has left the group
-            written = expired.output or b""
-    return written.decode(errors="replace"), status
 
 
 def _endless(stack: str, file: Path, limit: float) -> Failure:
@@ -164,6 +165,7 @@ def _endless(stack: str, file: Path, limit: float) -> Failure:
                    "stays true?", line=line)
 
 
-def _tail(output: str) -> str:
+def tail(output: str) -> str:
+    """The last line of what was printed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"

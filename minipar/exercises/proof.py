@@ -56,9 +56,9 @@ def prove_one(workspace: Workspace, exercise: Exercise) -> list[Finding]:
                                 f"{error.msg}") from None
     variants = {}
     for name, block in blocks.items():
-        others = workspace.patches(exercise, hide=name != "reference" or not exercise.solution)
-        variants[name] = {**others, exercise.file: [*others[exercise.file],
-                                                    (exercise.function, block)]}
+        shows_all = name == "reference" and exercise.solution
+        variants[name] = workspace.patches([], hidden_by=None if shows_all else exercise)
+        variants[name].setdefault(exercise.file, []).append((exercise.function, block))
     outcomes = judge(workspace.root, exercise, variants, stop_at_first=True)
     return [Finding(exercise, name, outcomes.get(name), _surprise(name, outcomes.get(name)))
             for name in variants]

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -178,20 +178,31 @@ def fence(root: Path) -> Callable[[str, tuple], None]:
     return hook
 
 
+def begin_job() -> tuple[dict, Callable[..., None], IO[str]]:
+    """(the job on stdin, what writes a result with the job's token, the file for results).
+
+    From here on stdout is what the learner's functions print, and `fence` is in place.
+    """
+    job = json.loads(sys.stdin.buffer.read())
+    token, results = job.pop("token"), open(os.dup(1), "w")     # noqa: SIM115  -- until the end
+    os.dup2(2, 1)
+    sys.addaudithook(fence(Path(job["root"])))
+
+    def tell(**fields: Any) -> None:
+        results.write(json.dumps({"token": token, **fields}) + "\n")
+        results.flush()
+    return job, tell, results
+
+
 def main() -> None:
     """Run the job; if a variant exceeds its limit, write the stack and end the process."""
-    job = json.loads(sys.stdin.buffer.read())
-    token = job.pop("token")
     sys.dont_write_bytecode = True
-    with open(os.dup(1), "w") as results:
-        os.dup2(2, 1)                   # from here on stdout is what tests print
-        sys.addaudithook(fence(Path(job["root"])))
-        for name, patches in job["variants"].items():
-            faulthandler.dump_traceback_later(job["limit"], exit=True, file=results)
-            result = run_variant(job, patches)
-            faulthandler.cancel_dump_traceback_later()
-            results.write(json.dumps({"token": token, "variant": name, **result}) + "\n")
-            results.flush()
+    job, tell, results = begin_job()
+    for name, patches in job["variants"].items():
+        faulthandler.dump_traceback_later(job["limit"], exit=True, file=results)
+        result = run_variant(job, patches)
+        faulthandler.cancel_dump_traceback_later()
+        tell(variant=name, **result)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 from .entries import Exercise, ExerciseError
 
+Patches = dict[str, list[tuple[str, str]]]       # by file: (function, block)
+
 
 class Rows(NamedTuple):
     """Where a function is: the indices of its header, its body and its end among the lines."""

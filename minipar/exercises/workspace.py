@@ -3,7 +3,7 @@
     .exercises/NAME.reference.py    the original function; while this file exists, NAME is started
                NAME.yours.py        your version at the last `restore`
                NAME.passed.py       your version that passed last, below a digest
-               NAME.hint            the number of the last hint that was shown (`hints`)
+               NAME.hint            the number of the last hint that was shown
                NAME.hidden1.….py    reference and yours of a function that NAME hides
 
 Files are replaced atomically: written beside their place, then moved there.
@@ -12,6 +12,8 @@ Files are replaced atomically: written beside their place, then moved there.
 import hashlib
 import os
 import shutil
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from . import entries, source
@@ -135,6 +137,7 @@ class Workspace:
             write(self.root / file, text)
         for number in range(len(exercise.targets)):            # number 0 first: no longer started
             self.kept(exercise, "reference", number).unlink(missing_ok=True)
+        self._hint(exercise).unlink(missing_ok=True)
         return self.kept(exercise, "yours")
 
     def passed(self, exercise: Exercise) -> str | None:
@@ -162,24 +165,46 @@ class Workspace:
         except ExerciseError:
             return exercise.file
 
-    def patches(self, exercise: Exercise, hide: bool = True) -> dict[str, list[tuple[str, str]]]:
-        """Patches that isolate one exercise, by file: references for all others that are started.
+    def patches(self, own: Collection[Exercise], hidden_by: Exercise | None = None
+                ) -> source.Patches:
+        """The learner's functions for `own`, and references for all others that are started.
 
-        The functions that it hides are stubs, or, with hide=False, references.  Its own file is
-        always a key.
+        A function of `own` that stands in the work tree is not patched: its lines are those of the
+        file.  The functions that `hidden_by` hides are stubs.
         """
-        patches: dict[str, list[tuple[str, str]]] = {exercise.file: []}
-        others = [target for started in self.started() if started is not exercise
-                  for target in started.targets if target not in exercise.targets]
-        for target in others:
-            self._block(target)                         # raises if the file is not Python
-        for target in (*others, *exercise.hidden):
-            if hide and target in exercise.hidden:
-                block = source.as_block(source.hidden_body(exercise))
-            else:
-                block = self.reference(target)
+        in_place = [exercise.targets[0] for exercise in own if self.is_started(exercise)]
+        blocks: dict[Target, str] = {}
+        for started in self.started():
+            for target in started.targets:
+                if target not in in_place:
+                    self._block(target)                 # raises if the file is not Python
+                    blocks[target] = self.reference(target)
+        for exercise in own:
+            if exercise.targets[0] not in in_place:
+                blocks[exercise.targets[0]] = self.written(exercise) or ""
+        if hidden_by is not None:
+            blocks |= dict.fromkeys(hidden_by.hidden,
+                                    source.as_block(source.hidden_body(hidden_by)))
+        patches: source.Patches = {}
+        for target, block in blocks.items():
             patches.setdefault(target.file, []).append((target.function, block))
         return patches
+
+    def last_hint(self, exercise: Exercise) -> int:
+        """The number of the last hint that was shown; 0 if none was, or after `restore`."""
+        try:
+            return int(self._hint(exercise).read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def note_hint(self, exercise: Exercise, number: int) -> None:
+        """Record that hint `number` was shown; nothing in a tree that may not be written."""
+        with suppress(OSError):
+            self._hint(exercise).parent.mkdir(exist_ok=True)
+            write(self._hint(exercise), f"{number}\n")
+
+    def _hint(self, exercise: Exercise) -> Path:
+        return self.root / KEPT / f"{exercise.name}.hint"
 
     def _block(self, target: Target) -> str:
         text = self._read_source(target)

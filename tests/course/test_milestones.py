@@ -10,7 +10,7 @@ from minipar.commands.course import exercise as exercise_command
 from minipar.commands.course import milestone as command
 from minipar.commands.main import main
 from minipar.course.milestones.attempt import compare, train
-from minipar.course.milestones.goal import milestones, patches, reached
+from minipar.course.milestones.goal import milestones, reached
 from minipar.exercises.source import as_block
 from minipar.exercises.workspace import Workspace
 from tests.exercises.conftest import Learner, copy
@@ -162,7 +162,7 @@ def test_training_shows_a_wrong_function(name, exercise, mutant):
     body = next(wrong.body for wrong in entry.mutants if wrong.name == mutant)
     differences = []
     for options in milestones()[name].runs.values():
-        reference, wrong = train(workspace, patches(workspace, []), options), patches(workspace, [])
+        reference, wrong = train(workspace, workspace.patches([]), options), workspace.patches([])
         assert not reference.fault
         wrong.setdefault(entry.file, []).append((entry.function, as_block(body)))
         differences.append(compare(reference, train(workspace, wrong, options)))
@@ -176,5 +176,5 @@ def test_training_shows_a_wrong_function(name, exercise, mutant):
 def test_the_reference_trains_alike_twice(name):
     workspace = Workspace(Path(__file__).parents[2])
     for options in milestones()[name].runs.values():
-        first, second = (train(workspace, patches(workspace, []), options) for _ in range(2))
+        first, second = (train(workspace, workspace.patches([]), options) for _ in range(2))
         assert first == second and not first.fault

@@ -12,7 +12,7 @@ from rich.table import Column
 from rich.table import Table as RichTable
 
 from ...environment import minipar_command
-from ...exercises import entries, hints
+from ...exercises import entries
 from ...exercises.check import check, check_all, print_task, say
 from ...exercises.entries import ExerciseError
 from ...exercises.judge import LIMIT
@@ -163,19 +163,18 @@ def _check(workspace: Workspace, console: Console, options: argparse.Namespace) 
 def _hint(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
     exercise = workspace.find(options.name)
     total = len(exercise.hints)
-    following = min(hints.last_shown(workspace, exercise) + 1, total)
+    following = min(workspace.last_hint(exercise) + 1, total)
     number = following if options.number is None else options.number
     if not 1 <= number <= total:
         raise ExerciseError(f"{exercise.name} has hints 1 … {total}, not {number}")
     console.print(f"Hint {number} of {total}: {exercise.hints[number - 1]}")
-    hints.note_shown(workspace, exercise, number)
+    workspace.note_hint(exercise, number)
     return 0
 
 
 def _restore(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
     exercise = workspace.find(options.name)
     yours = workspace.restore(exercise)
-    hints.record(workspace, exercise).unlink(missing_ok=True)
     say(console, f"{exercise.file} has the reference {exercise.function} again; yours is kept in "
                   f"{yours.relative_to(workspace.root)}")
     return 0

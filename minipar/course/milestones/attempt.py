@@ -7,17 +7,15 @@
 Each is a process of its own with a time limit, so a loop without end is a report, not a hang.
 """
 
-import json
 import math
-import secrets
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...exercises.entries import Exercise
-from ...exercises.judge import Patches, run_module
+from ...exercises.judge import run_module, tail
+from ...exercises.source import Patches
 from ...exercises.workspace import Workspace
-from .goal import Milestone, patches
+from .goal import Milestone
 
 LIMIT = 60.0            # seconds of a run; the reference takes 2 to 4
 TOLERANCE = 1e-10       # relative; another order of additions changes the last bits
@@ -62,15 +60,15 @@ def attempt(workspace: Workspace, milestone: Milestone, run: str) -> Attempt:
     """Train the reference and the learner's version, and compare them."""
     own = [workspace.find(name) for name in milestone.exercises]
     options = milestone.runs[run]
-    reference = train(workspace, patches(workspace, []), options)
+    reference = train(workspace, workspace.patches([]), options)
     if reference.fault:
         raise RuntimeError(f"the reference does not train: {reference.fault}")
-    yours = train(workspace, patches(workspace, own), options)
+    yours = train(workspace, workspace.patches(own), options)
     difference = compare(reference, yours) + at_own_line(workspace, own, yours)
     culprits = {}
     if difference:
         for exercise in own:
-            alone = train(workspace, patches(workspace, [exercise]), options)
+            alone = train(workspace, workspace.patches([exercise]), options)
             found = compare(reference, alone)
             if found:
                 culprits[exercise.name] = found + at_own_line(workspace, [exercise], alone)
@@ -79,36 +77,20 @@ def attempt(workspace: Workspace, milestone: Milestone, run: str) -> Attempt:
 
 def train(workspace: Workspace, replaced: Patches, options: str) -> Version:
     """Train in a process of its own."""
-    job = {"root": str(workspace.root), "token": secrets.token_hex(), "patches": replaced,
-           "options": options}
-    results, output, status = run_module("minipar.course.milestones.version", workspace.root, job,
-                                         LIMIT)
-    printed = [line for line in output.splitlines() if line.strip()]
-    lines = [line for line in parsed(results) if line.get("token") == job["token"]]
+    job = {"root": str(workspace.root), "patches": replaced, "options": options}
+    ended = run_module("minipar.course.milestones.version", workspace.root, job, LIMIT)
     steps = [Step(line["loss"], line["seconds"], line["sent"], line["peaks"])
-             for line in lines if line["kind"] == "step"]
-    last = lines[-1] if lines else {"kind": ""}
+             for line in ended.lines if line["kind"] == "step"]
+    last = ended.lines[-1] if ended.lines else {"kind": ""}
     if last["kind"] == "end":
         return Version(steps)
     if last["kind"] == "error":
         frames = [tuple(frame) for frame in (last["waiting"] or last["frames"])]
         return Version(steps, f"{last['error']}: {last['message']}", frames)
-    if status is None:
+    if ended.status is None:
         return Version(steps, f"no end after {LIMIT:g} s: is there a loop whose condition stays "
                               "true?")
-    return Version(steps, f"the process ended (exit status {status}): "
-                          f"{printed[-1] if printed else 'it printed nothing'}")
-
-
-def parsed(results: str) -> Iterable[dict[str, Any]]:
-    """The lines that are JSON objects."""
-    for line in results.splitlines():
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            yield found
+    return Version(steps, f"the process ended (exit status {ended.status}): {tail(ended.output)}")
 
 
 def compare(reference: Version, own: Version) -> str:

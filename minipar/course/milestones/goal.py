@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...exercises.entries import Exercise, ExerciseError
-from ...exercises.judge import Patches
 from ...exercises.source import as_block, parse_block, same_body, stub_body
 from ...exercises.workspace import KEPT, Workspace, write
 
@@ -55,26 +54,6 @@ def missing(workspace: Workspace, milestone: Milestone) -> list[str]:
     """The exercises that the learner has still to write."""
     return [name for name in milestone.exercises
             if own_function(workspace, workspace.find(name)) is None]
-
-
-def patches(workspace: Workspace, own: list[Exercise]) -> Patches:
-    """The source with the learner's functions for `own`, and references everywhere else.
-
-    A function that stands in the work tree is not replaced: its lines are those of the file.
-    """
-    found: Patches = {}
-    in_place = {exercise.targets[0] for exercise in own if workspace.is_started(exercise)}
-    for started in workspace.started():
-        for target in started.targets:
-            if target not in in_place:
-                found.setdefault(target.file, []).append(
-                    (target.function, workspace.reference(target)))
-    for exercise in own:
-        if exercise.targets[0] not in in_place:
-            block = workspace.written(exercise)
-            assert block is not None
-            found.setdefault(exercise.file, []).append((exercise.function, block))
-    return found
 
 
 def reached(root: Path) -> dict[str, bool]:

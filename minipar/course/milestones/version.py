@@ -9,14 +9,12 @@ four simulated ranks in float64, so two versions of the same program agree to th
 deadlock is found at once.
 """
 
-import json
-import os
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
-from ...exercises.runner import PatchedFinder, fence
+from ...exercises.runner import PatchedFinder, begin_job
 
 NUM_RANKS, NUM_STEPS = 4, 6
 MODEL = ("--data docs --layers 4 --heads 4 --width 32 --context 32 --batch 16 --dtype float64 "
@@ -25,15 +23,7 @@ MODEL = ("--data docs --layers 4 --heads 4 --width 32 --context 32 --batch 16 --
 
 def main() -> None:
     """Run the job on stdin."""
-    job = json.loads(sys.stdin.buffer.read())
-    token = job.pop("token")
-    results = open(os.dup(1), "w")      # noqa: SIM115  -- until the process ends
-    os.dup2(2, 1)                       # from here on stdout is what the functions print
-
-    def tell(**fields: Any) -> None:
-        results.write(json.dumps({"token": token, **fields}) + "\n")
-        results.flush()
-    sys.addaudithook(fence(Path(job["root"])))
+    job, tell, _ = begin_job()
     sys.meta_path.insert(0, PatchedFinder(Path(job["root"]), job["patches"]))
     try:
         train(job["options"], tell)
