@@ -7,8 +7,10 @@
 A lesson is found by its number or by a word of its title.
 """
 
+import ast
 import difflib
 import re
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -76,6 +78,19 @@ def find_lesson(word: str) -> Lesson:
     names = ", ".join(f"{lesson.number:02} ({lesson.title})" for lesson in close)
     raise NoLesson(f"{len(found) or 'no'} lessons have {word!r} in their title"
                    + (f": {names}" if names else ": `minipar lessons` lists them"))
+
+
+def open_lesson(number: int) -> tuple[str, str]:
+    """Begin a lesson's notebook: the path and the docstring of its script, as they are there.
+
+    Its helpers can be imported from now on.  docs/builder/notebooks.py makes the notebooks.
+    """
+    script = find_lesson(str(number)).script
+    if str(script.parent) not in sys.path:
+        sys.path.insert(0, str(script.parent))
+    # the notebook's own text has what the option omits
+    sys.argv = [str(script), "--no-introduction"]
+    return str(script), ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
 
 
 def has_run(lesson: Lesson, out: Path) -> bool:

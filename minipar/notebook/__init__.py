@@ -4,13 +4,10 @@
     total = mp.all_reduce(comm, np.array([rank]))       every rank has comm, rank and size
     print(total)                                        [0] [6]  [1] [6]  …
 
-    magic.py        `%%ranks`: its options, and one run
-    cell.py         the cell's code, and the names of each rank
-    printing.py     each line that a rank prints begins with its number
-    report.py       one report for a rank that fails, or for ranks that hang
-    lesson.py       what a lesson's notebook begins with
+    magic.py        `%%ranks`: its options, one run, and one report if a rank fails
+    cell.py         the cell's code, the names of each rank, and the lines that it prints
 
-Read them in this order.  The package needs IPython, which every notebook has.
+The package needs IPython, which every notebook has.
 """
 
 import sys

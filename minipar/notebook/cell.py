@@ -5,17 +5,25 @@
     comm, rank, size                              new in every cell
 
 A rank's names stay for the cells that follow, as those of an engine do under ipyparallel's `%%px`.
+Each line that a rank prints begins with its number, as `[2] loss 3.14`.
 """
 
 import ast
 import linecache
-from collections.abc import Mapping
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextvars import ContextVar
+from io import TextIOBase
 from types import CodeType
-from typing import Any
+from typing import Any, TextIO
 
 from ..comm import Communicator
 
 EVERY_CELL = ("comm", "rank", "size")
+# The rank whose code runs; each rank of the simulated cluster has a context of its own.
+current_rank: ContextVar[int | None] = ContextVar("current_rank", default=None)
 
 
 class Cell:
@@ -64,3 +72,51 @@ class RankNames:
         self.own &= self.names.keys()           # without what was deleted
         self.seen = {}
         return {name: self.names[name] for name in self.own}
+
+
+class RankLines(TextIOBase):
+    """A stream that passes on whole lines of each rank; what no rank prints goes through as it is.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+        self.parts: dict[int, str] = defaultdict(str)       # by rank: a line not yet complete
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Write the lines that are complete now."""
+        rank = current_rank.get()
+        if rank is None:
+            return self.stream.write(text)
+        *lines, self.parts[rank] = (self.parts[rank] + text).split("\n")
+        for line in lines:
+            self.stream.write(f"[{rank}] {line}\n")
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream; lines that are not complete wait."""
+        self.stream.flush()
+
+    def finish(self) -> None:
+        """Write the lines that were not completed."""
+        for rank in sorted(self.parts):
+            if self.parts[rank]:
+                self.stream.write(f"[{rank}] {self.parts[rank]}\n")
+        self.parts.clear()
+
+
+@contextmanager
+def numbered_lines() -> Iterator[None]:
+    """Context in which each line that a rank prints begins with its number."""
+    out, errors = RankLines(sys.stdout), RankLines(sys.stderr)
+    try:
+        with redirect_stdout(out), redirect_stderr(errors):
+            yield
+    finally:
+        out.finish()
+        errors.finish()

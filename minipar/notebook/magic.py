@@ -6,10 +6,12 @@
 
 After the cell the notebook's `ranks` is a list: `ranks[2]["loss"]` is what rank 2 bound to loss.
 A communicator lasts as long as its cell, so what uses one (a mesh, a strategy) is made where it is
-used.
+used.  If a rank fails, or if ranks hang, the cell ends with one report: which rank, at which of the
+user's lines, and why.
 """
 
 import shlex
+import traceback
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,15 +19,21 @@ from typing import Any
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.display import Image, display
 
-from ..comm import Cluster, Communicator
+from ..comm import Cluster, CollectiveMismatch, Communicator, Deadlock
 from ..launcher import simulate
 from ..units import time_unit
 from ..viz import TracedRun, draw_space_time, waits_of
-from .cell import Cell, RankNames
-from .printing import current_rank, numbered_lines
-from .report import RanksFailed, report_of
+from .cell import Cell, RankNames, current_rank, numbered_lines
 
+HERE = str(Path(__file__).parents[1])           # minipar: its frames are not the user's
 USAGE = "%%ranks N, %%ranks N --trace, or %%ranks CLUSTER, the name of an mp.Cluster"
+
+
+class RanksFailed(Exception):
+    """A cell of `%%ranks` failed; its text is the whole report, and IPython shows no more."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).split("\n")
 
 
 @magics_class
@@ -95,6 +103,23 @@ def cluster_of(line: str, notebook: dict[str, Any]) -> tuple[Cluster, bool]:
     if draws and named.ranks[0].trace is None:
         raise RanksFailed(f"%%ranks {line}: this cluster keeps no trace: make it with trace=True")
     return named, draws
+
+
+def report_of(error: BaseException, cell_name: str) -> str:
+    """The text of the report on an error that ended a run of ranks."""
+    if isinstance(error, Deadlock | CollectiveMismatch):
+        return str(error)
+    told = traceback.TracebackException.from_exception(error)
+    lines = [*told.format_exception_only(),         # with its note: on which rank
+             *traceback.format_list(users_frames(told.stack, cell_name))]
+    return "".join(lines).rstrip()
+
+
+def users_frames(stack: traceback.StackSummary, cell_name: str) -> list[traceback.FrameSummary]:
+    """The frames from the cell's first one on, without those of minipar."""
+    files = [frame.filename for frame in stack]
+    begin = files.index(cell_name) if cell_name in files else len(files)
+    return [frame for frame in stack[begin:] if not frame.filename.startswith(HERE)]
 
 
 def with_cells(report: str, shell: Any) -> str:

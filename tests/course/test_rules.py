@@ -13,7 +13,7 @@ from minipar.course.checker.service import Failure
 from minipar.course.grading.assignment import load_assignment, names_in
 from minipar.course.grading.rules import Rules, days_late, read_late
 from minipar.course.grading.tasks import ASSIGNMENTS, MIN_MUTANTS, CourseError
-from minipar.course.packaging.guide import guide
+from minipar.course.packaging.build import guide
 from minipar.course.packaging.handout import handout
 
 pytestmark = pytest.mark.skipif(not sandbox.is_supported(),

@@ -38,7 +38,7 @@ ALLOWED = {     # what each room may import, itself apart
     "testing": {"comm", "environment"},
     "exercises": {"environment"},                   # works while the rest does not even parse
     "course": {"exercises", "train"},
-    "notebook": {"units", "comm", "launcher", "viz", "course"},
+    "notebook": {"units", "comm", "launcher", "viz"},
 }
 # on top: whatever they need
 PROGRAMS = {"train", "serve", "bench", "commands", "compression_study", "__main__", "__init__"}

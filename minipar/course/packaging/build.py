@@ -8,6 +8,7 @@
 
 import io
 import json
+import os
 import secrets
 import shutil
 import tarfile
@@ -16,11 +17,13 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..checker.runner import Worker
+from ..checker.service import Limits
 from ..grading.assignment import Assignment, load_assignment, names_in
 from ..grading.program import COURSE
+from ..grading.proof import try_version
 from ..grading.rules import PLAIN, Rules
-from ..grading.tasks import ASSIGNMENTS, CourseError
-from .guide import guide
+from ..grading.tasks import ASSIGNMENTS, MIN_MUTANTS, CourseError, Task
 from .handout import FILES, as_html, text_of
 from .selection import merged_rubric
 from .student import student_files
@@ -96,6 +99,32 @@ def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:
     page = guide(assignment)
     yield "guide.md", page.encode()
     yield "guide.html", as_html(page, f"{assignment.title}: guide").encode()
+
+
+def guide(assignment: Assignment) -> str:
+    """The guide for teaching assistants in Markdown: the commonest mistakes, and what to say.
+
+    They are the first mutants of each task, run with the course's draw: so the guide shows what
+    the checker tells the student who made this mistake.
+    """
+    with Worker(Limits(seconds=5.0)) as worker:
+        tasks = [on_task(task, assignment, worker) for task in assignment.tasks]
+    return "\n".join([text_of("guide.md").format(title=assignment.title), *tasks])
+
+
+def on_task(task: Task, assignment: Assignment, worker: Worker) -> str:
+    """The mistakes in a task."""
+    files = assignment.supplied | assignment.solutions_below(task)
+    lines = [f"## `{task.name}`: {task.title}\n"]
+    for name, wrong in list(task.mutants.items())[:MIN_MUTANTS]:
+        failure = ""
+        if hasattr(os, "fork"):                             # Windows starts no ranks
+            failure = try_version(task, name, wrong.body, worker, files).failure
+        lines.append(f"**{wrong.why[0].upper()}{wrong.why[1:]}**\n")
+        lines += [f"* Say: {wrong.say}"] if wrong.say else []
+        lines += [f"* It shows as: `{failure.splitlines()[0]}`"] if failure else []
+        lines.append("")
+    return "\n".join(lines)
 
 
 def readme(assignment: Assignment, key: str, out: Path) -> str:
