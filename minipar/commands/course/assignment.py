@@ -5,18 +5,18 @@ import secrets
 import statistics
 from pathlib import Path
 
-from ...course.checker.runner import Worker, WorkerError
-from ...course.checker.service import Limits
-from ...course.grading import __main__ as grading
-from ...course.grading import report
-from ...course.grading.assignment import load_assignment, names_in
-from ...course.grading.proof import prove
-from ...course.grading.rules import Rules
-from ...course.grading.tasks import ASSIGNMENTS, CourseError
-from ...course.lessons import NoLesson, default_out, find_lesson
-from ...course.packaging.build import build
-from ...course.packaging.slides import write_slides
 from ...launcher import UsageError
+from ...school.course.checker.runner import Worker, WorkerError
+from ...school.course.checker.service import Limits
+from ...school.course.grading import __main__ as grading
+from ...school.course.grading import report
+from ...school.course.grading.assignment import load_assignment, names_in
+from ...school.course.grading.proof import prove
+from ...school.course.grading.rules import Rules
+from ...school.course.grading.tasks import ASSIGNMENTS, CourseError
+from ...school.course.lessons import NoLesson, default_out, find_lesson
+from ...school.course.packaging.build import build
+from ...school.course.packaging.slides import write_slides
 from ..tables import Column, Output, Table
 
 

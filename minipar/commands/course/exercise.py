@@ -12,12 +12,12 @@ from rich.table import Column
 from rich.table import Table as RichTable
 
 from ...environment import minipar_command
-from ...exercises import entries
-from ...exercises.check import check, check_all, print_task, say
-from ...exercises.entries import ExerciseError
-from ...exercises.judge import LIMIT
-from ...exercises.proof import RIGHT, Finding, prove
-from ...exercises.workspace import Workspace
+from ...school.exercises import entries
+from ...school.exercises.check import check, check_all, print_task, say
+from ...school.exercises.entries import ExerciseError
+from ...school.exercises.judge import LIMIT
+from ...school.exercises.proof import RIGHT, Finding, prove
+from ...school.exercises.workspace import Workspace
 from ..parser import ArgumentParser, add_json
 from ..tables import Output, Table
 

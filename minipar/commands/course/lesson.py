@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ...course.lessons import NoLesson, default_out, find_lesson
 from ...environment import find_mpirun, mpirun_environment
 from ...launcher import INTERRUPTED, UsageError
+from ...school.course.lessons import NoLesson, default_out, find_lesson
 from ..tables import Output
 
 RANKS = 4

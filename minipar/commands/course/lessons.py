@@ -3,12 +3,12 @@
 import argparse
 from collections import Counter
 
-from ...course.lessons import NoLesson, default_out, has_run, lessons
-from ...course.milestones.goal import milestones, reached
 from ...environment import minipar_command
-from ...exercises.entries import ExerciseError
-from ...exercises.workspace import Workspace
 from ...launcher import UsageError
+from ...school.course.lessons import NoLesson, default_out, has_run, lessons
+from ...school.course.milestones.goal import milestones, reached
+from ...school.exercises.entries import ExerciseError
+from ...school.exercises.workspace import Workspace
 from ..tables import Column, Output, Table
 from .exercise import ROOT
 

@@ -10,12 +10,19 @@ import argparse
 from pathlib import Path
 
 from ... import viz
-from ...course.milestones.attempt import Attempt, Version, attempt
-from ...course.milestones.goal import Milestone, find, milestones, missing, note_reached, reached
 from ...environment import minipar_command
-from ...exercises.entries import ExerciseError
-from ...exercises.workspace import Workspace
 from ...launcher import UsageError
+from ...school.course.milestones.attempt import Attempt, Version, attempt
+from ...school.course.milestones.goal import (
+    Milestone,
+    find,
+    milestones,
+    missing,
+    note_reached,
+    reached,
+)
+from ...school.exercises.entries import ExerciseError
+from ...school.exercises.workspace import Workspace
 from ..tables import Column, Output, Shown, Table
 
 ROOT = Path(__file__).resolve().parents[3]
