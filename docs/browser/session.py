@@ -77,8 +77,8 @@ def check_exercise(name: str, written: str) -> bool:
     from rich.console import Console
 
     from minipar.school.exercises.check import examine, explain
-    from minipar.school.exercises.entries import ExerciseError
     from minipar.school.exercises.workspace import Workspace
+    from minipar.school.toml_files import SchoolError
     workspace = Workspace(ROOT)
     exercise = workspace.find(name)
     for target in exercise.targets:
@@ -90,7 +90,7 @@ def check_exercise(name: str, written: str) -> bool:
     console = Console(width=WIDTH, highlight=False, markup=False)
     try:
         verdict = examine(workspace, exercise, 0.0, judge=judge)
-    except ExerciseError as error:
+    except SchoolError as error:
         console.print(f"✗ {name}: {error}")
         return False
     explain(workspace, console, exercise, verdict)

@@ -3,7 +3,8 @@
     exercises/      write a function of minipar yourself, and have it checked
     course/         lessons found, milestones, graded assignments
     notebook/       `%%ranks`: a cell on simulated ranks
+    toml_files.py   the loader of what exercises and tasks are written in
 
-None of the three needs the code of another room to be imported: exercises work while that code is
-broken, and `course/grading` travels alone into a container.
+`exercises` imports nothing that learners change, so it works while that code is broken.  The
+course's `checker` and `grading` need NumPy alone, and travel with the loader into a container.
 """

@@ -21,8 +21,8 @@ from ...school.course.milestones.goal import (
     note_reached,
     reached,
 )
-from ...school.exercises.entries import ExerciseError
 from ...school.exercises.workspace import Workspace
+from ...school.toml_files import SchoolError
 from ..tables import Column, Output, Shown, Table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +45,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
             show_all(workspace, output)
             return 0
         return reach(workspace, find(options.name), options.out, output)
-    except ExerciseError as error:
+    except SchoolError as error:
         raise UsageError(str(error)) from None
 
 

@@ -15,6 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from ..toml_files import SchoolError
+
 SOURCE_TREE = Path(__file__).parents[3]
 SCRIPT = re.compile(r"(\d\d)_\w+\.py")
 
@@ -32,12 +34,8 @@ class Lesson(NamedTuple):
         return self.script.stem.partition("_")[2].replace("_", " ")
 
 
-class NoLesson(Exception):
-    """A lesson that was asked for is not there; the message is one line."""
-
-
 def lessons_folder() -> Path:
-    """The folder of the scripts.  Raises NoLesson if there is none."""
+    """The folder of the scripts.  Raises SchoolError if there is none."""
     if (SOURCE_TREE / "lessons" / "support").is_dir():
         return SOURCE_TREE / "lessons"
     try:
@@ -47,7 +45,7 @@ def lessons_folder() -> Path:
     for file in files:
         if file.parent.name == "lessons" and SCRIPT.fullmatch(file.name):
             return Path(str(file.locate())).resolve().parent
-    raise NoLesson("the lessons are not installed: pip install minipar again, or git clone it")
+    raise SchoolError("the lessons are not installed: pip install minipar again, or git clone it")
 
 
 def lessons() -> list[Lesson]:
@@ -61,7 +59,7 @@ def lessons() -> list[Lesson]:
 
 
 def find_lesson(word: str) -> Lesson:
-    """A lesson by number, or by a part of its title.  Raises NoLesson, with the nearest ones."""
+    """A lesson by number, or by a part of its title.  Raises SchoolError, with the nearest ones."""
     known = lessons()
     if word.isdigit():
         for lesson in known:
@@ -69,14 +67,14 @@ def find_lesson(word: str) -> Lesson:
                 return lesson
         near = sorted(known, key=lambda lesson: abs(lesson.number - int(word)))[:3]
         names = ", ".join(f"{lesson.number:02} ({lesson.title})" for lesson in sorted(near))
-        raise NoLesson(f"there is no lesson {word}: the nearest are {names}")
+        raise SchoolError(f"there is no lesson {word}: the nearest are {names}")
     found = [lesson for lesson in known if word.lower() in lesson.script.stem.replace("_", " ")]
     if len(found) == 1:
         return found[0]
     close = found or [lesson for lesson in known if difflib.get_close_matches(
         word.lower(), lesson.title.split(), cutoff=0.6)]
     names = ", ".join(f"{lesson.number:02} ({lesson.title})" for lesson in close)
-    raise NoLesson(f"{len(found) or 'no'} lessons have {word!r} in their title"
+    raise SchoolError(f"{len(found) or 'no'} lessons have {word!r} in their title"
                    + (f": {names}" if names else ": `minipar lessons` lists them"))
 
 

@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ...environment import minipar_command, num_cores
+from ..toml_files import SchoolError
 from . import source
-from .entries import Exercise, ExerciseError
+from .entries import Exercise
 from .judge import Failure, Outcome, judge
 from .workspace import Workspace
 
@@ -110,7 +111,7 @@ def examine(workspace: Workspace, exercise: Exercise, limit: float,
                                  + minipar_command(f"exercise start {exercise.name}"))
         written = source.parse_block(block)
         patches = workspace.patches([exercise], hidden_by=exercise)
-    except (ExerciseError, SyntaxError) as error:       # the file is not valid Python
+    except (SchoolError, SyntaxError) as error:         # the file is not valid Python
         return Verdict(None, str(error))
     if source.same_body(written, _parse(source.stub_body(exercise))):
         return Verdict(None, f"{NOTHING} in {workspace.place(exercise)}")
@@ -130,7 +131,7 @@ def examine(workspace: Workspace, exercise: Exercise, limit: float,
 def _is_written(workspace: Workspace, exercise: Exercise) -> bool:
     try:
         return workspace.written(exercise) is not None
-    except ExerciseError:           # the file is not valid Python: the check says so
+    except SchoolError:           # the file is not valid Python: the check says so
         return True
 
 

@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ... import environment
-from .entries import Exercise, ExerciseError, catalog_file
+from ..toml_files import SchoolError
+from .entries import Exercise, catalog_file
 from .judge import Outcome, judge
 from .source import as_block, parse_block, stub_body
 from .workspace import Workspace
@@ -52,8 +53,8 @@ def prove_one(workspace: Workspace, exercise: Exercise) -> list[Finding]:
             parse_block(block)
         except SyntaxError as error:
             where = f"{catalog_file(exercise.topic)}, [{exercise.name}.mutants.{name}]"
-            raise ExerciseError(f"{where}: line {error.lineno} of the body and its def: "
-                                f"{error.msg}") from None
+            raise SchoolError(f"{where}: line {error.lineno} of the body and its def: "
+                              f"{error.msg}") from None
     variants = {}
     for name, block in blocks.items():
         shows_all = name == "reference" and exercise.solution

@@ -15,7 +15,8 @@ import re
 import textwrap
 from typing import NamedTuple
 
-from .entries import Exercise, ExerciseError
+from ..toml_files import SchoolError
+from .entries import Exercise
 
 Patches = dict[str, list[tuple[str, str]]]       # by file: (function, block)
 
@@ -155,13 +156,13 @@ def _replace_body(text: str, rows: Rows, statement: str, task: str = "") -> str:
 
 
 def parse_file(text: str, file: str) -> ast.Module:
-    """The syntax tree of a file.  Raises ExerciseError with the line that is not Python."""
+    """The syntax tree of a file.  Raises SchoolError with the line that is not Python."""
     try:
         return ast.parse(text)
     except SyntaxError as error:
         line = (error.text or "").strip()
-        raise ExerciseError(f"{file}, line {error.lineno}: {error.msg}"
-                            + (f": {line}" if line else "")) from None
+        raise SchoolError(f"{file}, line {error.lineno}: {error.msg}"
+                          + (f": {line}" if line else "")) from None
 
 
 def _indent(line: str) -> int:

@@ -16,26 +16,23 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from ..toml_files import SchoolError
 from . import entries, source
-from .entries import Exercise, ExerciseError, Target
+from .entries import Exercise, Target
 
 KEPT = ".exercises"
 
 
 class Workspace:
-    """The exercises of the work tree `root`.  Raises ExerciseError if it is not a checkout."""
+    """The exercises of the work tree `root`.  Raises SchoolError if it is not a checkout."""
 
     def __init__(self, root: Path):
         self.root = root
         self.exercises = entries.load(root)
-        tests = {test.split("::")[0] for e in self.exercises.values() for test in e.tests}
-        missing = sorted(test for test in tests if not (root / test).exists())
-        if missing:
-            raise ExerciseError(f"there is no {missing[0]} in {root}: exercises need a source "
-                                "checkout (git clone, then pip install -e '.[dev]')")
+        entries.need_checkout(root, entries.TESTS)
 
     def find(self, name: str) -> Exercise:
-        """An exercise by name.  Raises ExerciseError, with the closest name, if there is none."""
+        """An exercise by name.  Raises SchoolError, with the closest name, if there is none."""
         return entries.find(self.exercises, name)
 
     def kept(self, exercise: Exercise, what: str, number: int = 0) -> Path:
@@ -61,13 +58,13 @@ class Workspace:
             return "reference" if passed is None else "passed"
         try:
             return "passed" if passed == self.block(exercise) else "started"
-        except ExerciseError:
+        except SchoolError:
             return "started"
 
     def block(self, exercise: Exercise) -> str:
         """The function as the work tree has it now.
 
-        Raises ExerciseError if it is missing, or if its file is not Python (with the line).
+        Raises SchoolError if it is missing, or if its file is not Python (with the line).
         """
         return self._block(exercise.targets[0])
 
@@ -89,11 +86,11 @@ class Workspace:
     def start(self, exercise: Exercise) -> None:
         """Replace the function, and those that the exercise hides, with stubs."""
         if self.is_started(exercise):
-            raise ExerciseError(f"{exercise.name} is started already: write it in "
+            raise SchoolError(f"{exercise.name} is started already: write it in "
                           f"{self.place(exercise)}; to begin again, restore {exercise.name} first")
         for other in self.started():
             for target in set(exercise.targets).intersection(other.targets):
-                raise ExerciseError(
+                raise SchoolError(
                     f"{other.name} is started and also replaces {target.function} of "
                     f"{target.file}: restore {other.name} first (your version is kept)")
         texts: dict[str, str] = {}
@@ -113,7 +110,7 @@ class Workspace:
     def restore(self, exercise: Exercise) -> Path:
         """Put the references back; return the file with the learner's version."""
         if not self.is_started(exercise):
-            raise ExerciseError(f"{exercise.name} is not started: there is nothing to restore")
+            raise SchoolError(f"{exercise.name} is not started: there is nothing to restore")
         texts: dict[str, str] = {}
         for number, target in enumerate(exercise.targets):
             text = texts[target.file] if target.file in texts else self._read_source(target)
@@ -122,7 +119,7 @@ class Workspace:
             except SyntaxError:
                 rows = source.guess(text, target.function)
             if rows is None:
-                raise ExerciseError(
+                raise SchoolError(
                     f"{target.file} has no {target.function} any more: put the function in "
                     f"{self.kept(exercise, 'reference', number)} back in its place yourself")
             self._keep_yours(exercise, number, source.block_at(text, rows))
@@ -130,9 +127,9 @@ class Workspace:
         for target in exercise.targets:
             try:
                 source.parse_file(texts[target.file], target.file)
-            except ExerciseError as error:
-                raise ExerciseError(f"{error} (not in {target.function}: mend this line "
-                                    "first)") from None
+            except SchoolError as error:
+                raise SchoolError(f"{error} (not in {target.function}: mend this line "
+                                  "first)") from None
         for file, text in texts.items():
             write(self.root / file, text)
         for number in range(len(exercise.targets)):            # number 0 first: no longer started
@@ -162,7 +159,7 @@ class Workspace:
         """The place of the function as file:line; the file alone if it is not valid Python."""
         try:
             return f"{exercise.file}:{self.lines(exercise)[0]}"
-        except ExerciseError:
+        except SchoolError:
             return exercise.file
 
     def patches(self, own: Collection[Exercise], hidden_by: Exercise | None = None
@@ -241,16 +238,16 @@ class Workspace:
         try:
             return read(self.root / target.file)
         except FileNotFoundError:
-            raise ExerciseError(f"{target.file} is gone; git checkout brings it back") from None
+            raise SchoolError(f"{target.file} is gone; git checkout brings it back") from None
         except UnicodeDecodeError as error:
-            raise ExerciseError(f"{target.file} is not UTF-8 ({error}): save it as UTF-8") from None
+            raise SchoolError(f"{target.file} is not UTF-8 ({error}): save it as UTF-8") from None
 
     def _locate(self, target: Target, text: str) -> source.Rows:
         source.parse_file(text, target.file)
         rows = source.locate(text, target.function)
         if rows is None:
-            raise ExerciseError(f"{target.file} has no function {target.function} whose body "
-                                "begins on its own line; was it renamed? (git diff shows)")
+            raise SchoolError(f"{target.file} has no function {target.function} whose body "
+                              "begins on its own line; was it renamed? (git diff shows)")
         return rows
 
 

@@ -144,7 +144,7 @@ def test_numpy_may_be_on_pythonpath_alone(built, tmp_path):
 
     def grade(*folders):
         return subprocess.run(
-            [tmp_path / "bare/bin/python", "-P", "-m", "course.grading", tmp_path / "source",
+            [tmp_path / "bare/bin/python", "-P", "-m", "school.course.grading", tmp_path / "source",
              place],
             env={"PYTHONPATH": os.pathsep.join(map(str, folders))}, capture_output=True, text=True)
     run = grade(tmp_path / "source", Path(np.__file__).parents[1])

@@ -16,8 +16,9 @@ from minipar.school.course.grading import program
 from minipar.school.course.grading.assignment import load_assignment
 from minipar.school.course.grading.program import Settings, grade_one, read_course
 from minipar.school.course.grading.submission import read_submission
-from minipar.school.course.grading.tasks import ASSIGNMENTS, CourseError, draw, load, seed_of
+from minipar.school.course.grading.tasks import ASSIGNMENTS, draw, load, seed_of
 from minipar.school.course.packaging.build import build
+from minipar.school.toml_files import SchoolError
 
 pytestmark = pytest.mark.skipif(not sandbox.is_supported(),
                                 reason="the sandbox needs Linux on x86-64 or ARM")
@@ -196,7 +197,7 @@ def test_mistakes_are_one_line(built, tmp_path, capsys, words, message):
 
 def test_an_assignment_from_several_tasks_and_a_wrong_name():
     assert [task.name for task in load_assignment(ASSIGNMENTS, [TASK], "").tasks] == [TASK]
-    with pytest.raises(CourseError, match="'none'"):
+    with pytest.raises(SchoolError, match="'none'"):
         load_assignment(ASSIGNMENTS, [TASK, "none"], "")
 
 

@@ -138,14 +138,15 @@ def test_the_folder_itself_takes_no_results(built, solution, tmp_path, capsys):
     assert "unpack an archive of all of them first" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("program", ["minipar", "course.grading", "check.py"])
+@pytest.mark.parametrize("program", ["minipar", "school.course.grading", "check.py"])
 def test_a_terminal_without_utf_8_shows_the_points(built, solution, tmp_path, monkeypatch, program):
     hand_in(solution, tmp_path / "日本")
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", terminal)
     words = [str(built), str(tmp_path), "--each", "--seconds", "60", "--out", f"{tmp_path}/out"]
     monkeypatch.setattr(sys, "argv", ["grading", *words])
-    status = {"minipar": lambda: main(["course", "grade", *words]), "course.grading": grade_alone,
+    status = {"minipar": lambda: main(["course", "grade", *words]),
+              "school.course.grading": grade_alone,
               "check.py": lambda: check(built / "student", [])}[program]()
     terminal.flush()
     said = terminal.buffer.getvalue().decode()

@@ -12,9 +12,10 @@ from minipar.school.course.checker.ranks import sandbox
 from minipar.school.course.checker.service import Failure
 from minipar.school.course.grading.assignment import load_assignment, names_in
 from minipar.school.course.grading.rules import Rules, days_late, read_late
-from minipar.school.course.grading.tasks import ASSIGNMENTS, MIN_MUTANTS, CourseError
+from minipar.school.course.grading.tasks import ASSIGNMENTS
 from minipar.school.course.packaging.build import guide
 from minipar.school.course.packaging.handout import handout
+from minipar.school.toml_files import MIN_MUTANTS, SchoolError
 
 pytestmark = pytest.mark.skipif(not sandbox.is_supported(),
                                 reason="the sandbox needs Linux on x86-64 or ARM")
@@ -58,7 +59,7 @@ def test_a_list_of_days_late(tmp_path):
     file.write_text("anna,3\n\nbo , 0.5\n")
     assert read_late(file) == {"anna": 3, "bo": 1}
     file.write_text("anna three\n")
-    with pytest.raises(CourseError, match="each line should be NAME,DAYS, as anna,3"):
+    with pytest.raises(SchoolError, match="each line should be NAME,DAYS, as anna,3"):
         read_late(file)
 
 

@@ -20,7 +20,7 @@ from minipar.school.course.grading.submission import (
     find_tasks,
     read_submission,
 )
-from minipar.school.course.grading.tasks import CourseError
+from minipar.school.toml_files import SchoolError
 
 
 def test_submissions_are_read_and_not_followed(tmp_path):
@@ -53,7 +53,7 @@ def test_an_archive_is_not_unpacked_without_limit(tmp_path, monkeypatch):
     assert found.problems[-1] == "and 10 more"
     with gzip.open(tmp_path / "zeros.tar.gz", "wb") as file:
         file.write(bytes(MAX_TAR + 1))
-    with pytest.raises(CourseError, match="bytes, unpacked: hand in the .py files alone"):
+    with pytest.raises(SchoolError, match="bytes, unpacked: hand in the .py files alone"):
         read_submission(tmp_path / "zeros.tar.gz")
 
 
@@ -93,7 +93,7 @@ def test_a_broken_archive_is_told(tmp_path):
     data = bytearray((tmp_path / "it.zip").read_bytes())
     data[36:50] = bytes(byte ^ 0xFF for byte in data[36:50])           # in the packed file
     (tmp_path / "it.zip").write_bytes(data)
-    with pytest.raises(CourseError, match="cannot be read .*: hand it in again"):
+    with pytest.raises(SchoolError, match="cannot be read .*: hand it in again"):
         read_submission(tmp_path / "it.zip")
 
 
@@ -105,7 +105,7 @@ def test_a_size_that_lies_is_not_believed(tmp_path):
     size, lie = (64 * MAX_FILE).to_bytes(4, "little"), (100).to_bytes(4, "little")
     place.write_bytes(place.read_bytes().replace(size, lie))
     tracemalloc.start()
-    with pytest.raises(CourseError, match="cannot be read .*Bad CRC"):
+    with pytest.raises(SchoolError, match="cannot be read .*Bad CRC"):
         read_submission(place)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -134,7 +134,7 @@ def test_archives_are_known_by_their_content(tmp_path, name, opened):
 ])
 def test_what_cannot_be_read_is_told(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(CourseError, match=message):
+    with pytest.raises(SchoolError, match=message):
         read_submission(tmp_path / name)
 
 
@@ -146,7 +146,7 @@ def test_a_zip_with_a_password_or_an_unusual_method_is_refused(tmp_path, method,
     data = bytearray(place.read_bytes())
     data[data.index(b"PK\x01\x02") + 8] |= flag
     place.write_bytes(data)
-    with pytest.raises(CourseError, match="needs a password, or is packed in an unusual way"):
+    with pytest.raises(SchoolError, match="needs a password, or is packed in an unusual way"):
         read_submission(place)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from minipar.commands.course import exercise as command
 from minipar.commands.course.exercise import main
+from minipar.school import toml_files
 from minipar.school.exercises import entries, source
 
 PARSE = cache(tomllib.loads)        # the same catalog in nearly every call of the tool
@@ -55,7 +56,7 @@ def copy(file, place):
 
 @pytest.fixture
 def learner(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(entries.tomllib, "loads", PARSE)
+    monkeypatch.setattr(toml_files.tomllib, "loads", PARSE)
     ignored = shutil.ignore_patterns("files", "bench", "*.pyc.*")
     for part in ("minipar", "tests/school/exercises"):
         shutil.copytree(command.ROOT / part, tmp_path / part, ignore=ignored, copy_function=copy)

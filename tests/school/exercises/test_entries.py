@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from minipar.school.exercises import entries
-from minipar.school.exercises.entries import ExerciseError
+from minipar.school.toml_files import SchoolError
 
 
 def test_an_installation_without_tests_is_refused(learner):
@@ -36,13 +36,13 @@ def test_a_wrong_entry_is_refused(learner, old, new, said):
     path = learner.tree / entries.catalog_file("autograd")
     head, tail = path.read_text().split("[unbroadcast]")
     path.write_text(head + ("[unbroadcast]" + tail).replace(old, new, 1))
-    with pytest.raises(ExerciseError, match=re.escape(said)):
+    with pytest.raises(SchoolError, match=re.escape(said)):
         entries.load(learner.tree)
 
 
 def test_a_file_without_a_topic_is_refused(learner):
     (learner.tree / entries.CATALOG / "calculus.toml").touch()
-    with pytest.raises(ExerciseError, match="catalog/calculus.toml: no topic has this file; the "
+    with pytest.raises(SchoolError, match="catalog/calculus.toml: no topic has this file; the "
                                             "files are collectives.toml, costs.toml"):
         entries.load(learner.tree)
 
@@ -52,5 +52,5 @@ def test_an_entry_with_too_few_mutants_is_refused(learner):
     sections = path.read_text().split("\n\n[")
     path.write_text("\n\n[".join(s for s in sections if not s.startswith("unbroadcast.mutants.")
                                 or s.startswith("unbroadcast.mutants.averages")))
-    with pytest.raises(ExerciseError, match=r"\[unbroadcast\]: 1 mutants; at least 3"):
+    with pytest.raises(SchoolError, match=r"\[unbroadcast\]: 1 mutants; at least 3"):
         entries.load(learner.tree)

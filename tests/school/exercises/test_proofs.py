@@ -41,6 +41,6 @@ def test_nothing_of_the_library_is_needed_to_mend_it():
     assert run.stdout == ("['minipar.commands', 'minipar.commands.course', "
                           "'minipar.commands.course.exercise', "
                           "'minipar.commands.parser', 'minipar.commands.tables', "
-                          "'minipar.environment', 'minipar.school']\n")
+                          "'minipar.environment', 'minipar.school', 'minipar.school.toml_files']\n")
     assert not {"minipar/commands/parser.py", "minipar/environment.py"} \
         & {entry.file for entry in EXERCISES.values()}

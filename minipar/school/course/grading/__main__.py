@@ -1,16 +1,16 @@
-"""Grade from the command line with NumPy alone: python -m course.grading COURSE SUBMISSION …"""
+"""Grade with NumPy alone: python -m school.course.grading COURSE SUBMISSION …"""
 
 import argparse
 import io
 import sys
 from pathlib import Path
 
+from ...toml_files import SchoolError
 from ..checker.outcome import as_text, printable, total
 from ..checker.runner import WorkerError
 from .program import Row, Settings, grade_each, grade_one, read_course
 from .results import autolab
 from .rules import read_late
-from .tasks import CourseError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Grade as the options say; print the results.  Raises CourseError, WorkerError."""
+    """Grade as the options say; print the results.  Raises SchoolError, WorkerError."""
     for name in ("seconds", "budget"):
         if not getattr(options, name) > 0:
-            raise CourseError(f"--{name} takes a positive number, not {getattr(options, name):g}")
+            raise SchoolError(f"--{name} takes a positive number, not {getattr(options, name):g}")
     course = read_course(options.course)
     settings = Settings(options.seconds, options.budget, not options.no_sandbox,
                         read_late(options.late) if options.late else {})
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
             print(as_text([one for one in found if not one.is_hidden]), autolab(found), sep="\n")
         return 0
     if options.out is None:
-        raise CourseError("--each needs --out DIR: a folder for the results")
+        raise SchoolError("--each needs --out DIR: a folder for the results")
 
     def tell(row: Row) -> None:
         words = "; ".join(row.problems)
@@ -71,11 +71,11 @@ def main() -> int:
     """Run the program; return its exit status: 2 for a mistake of the user."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")    # a terminal without UTF-8 shows "?" for "✓"
-    parser = argparse.ArgumentParser("course.grading", description="Grade submissions.")
+    parser = argparse.ArgumentParser("school.course.grading", description="Grade submissions.")
     add_arguments(parser)
     try:
         return run(parser.parse_args())
-    except (CourseError, WorkerError) as error:
+    except (SchoolError, WorkerError) as error:
         print(f"course: {error}", file=sys.stderr)
         return 2
 

@@ -11,12 +11,12 @@ get their texts and solutions as modules, under the tasks' names; of all others,
 """
 
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .tasks import CourseError, Task, load
+from ...toml_files import SchoolError, check_entry, read_toml
+from .tasks import Task, load
 
 META = {"number": int, "title": str, "summary": str, "hours": int | float}
 
@@ -67,10 +67,10 @@ class Assignment(NamedTuple):
 
 
 def names_in(folder: Path) -> list[str]:
-    """The assignments of a folder, in course order.  Raises CourseError if it has none."""
+    """The assignments of a folder, in course order.  Raises SchoolError if it has none."""
     found = [path.parent for path in folder.glob("*/assignment.toml")]
     if not found:
-        raise CourseError(f"{folder} has no assignments: an assignment is a folder with "
+        raise SchoolError(f"{folder} has no assignments: an assignment is a folder with "
                           "assignment.toml, tasks.toml, handout.md and rubric.md")
     return [path.name for path in sorted(found, key=lambda path: read_meta(path)["number"])]
 
@@ -78,7 +78,7 @@ def names_in(folder: Path) -> list[str]:
 def load_assignment(folder: Path, wanted: Sequence[str], key: str) -> Assignment:
     """The assignment with these tasks, given by name or as whole assignments, in course order.
 
-    Raises CourseError for a name that is neither.
+    Raises SchoolError for a name that is neither.
     """
     parts, known = [], []
     rest, everything = list(wanted), {}
@@ -95,7 +95,7 @@ def load_assignment(folder: Path, wanted: Sequence[str], key: str) -> Assignment
                                 for file in ("handout.md", "rubric.md"))))
     if rest or not parts:
         asked = ", ".join(map(repr, rest)) or "given"
-        raise CourseError(f"there is no assignment or task {asked}: "
+        raise SchoolError(f"there is no assignment or task {asked}: "
                           f"choose from {', '.join(known)}")
     own = [task for part in parts for task in part.tasks]
     supplied = {name: f'"""{task.title}\n\n{task.text}\n"""\n\n{task.module(task.solution)}'
@@ -121,13 +121,8 @@ def minutes(tasks: Iterable[Task]) -> int:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """The head of an assignment.  Raises CourseError if it lacks something."""
+    """The head of an assignment.  Raises SchoolError if it lacks something."""
     file = folder / "assignment.toml"
-    try:
-        meta = tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise CourseError(f"{file} is not TOML: {error}") from None
-    for name, kind in META.items():
-        if not isinstance(meta.get(name), kind):
-            raise CourseError(f"{file}: {name} must be of type {kind}, not {meta.get(name)!r}")
+    meta = read_toml(file)
+    check_entry(str(file), meta, META)
     return meta

@@ -15,26 +15,27 @@ the first run alone, or it could hold these solutions.
 import time
 from collections.abc import Iterator
 
+from ...toml_files import SchoolError
 from ..checker.cases import ReadyCase, run_case
 from ..checker.outcome import Outcome
 from ..checker.runner import Job, Worker
 from ..checker.service import Failure
 from .assignment import Assignment
 from .submission import Submission
-from .tasks import Case, CourseError, Task, seed_of
+from .tasks import Case, Task, seed_of
 
 PROBE = Job({"probe": "def probe(comm, x):\n    return x"}, "probe", "probe", [{"x": 1}] * 2)
 
 
 def check_sandbox(worker: Worker, allow_none: bool) -> None:
-    """Raise CourseError unless submissions can be run here without harm, or `allow_none` is set."""
+    """Raise SchoolError unless submissions can be run here without harm, or `allow_none` is set."""
     if not worker.is_fenced and not allow_none:
-        raise CourseError("grading others' code needs Linux on x86-64 or ARM, for its sandbox: "
+        raise SchoolError("grading others' code needs Linux on x86-64 or ARM, for its sandbox: "
                           "grade there, or in a container; --no-sandbox grades code that you "
                           "trust")
     run = worker.run(PROBE)
     if run.failure is not None:
-        raise CourseError(f"no rank can be started here ({run.failure.message}): grade on another "
+        raise SchoolError(f"no rank can be started here ({run.failure.message}): grade on another "
                           "machine, or in a container that allows seccomp")
 
 

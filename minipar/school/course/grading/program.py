@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...toml_files import SchoolError
 from ..checker.outcome import Outcome, by_task
 from ..checker.ranks.frames import clean
 from ..checker.runner import Worker
@@ -29,7 +30,6 @@ from .readers import is_litter
 from .results import gradescope, leaderboard, write_whole
 from .rules import Rules, days_late
 from .submission import find_tasks, name_of, read_submission
-from .tasks import CourseError
 
 COURSE = "course.json"
 
@@ -69,10 +69,10 @@ def read_course(folder: Path) -> Course:
                 key, secret, tasks = str(saved["key"]), str(saved["secret"]), list(saved["tasks"])
                 rules = Rules(**saved.get("rules", {}))
             except (ValueError, KeyError, TypeError):
-                raise CourseError(f"{place / COURSE} is not what `course build` wrote: build "
+                raise SchoolError(f"{place / COURSE} is not what `course build` wrote: build "
                                   "again, with the same --key") from None
             return Course(secret, load_assignment(place / "assignments", tasks, key), rules)
-    raise CourseError(f"there is no {COURSE} in {folder}, nor in its folder instructor: give the "
+    raise SchoolError(f"there is no {COURSE} in {folder}, nor in its folder instructor: give the "
                       "folder that `course build --out` has written")
 
 
@@ -87,7 +87,7 @@ def graded(course: Course, place: Path, settings: Settings, worker: Worker,
            out: Path | None) -> Row:
     """Grade a submission; write the results to `out` while cases run, so that none is lost.
 
-    Raises CourseError if it cannot be read.
+    Raises SchoolError if it cannot be read.
     """
     tasks = course.assignment.tasks
     submission = find_tasks(read_submission(place, [task.name for task in tasks]), tasks)
@@ -113,14 +113,14 @@ def graded(course: Course, place: Path, settings: Settings, worker: Worker,
 def submissions_in(folder: Path, out: Path) -> list[Path]:
     """The submissions of a folder: all in it but litter, and the folder of the results."""
     if not folder.is_dir():
-        raise CourseError(f"{folder} is no folder of submissions: with --each give one; unpack an "
+        raise SchoolError(f"{folder} is no folder of submissions: with --each give one; unpack an "
                           "archive of all of them first")
     if os.path.realpath(folder) == os.path.realpath(out):
-        raise CourseError(f"--out {out} is the folder of the submissions: give another one")
+        raise SchoolError(f"--out {out} is the folder of the submissions: give another one")
     found = sorted(path for path in folder.iterdir() if not is_litter(path.name)
                    and os.path.realpath(path) != os.path.realpath(out))
     if not found:
-        raise CourseError(f"{folder} has no submissions: folders, archives or .py files")
+        raise SchoolError(f"{folder} has no submissions: folders, archives or .py files")
     return found
 
 
@@ -139,11 +139,11 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
         try:
             file.unlink(missing_ok=True)        # results of an earlier run do not stay
             if place.is_symlink():
-                raise CourseError(f"{clean(place)} is a link, which is not followed: put a copy "
+                raise SchoolError(f"{clean(place)} is a link, which is not followed: put a copy "
                                   "of what it leads to into its place")
             row = graded(course, place, settings, worker, file)
             return row._replace(problems=[*row.problems, *lost_tasks(row.outcomes)])
-        except CourseError as error:
+        except SchoolError as error:
             return Row(name, None, [str(error)])
         except Exception as error:      # a fault of grading must not cost the other submissions
             worker.stop()

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
+from ...toml_files import SchoolError
 from ..checker.ranks.frames import clean
-from .tasks import CourseError
 
 MAX_FILE = 1 << 20                          # bytes of a file
 MAX_TAR = 128 << 20                         # bytes of a tar archive, unpacked
@@ -56,7 +56,7 @@ def readers(place: Path, stack: ExitStack) -> Readers:
         with place.open("rb") as file:
             head = file.read(8)
         return zipped(place, stack) if head.startswith(b"PK") else tarred(place, head, stack)
-    raise CourseError(f"{clean(place)} is no submission: give a folder, a .py file, or one of "
+    raise SchoolError(f"{clean(place)} is no submission: give a folder, a .py file, or one of "
                       f"{', '.join(ARCHIVES)}")
 
 
@@ -85,7 +85,7 @@ def zipped(place: Path, stack: ExitStack) -> Readers:
     archive = stack.enter_context(zipfile.ZipFile(place))
     entries = [entry for entry in archive.infolist() if not entry.filename.endswith(("/", "\\"))]
     if any(entry.flag_bits & 1 or entry.compress_type not in PLAIN for entry in entries):
-        raise CourseError(f"{clean(place)} needs a password, or is packed in an unusual way: hand "
+        raise SchoolError(f"{clean(place)} needs a password, or is packed in an unusual way: hand "
                           "in a plain .zip")
 
     def read(entry: zipfile.ZipInfo) -> bytes:
@@ -103,12 +103,12 @@ def tarred(place: Path, head: bytes, stack: ExitStack) -> Readers:
     with unpack(place, "rb") as file:
         data = file.read(MAX_TAR + 1)
     if len(data) > MAX_TAR:
-        raise CourseError(f"{clean(place)} has more than {MAX_TAR:,} bytes, unpacked: hand in the "
+        raise SchoolError(f"{clean(place)} has more than {MAX_TAR:,} bytes, unpacked: hand in the "
                           ".py files alone")
     try:
         archive = stack.enter_context(tarfile.TarFile(fileobj=io.BytesIO(data)))
     except tarfile.ReadError:
-        raise CourseError(f"{clean(place)} is neither a zip nor a tar archive, or it is broken: "
+        raise SchoolError(f"{clean(place)} is neither a zip nor a tar archive, or it is broken: "
                           "hand it in again") from None
     return {entry.name: (lambda entry=entry: archive.extractfile(entry).read())
             if entry.isfile() and entry.size <= MAX_FILE else None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .tasks import CourseError
+from ...toml_files import SchoolError
 
 
 class Item(NamedTuple):
@@ -38,22 +38,22 @@ class Common(NamedTuple):
 
 
 def read_results(folder: Path) -> dict[str, dict[str, Any]]:
-    """The results of a folder by submission.  Raises CourseError if there are none."""
+    """The results of a folder by submission.  Raises SchoolError if there are none."""
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
             results = json.loads(path.read_text(encoding="utf-8"))
             found[path.stem] = results if results["tests"] else {}
         except (ValueError, KeyError, TypeError):
-            raise CourseError(f"{path} is no results.json of grading: the folder should have "
+            raise SchoolError(f"{path} is no results.json of grading: the folder should have "
                               "what `course grade --each --out` has written") from None
     cases = {path: [test["name"] for test in one["tests"]] for path, one in found.items() if one}
     for path, names in cases.items():
         if names != next(iter(cases.values())):
-            raise CourseError(f"{folder} mixes assignments: {path} and {next(iter(cases))} have "
+            raise SchoolError(f"{folder} mixes assignments: {path} and {next(iter(cases))} have "
                               "other cases; give each assignment a folder of its own")
     if not cases:
-        raise CourseError(f"{folder} has no results: `course grade DIR FOLDER --each --out "
+        raise SchoolError(f"{folder} has no results: `course grade DIR FOLDER --each --out "
                           f"{folder}` writes them")
     return found
 

@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from ...toml_files import SchoolError
 from ..checker.outcome import Outcome
-from .tasks import CourseError
 
 METADATA = "submission_metadata.json"       # Gradescope puts it beside the submission
 
@@ -73,9 +73,9 @@ def days_late(place: Path) -> int:
 
 
 def read_late(file: Path) -> dict[str, int]:
-    """Days late by submission.  Raises CourseError for a line that is not NAME,DAYS."""
+    """Days late by submission.  Raises SchoolError for a line that is not NAME,DAYS."""
     try:
         rows = [row for row in csv.reader(file.read_text(encoding="utf-8-sig").splitlines()) if row]
         return {name.strip(): math.ceil(float(days)) for name, days in rows}
     except (OSError, ValueError) as error:
-        raise CourseError(f"{file}: each line should be NAME,DAYS, as anna,3 ({error})") from None
+        raise SchoolError(f"{file}: each line should be NAME,DAYS, as anna,3 ({error})") from None

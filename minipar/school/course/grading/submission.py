@@ -13,10 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from ...toml_files import SchoolError
 from ..checker.outcome import printable
 from ..checker.ranks.frames import clean
 from .readers import MAX_FILE, Readers, is_archive, is_litter, is_python, readers
-from .tasks import CourseError, Task
+from .tasks import Task
 
 MAX_FILES = 64              # that are read
 MAX_SOURCES = 512 << 10     # bytes of all files together, as JSON: a rank gets them in one frame
@@ -41,7 +42,7 @@ class Submission(NamedTuple):
 
 
 def read_submission(place: Path, wanted: Collection[str] = ()) -> Submission:
-    """Read a folder, an archive, or one Python file.  Raises CourseError if it is none of these.
+    """Read a folder, an archive, or one Python file.  Raises SchoolError if it is none of these.
 
     Of two modules with the same name, in different folders, the one nearest to the top counts; the
     `wanted` modules are read first.  Links are not followed.  A file that is too large, or not
@@ -54,7 +55,7 @@ def read_submission(place: Path, wanted: Collection[str] = ()) -> Submission:
             and not (place / archives[0]).is_symlink():
         try:
             return read_place(place / archives[0], wanted)._replace(name=submission.name)
-        except CourseError as error:
+        except SchoolError as error:
             return submission._replace(problems=(clean(error),))
     return submission
 
@@ -64,10 +65,10 @@ def read_place(place: Path, wanted: Collection[str]) -> Submission:
     with ExitStack() as stack:
         try:
             files, others, problems = read_files(without_litter(readers(place, stack)), wanted)
-        except CourseError:
+        except SchoolError:
             raise
         except Exception as error:      # an archive can be broken in every way
-            raise CourseError(f"{clean(place)} cannot be read ({clean(error)}): hand it in again"
+            raise SchoolError(f"{clean(place)} cannot be read ({clean(error)}): hand it in again"
                               ) from None
     if len(problems) > MOST_PROBLEMS:
         problems[MOST_PROBLEMS:] = [f"and {len(problems) - MOST_PROBLEMS} more"]

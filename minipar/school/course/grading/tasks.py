@@ -39,7 +39,6 @@ import itertools
 import random
 import string
 import textwrap
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,17 +46,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...toml_files import SchoolError, check_entry, read_toml
 from ..checker.compare import Measure, call_body
 
 ASSIGNMENTS = Path(__file__).parents[1] / "assignments"
-MIN_MUTANTS = 3
 FIELDS = {"title": str, "minutes": int, "task": str, "exercise": str, "signature": str,
           "inputs": str, "expected": str, "cases": list, "solution": str, "mutants": dict}
 OPTIONAL = {"parameters": dict, "traffic": str, "tolerance": float, "measure": str}
-
-
-class CourseError(Exception):
-    """A request cannot be met; the message is one line that says why and what to do."""
 
 
 class Case(NamedTuple):
@@ -155,50 +150,29 @@ class Task:
 def load(file: Path, key: str) -> dict[str, Task]:
     """The tasks of an assignment's file, with the parameters that the key draws.
 
-    Raises CourseError, with the file and the entry, if an entry is not as described above.
+    Raises SchoolError, with the file and the entry, if an entry is not as described above.
     """
     return {name: make_task(f"{file}, [{name}]", name, entry,
                             draw(entry.get("parameters", {}), f"{key}/{name}"))
-            for name, entry in read(file).items()}
+            for name, entry in read_toml(file).items()}
 
 
 def variants(file: Path) -> Iterator[Task]:
     """Every task of an assignment's file with every combination of its parameters."""
-    for name, entry in read(file).items():
+    for name, entry in read_toml(file).items():
         for chosen in combinations(entry.get("parameters", {})):
             yield make_task(f"{file}, [{name}]", name, entry, chosen)
 
 
-def read(file: Path) -> dict[str, dict[str, Any]]:
-    """The entries of an assignment's file.  Raises CourseError if it is missing, or not TOML."""
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CourseError(f"{file}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise CourseError(f"{file} is not TOML: {error}") from None
-
-
 def make_task(where: str, name: str, entry: dict[str, Any], chosen: dict[str, Any]) -> Task:
-    """The task of an entry, with these parameters.  Raises CourseError if a field is no good."""
-    for field in entry:
-        if field not in FIELDS | OPTIONAL:
-            raise CourseError(f"{where}: unknown key {field!r}; there are "
-                              f"{', '.join(FIELDS | OPTIONAL)}")
-    for field, kind in FIELDS.items():
-        if not isinstance(entry.get(field), kind) or entry[field] in ([], "") \
-                and field != "exercise":
-            raise CourseError(f"{where}: {field} must be of type {kind.__name__} and not empty, "
-                              f"not {entry.get(field)!r}")
-    if len(entry["mutants"]) < MIN_MUTANTS:
-        raise CourseError(f"{where}: {len(entry['mutants'])} mutants; at least {MIN_MUTANTS} are "
-                          "needed to show that the cases tell right from wrong")
+    """The task of an entry, with these parameters.  Raises SchoolError if a field is no good."""
+    check_entry(where, entry, FIELDS, OPTIONAL, may_be_empty=("exercise",))
     words = {parameter: str(value) for parameter, value in chosen.items()}
     try:
         title, text = (string.Template(entry[field]).substitute(words)
                        for field in ("title", "task"))
     except (KeyError, ValueError) as error:
-        raise CourseError(f"{where}: title and task may name parameters as $NAME, and a dollar is "
+        raise SchoolError(f"{where}: title and task may name parameters as $NAME, and a dollar is "
                           f"$$: {error}") from None
     cases = tuple(make_case(where, i, dict(case)) for i, case in enumerate(entry["cases"]))
     return Task(name, title, text.strip(), entry["minutes"], entry["exercise"], entry["signature"],
@@ -210,22 +184,22 @@ def make_task(where: str, name: str, entry: dict[str, Any], chosen: dict[str, An
 
 
 def make_mutant(where: str, parts: dict[str, Any], solution: str) -> Wrong:
-    """The mutant of a table.  Raises CourseError if words to replace do not stand there once."""
+    """The mutant of a table.  Raises SchoolError if words to replace do not stand there once."""
     body = parts.get("body", solution)
     for old, new in parts.get("replace", ()):
         if body.count(old) != 1:
-            raise CourseError(f"{where}: replace needs words that stand in the solution once, not "
+            raise SchoolError(f"{where}: replace needs words that stand in the solution once, not "
                               f"{body.count(old)} times: {old!r}")
         body = body.replace(old, new)
     return Wrong(" ".join(parts["why"].split()), body, parts.get("say", ""))
 
 
 def make_case(where: str, number: int, entry: dict[str, Any]) -> Case:
-    """The case of a table; what is left in the table are sizes.  Raises CourseError."""
+    """The case of a table; what is left in the table are sizes.  Raises SchoolError."""
     ranks, points, hidden = (entry.pop("ranks", 1), entry.pop("points", 1),
                              entry.pop("hidden", False))
     if not 1 <= ranks <= 16 or points < 0:
-        raise CourseError(f"{where}: case {number} has {ranks} ranks and {points} points; there "
+        raise SchoolError(f"{where}: case {number} has {ranks} ranks and {points} points; there "
                           "may be 1 … 16 ranks, and points from 0 on")
     return Case(number, ranks, points, hidden, entry)
 

@@ -1,13 +1,13 @@
 """The milestones, the learner's functions for them, and the record of those that are reached."""
 
 import hashlib
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...exercises.entries import Exercise, ExerciseError
+from ...exercises.entries import Exercise
 from ...exercises.source import as_block, parse_block, same_body, stub_body
 from ...exercises.workspace import KEPT, Workspace, write
+from ...toml_files import SchoolError, read_toml
 
 FILE = Path(__file__).parent / "milestones.toml"
 
@@ -26,23 +26,22 @@ class Milestone:
 
 def milestones() -> dict[str, Milestone]:
     """The milestones by name, in course order."""
-    entries = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return {name: Milestone(name, **{**entry, "exercises": tuple(entry["exercises"])})
-            for name, entry in entries.items()}
+            for name, entry in read_toml(FILE).items()}
 
 
 def find(name: str) -> Milestone:
-    """A milestone by name.  Raises ExerciseError if there is none."""
+    """A milestone by name.  Raises SchoolError if there is none."""
     known = milestones()
     if name not in known:
-        raise ExerciseError(f"there is no milestone {name!r}: choose from {', '.join(known)}")
+        raise SchoolError(f"there is no milestone {name!r}: choose from {', '.join(known)}")
     return known[name]
 
 
 def own_function(workspace: Workspace, exercise: Exercise) -> str | None:
     """The learner's function for an exercise; None if it is not written yet.
 
-    Raises ExerciseError if its file is not Python.
+    Raises SchoolError if its file is not Python.
     """
     block = workspace.written(exercise)
     if block is None or same_body(parse_block(block), parse_block(as_block(stub_body(exercise)))):
@@ -60,7 +59,7 @@ def reached(root: Path) -> dict[str, bool]:
     """By name, whether a milestone is reached with the functions that the learner has now."""
     try:
         workspace = Workspace(root)
-    except ExerciseError:
+    except SchoolError:
         return dict.fromkeys(milestones(), False)
     return {name: is_reached(workspace, milestone) for name, milestone in milestones().items()}
 
@@ -70,7 +69,7 @@ def is_reached(workspace: Workspace, milestone: Milestone) -> bool:
     path = record(workspace, milestone)
     try:
         return path.exists() and path.read_text().strip() == digest(workspace, milestone)
-    except (ExerciseError, SyntaxError):
+    except (SchoolError, SyntaxError):
         return False
 
 

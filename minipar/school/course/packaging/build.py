@@ -17,18 +17,19 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ...toml_files import MIN_MUTANTS, SchoolError
 from ..checker.runner import Worker
 from ..checker.service import Limits
 from ..grading.assignment import Assignment, load_assignment, names_in
 from ..grading.program import COURSE
 from ..grading.proof import try_version
 from ..grading.rules import PLAIN, Rules
-from ..grading.tasks import ASSIGNMENTS, MIN_MUTANTS, CourseError, Task
+from ..grading.tasks import ASSIGNMENTS, Task
 from .handout import FILES, as_html, text_of
 from .selection import merged_rubric
 from .student import student_files
 
-COURSE_PACKAGE = Path(__file__).parents[1]
+SCHOOL = Path(__file__).parents[2]
 TIME = (2026, 1, 1, 0, 0, 0)            # of files in archives: a key gives students the same bytes
 EXECUTABLE = ("setup.sh", "run_autograder")
 Files = Iterable[tuple[str, bytes]]
@@ -36,9 +37,9 @@ Files = Iterable[tuple[str, bytes]]
 
 def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS,
           rules: Rules = PLAIN) -> Assignment:
-    """Build the assignment with these tasks into `out`, a new folder.  Raises CourseError."""
+    """Build the assignment with these tasks into `out`, a new folder.  Raises SchoolError."""
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        raise CourseError(f"{out} is not empty: give a new folder, or remove it")
+        raise SchoolError(f"{out} is not empty: give a new folder, or remove it")
     assignment = load_assignment(folder, wanted, key)
     policy = (folder / "policy.md").read_text(encoding="utf-8")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -84,11 +85,12 @@ def private_files(assignment: Assignment, key: str, folder: Path,
 
 
 def grader_files() -> Iterator[tuple[str, bytes]]:
-    """The grading program, as a package of its own."""
-    yield "course/__init__.py", b'"""Grading."""\n'
-    for part in ("checker", "grading"):
-        for path in sorted((COURSE_PACKAGE / part).rglob("*.py")):
-            yield f"course/{path.relative_to(COURSE_PACKAGE)}", path.read_bytes()
+    """The grading program, with what it needs of this package."""
+    grader = ("__init__.py", "toml_files.py", "course/__init__.py", "course/checker/**/*.py",
+              "course/grading/*.py")
+    for pattern in grader:
+        for path in sorted(SCHOOL.glob(pattern)):
+            yield f"school/{path.relative_to(SCHOOL)}", path.read_bytes()
 
 
 def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:

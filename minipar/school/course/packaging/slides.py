@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from ..grading.tasks import CourseError
+from ...toml_files import SchoolError
 from ..lessons import Lesson, has_run, lessons_folder
 from .handout import as_markup, html_page
 
@@ -27,14 +27,14 @@ MOST_LINES, MOST_CODE, RANKS = 15, 22, "4"      # of text and of code on a slide
 
 
 def write_slides(lesson: Lesson, out: Path, runs: Path) -> Path:
-    """Write the slides of a lesson into `out`; `runs` is where lessons write.  Raises CourseError.
+    """Write the slides of a lesson into `out`; `runs` is where lessons write.  Raises SchoolError.
     """
     number = f"{lesson.number:02}"
     if not has_run(lesson, runs):
         run = subprocess.run([sys.executable, str(lesson.script), "--ranks", RANKS, "--out",
                               str(runs)], capture_output=True, text=True)
         if run.returncode:
-            raise CourseError(f"lesson {number} does not run: minipar lesson {number} shows why")
+            raise SchoolError(f"lesson {number} does not run: minipar lesson {number} shows why")
     body = "\n".join(f"<section>{as_markup(text)}<footer>minipar {number} · {i}</footer></section>"
                      for i, text in enumerate(slides_of(lesson, runs / number), 1))
     path = out / f"{lesson.script.stem}.html"
