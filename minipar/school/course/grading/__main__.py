@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--each", action="store_true",
                         help="SUBMISSION is a folder of submissions: grade each of them")
     parser.add_argument("--out", type=Path, metavar="FILE",
-                        help="where the results go; with --each a folder")
+                        help="where the results go, as Gradescope reads them; with --each a folder")
     parser.add_argument("--format", choices=["gradescope", "autolab"], default="gradescope",
                         help="of what is printed: Autolab reads the last line, and shows students "
                              "all of it")

@@ -95,7 +95,8 @@ def graded(course: Course, place: Path, settings: Settings, worker: Worker,
     submission = submission._replace(days_late=days_late(place) if days is None else days)
     outcomes: list[Outcome] = []
 
-    def credited() -> list[Outcome]:
+    def saved() -> list[Outcome]:
+        """The outcomes with the points that they earn, now written to `out`."""
         found = course.rules.credited(outcomes)
         if out is not None:
             write_whole(out, json.dumps(gradescope(found, submission, course.rules), indent=1,
@@ -106,8 +107,8 @@ def graded(course: Course, place: Path, settings: Settings, worker: Worker,
         outcomes.append(outcome)
         if time.monotonic() - last > 5:
             last = time.monotonic()
-            credited()
-    return Row(submission.name, credited(), submission.problems, submission.days_late)
+            saved()
+    return Row(submission.name, saved(), submission.problems, submission.days_late)
 
 
 def submissions_in(folder: Path, out: Path) -> list[Path]:
