@@ -110,7 +110,7 @@ lint: $(READY)  ## style and types
 	$(PY) -m mypy
 
 bench: $(READY)  ## measure against PyTorch (if installed) and hand-written NumPy
-	$(PY) -m minipar bench
+	$(PY) -m tests.bench $(BENCH)
 
 GENERATOR := mkdocs
 comma := ,

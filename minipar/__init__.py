@@ -38,7 +38,7 @@ if TYPE_CHECKING:       # what a type checker and an editor see; `_MODULES` says
     from .optim import SGD, Adam, AdamW, warmup_cosine
     from .parallel.registry import make_strategy
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "GPT", "MLP", "SGD", "Adam", "AdamW", "Cluster", "Communicator", "DeviceMesh", "Engine",

@@ -49,7 +49,7 @@ PURE = ("rich", "pygments", "markdown-it-py", "mdurl", "threadpoolctl",
         "pytest", "pluggy", "iniconfig", "packaging")
 TREE = ("minipar", "lessons", "tests", "docs/browser", "docs/pages/lessons", "setup.cfg")
 SUFFIXES = (".py", ".toml", ".md", ".txt", ".html", ".cfg")
-LEFT_OUT = ("minipar/bench/", "minipar/course/", "tests/interop/", "tests/lessons/", "tests/site/")
+LEFT_OUT = ("tests/bench/", "minipar/course/", "tests/interop/", "tests/lessons/", "tests/site/")
 FRONT = (f"Nothing to install: [run lesson 01 in this browser]({PAGE}?lesson=01), or write a "
          f"function of minipar and [have it tested]({PAGE}#browser).")
 SECONDS = 20        # without a byte: then a download has failed

@@ -46,7 +46,6 @@ COMMANDS = {
                       "blocks of a paged cache, without a model", True),
     "calibrate": Command("calibrate", "under mpirun: measure which algorithm is fastest on this "
                          "machine"),
-    "bench": Command("bench", "measure against PyTorch and hand-written NumPy"),
     "lessons": Command("course.lessons", "the lessons: what each asks, and how far you are", True),
     "lesson": Command("course.lesson", "run a lesson, on real ranks if there is an MPI", True),
     "milestone": Command("course.milestone", "train a GPT with your own functions in place of "

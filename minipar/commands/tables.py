@@ -2,7 +2,7 @@
 
     output.text("…")        ─▶ terminal
     output.table(table)     ─▶ terminal, or one of "tables" in
-                               {"command": "schedule", "version": "0.2.0", "tables": [
+                               {"command": "schedule", "version": "0.3.0", "tables": [
                                 {"title": "…", "columns": [{"name": "bytes", "unit": "B"}],
                                  "rows": [[4096]]}]}
 

@@ -6,7 +6,7 @@
     registry         every strategy by name, and make_strategy
     flats            parameters that are reduced or gathered in one message, and a rank's pieces
     cut_layers       what a mesh changes inside a model, over tp, ep and cp
-    data/            data parallelism: as a graph, DDP, DataParallel, local SGD, a parameter server
+    data/            data parallelism: as a graph, DDP, DataParallel, local SGD
     zero/            ZeRO-1, -2, -3 and FSDP: states, gradients and parameters are sharded
     tensor/          tensor and sequence parallelism: the matrices of a layer are split
     context/         context parallelism: the tokens of a sequence are spread; ring attention

@@ -54,7 +54,7 @@ ADDING = {ew.Add, ew.Subtract, ew.AsType, Sum, mv.Reshape, mv.Transpose, mv.GetI
 ROW_CUT_INPUT = {Linear: 1, MatMul: 1, PartialEmbedding: 0}     # the input that may be cut by rows
 WIDENING = "IRV"        # of inputs of several types the result has the last of these
 MEANING = {"I": "the same on every rank", "R": "the same but used by each rank in its own way",
-           "V": "another on every rank", "P": "a share of a sum over the ranks"}
+           "V": "different on every rank", "P": "a share of a sum over the ranks"}
 MEND = {                # what a collective takes, what came
     ("I", "R"): "it is a copy already: leave this one out",
     ("I", "V"): "ranks do not share it: leave this out, or gather_from it first",

@@ -5,8 +5,8 @@ say how a value is spread over the ranks of `comm` (V and P values differ from r
 
     I  invariant   the same value everywhere, used once         its gradient: I
     R  replicate   the same value everywhere; each rank uses    its gradient: P
-                   it for other data, so gradients add up
-    V  varying     every rank has another part                  its gradient: V
+                   it for different data, so gradients add up
+    V  varying     every rank has its own part                  its gradient: V
     P  partial     the value is the sum over the ranks          its gradient: R
 
     operation        forward          backward         types      where it stands

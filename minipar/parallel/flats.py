@@ -162,7 +162,7 @@ def gather_parameter(tp: Communicator | None, segment: Segment | Parameter, piec
                      ep: Communicator | None = None) -> np.ndarray:
     """The global array of which `piece`, flat, is this rank's box; all ranks call it.
 
-    The ranks of `ep`, if given, have other experts, axis 0.  Those of `tp` have cut other axes.
+    The ranks of `ep`, if given, have different experts, axis 0; those of `tp` cut further axes.
     """
     values = np.array(piece).reshape(segment.shape)
     for dim, total in enumerate(segment.global_shape):

@@ -33,7 +33,7 @@ def ranks_that_differ(comm: Communicator, digest: bytes) -> str:
 
 
 def different_uses_error(ranks: str) -> RuntimeError:
-    """The error where `ranks` used other weights than rank 0."""
+    """The error where `ranks` used different weights than rank 0."""
     return RuntimeError(f"ranks {ranks} used different weights than rank 0 in this step. Sharded "
                         "weights are gathered by all ranks together, so every rank must use the "
                         "same ones in the same order. Multiply an unwanted branch by 0, put both "
@@ -58,8 +58,8 @@ def check_replicas(model: Module, comm: Communicator) -> None:
     different = ranks_that_differ(comm, digest.digest())
     if different:
         raise RuntimeError(f"the parameters on ranks {different} are not those of rank 0: the "
-                           "replicas have diverged (an update that only some ranks made, or other "
-                           "gradients)")
+                           "replicas have diverged (an update that only some ranks made, or "
+                           "different gradients)")
 
 
 def microbatches_error(numbers: Sequence[int]) -> ValueError:

@@ -9,8 +9,8 @@
 
     pp 0: stage 0          pp 1: stage 1          one microbatch goes from left to right (pp),
     ┌────────┬────────┐    ┌────────┬────────┐    all of a layer's pieces work on it (tp),
-    │ A₀  dp0│ A₁     │ ─▶ │ B₀  dp0│ B₁     │    and the rows of the batch that another dp has
-    ├────────┼────────┤    ├────────┼────────┤    meet these only when gradients are summed
+    │ A₀  dp0│ A₁     │ ─▶ │ B₀  dp0│ B₁     │    and ranks with different rows of the batch
+    ├────────┼────────┤    ├────────┼────────┤    (dp) meet only when gradients are summed
     │ A₀  dp1│ A₁     │ ─▶ │ B₀  dp1│ B₁     │
     └────────┴────────┘    └────────┴────────┘
        tp 0     tp 1          tp 0     tp 1
@@ -180,7 +180,7 @@ class Strategy:
         return self.along(*("edp" if axis == "dp" and slab.ep else axis for axis in axes))
 
     def norm_ranks(self, slab: Slab) -> Communicator:
-        """The ranks over which a norm is summed: with other parameters, or other parts of these."""
+        """The ranks over which a norm is summed: with different parameters, or parts of them."""
         return self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
 
     def rows(self, num_rows: int) -> range:
@@ -198,12 +198,12 @@ class Strategy:
     def place(self) -> None:
         """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`."""
 
-    def during(self) -> AbstractContextManager:
+    def batch_context(self) -> AbstractContextManager:
         """Context of the forwards and backwards of a batch."""
         return NO_CONTEXT
 
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
-        """Context of a stage's backward from `y`; `is_last`: no other of the batch follows.
+        """Context of a stage's backward from `y`; `is_last`: it is the batch's last.
 
         It is made before backward walks that graph, and entered for B, or later for W.
         """
@@ -251,7 +251,7 @@ class Strategy:
         """
         if self.pipeline is not None:
             self.check_fresh()
-            with self.during():
+            with self.batch_context():
                 loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
             self.finish_reductions()
             return loss if self.tp.rank == 0 else 0.0
@@ -294,7 +294,7 @@ class Strategy:
         """
         if self.pp.size > 1:
             raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
-        return self.during()
+        return self.batch_context()
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`.
@@ -305,7 +305,7 @@ class Strategy:
         if self.pp.size > 1:
             raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
         self.check_fresh()
-        with self.during(), self.reducing(0, loss):
+        with self.batch_context(), self.reducing(0, loss):
             autograd.backward(loss, poll=self.poll)
         self.finish_reductions()
 
@@ -386,7 +386,7 @@ class Strategy:
         return counts.sum(axis=tuple(range(1, counts.ndim))) / loss_divisor
 
     def sum_over_samples(self, array: np.ndarray) -> np.ndarray:
-        """The sum over the ranks that have other samples.  Collective."""
+        """The sum over the ranks that have different samples.  Collective."""
         if self.replicas.size == 1:
             return array
         with self.replicas.labelled("control"):

@@ -1,11 +1,11 @@
-"""`minipar bench` with every size at its smallest: the worker that test_bench.py lets it start."""
+"""`make bench` with every size at its smallest: the worker that test_bench.py lets it start."""
 
 import sys
 from importlib import import_module
 from typing import Any
 
-from minipar.commands.main import main
 from minipar.nn import GPTConfig
+from tests.bench.__main__ import main
 
 GPT = GPTConfig(vocab_size=17, context=64, num_layers=4, num_heads=2, width=64, tied=False)
 SMALLEST: dict[str, dict[str, Any]] = {     # in this order: some import the sizes of gpt
@@ -32,7 +32,7 @@ SMALLEST: dict[str, dict[str, Any]] = {     # in this order: some import the siz
 def shrink() -> None:
     """Give every measurement its smallest sizes."""
     for name, sizes in SMALLEST.items():
-        module = import_module(f"minipar.bench.{name}")
+        module = import_module(f"tests.bench.{name}")
         for size, value in sizes.items():
             assert hasattr(module, size), f"{name} has no {size}"
             setattr(module, size, value)
@@ -40,4 +40,4 @@ def shrink() -> None:
 
 if __name__ == "__main__":
     shrink()
-    sys.exit(main(["bench", *sys.argv[1:]]))
+    sys.exit(main(sys.argv[1:]))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from minipar.bench import runner
-from minipar.commands.main import main
 from minipar.environment import find_mpirun
+from tests.bench import runner
+from tests.bench.__main__ import main
 
 from .smallest_bench import SMALLEST
 
@@ -43,7 +43,7 @@ def test_every_measurement_has_a_smallest_size():
 def test_every_row_is_measured(monkeypatch, capsys, name):
     assert find_mpirun(), "half of the rows need MPI: pip install '.[mpi]'"
     monkeypatch.setattr(runner, "WORKER", (str(WORKER),))
-    status = main(["bench", name, "--rounds", "1", "--json"])
+    status = main([name, "--rounds", "1", "--json"])
     out, err = capsys.readouterr()
     rows = json.loads(out)["tables"][0]["rows"]
     if name == "gpt" and "no such setting" in rows[0][1]:

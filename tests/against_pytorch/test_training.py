@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from minipar.bench.baselines.torch_models import TorchGPT, TorchMLP, copy_state, read_state
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import (
     NO_DECAY_FOR_VECTORS,
@@ -15,6 +14,7 @@ from minipar.optim import (
     clip_grad_norm,
     warmup_cosine,
 )
+from tests.bench.baselines.torch_models import TorchGPT, TorchMLP, copy_state, read_state
 
 NUM_STEPS, BATCH, TIME, VOCAB = 10, 3, 70, 11       # 70: two blocks of causal queries
 MODELS = {

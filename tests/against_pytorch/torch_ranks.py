@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from minipar.bench.baselines.torch_models import TorchGPT, copy_state, read_state
 from minipar.nn import GPT, GPTConfig
+from tests.bench.baselines.torch_models import TorchGPT, copy_state, read_state
 
 NAMES = {"allreduce_": "all_reduce", "_allgather_base_": "all_gather",
          "_reduce_scatter_base_": "reduce_scatter", "broadcast_": "broadcast"}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from minipar.bench.on_ranks.collectives import OTHERS, calls, check, size, times
 from minipar.testing import worlds
+from tests.bench.on_ranks.collectives import OTHERS, calls, check, size, times
 
 
 @worlds(mpi=(2, 4))

@@ -1,7 +1,7 @@
 """The peers of decoding give the same tokens, and every row is measured."""
 
-from minipar.bench import decode
 from minipar.nn import GPT
+from tests.bench import decode
 
 
 def test_decoding_is_measured():

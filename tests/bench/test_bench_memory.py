@@ -1,7 +1,7 @@
 """The measurement of what less memory costs: every option trains, and keeps less."""
 
-from minipar.bench import memory
 from minipar.nn import GPTConfig
+from tests.bench import memory
 
 SMALL = GPTConfig(vocab_size=17, context=64, num_layers=4, num_heads=2, width=64, tied=False)
 

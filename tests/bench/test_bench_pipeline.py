@@ -5,8 +5,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from minipar.bench.on_ranks import bubbles, pipeline
-from minipar.bench.on_ranks.pipeline import BATCH, NUM_MICROBATCHES, SIZES
 from minipar.comm import Cluster
 from minipar.launcher import metered
 from minipar.parallel.pipeline.schedule.metrics import bubble
@@ -14,6 +12,8 @@ from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
+from tests.bench.on_ranks import bubbles, pipeline
+from tests.bench.on_ranks.pipeline import BATCH, NUM_MICROBATCHES, SIZES
 
 
 def microbatches(rows=2):

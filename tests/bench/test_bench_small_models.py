@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from minipar.bench import small_models
-from minipar.bench.on_ranks import deep_mlp
 from minipar.testing import worlds
+from tests.bench import small_models
+from tests.bench.on_ranks import deep_mlp
 
 
 def test_operations_and_the_mlp_are_measured():

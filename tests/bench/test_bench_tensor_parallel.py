@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Meter
-from minipar.bench import runner
-from minipar.bench.gpt import make_batch
-from minipar.bench.on_ranks import tensor_parallel
-from minipar.bench.on_ranks.tensor_parallel import Silent, make_model
-from minipar.bench.simulators import SECONDS, schedule_row
 from minipar.comm import Cluster
+from tests.bench import runner
+from tests.bench.gpt import make_batch
+from tests.bench.on_ranks import tensor_parallel
+from tests.bench.on_ranks.tensor_parallel import Silent, make_model
+from tests.bench.simulators import SECONDS, schedule_row
 
 
 def test_silent_ranks_send_nothing_and_compute_as_much():

@@ -55,7 +55,7 @@ def test_argparse_stays_at_the_edge():
 def test_they_are_all_found():
     commands = {words[0] for words in OPTIONS}
     assert {"train", "evaluate", "quantize", "prune", "distill", "study", "collective", "schedule",
-            "calibrate", "exercise", "bench", "generate", "serve", "replay", "convert",
+            "calibrate", "exercise", "generate", "serve", "replay", "convert",
             "shard", "course", "milestone",
             "lesson"} == commands
     assert len(OPTIONS) > 100 and ("schedule", "-p") in OPTIONS
@@ -81,6 +81,6 @@ def test_the_like_is_one_line_too(capsys, words):
 def test_what_is_no_option_may_have_dashes(capsys):
     options = make_parser().parse_args(["train", "--prompt", "a=--", "--data=b=--"])
     assert (options.prompt, options.data) == ("a=--", "b=--")
-    assert run(capsys, "bench", "nothing")[0] == run(capsys, "bench", "--rounds", "x")[0] == 2
+    assert run(capsys, "collective", "nothing")[0] == 2
     with pytest.raises(UsageError, match="--ranks takes a positive whole number, not '--'"):
         ranks_option(["lesson.py", "--ranks=--"])

@@ -145,8 +145,8 @@ def test_taken_gradient_is_forgotten(passing):
 class Gathered:
     """A unit that is gathered, or not."""
 
-    def __init__(self, is_gathered=True, is_kept=False):
-        self.arrays, self.is_kept = [np.ones(3)] if is_gathered else None, is_kept
+    def __init__(self, is_gathered=True, reshards=True):
+        self.arrays, self.reshards = [np.ones(3)] if is_gathered else None, reshards
 
     def free(self):
         self.arrays = None
@@ -169,7 +169,7 @@ def test_room_is_made_with_nothing_to_come():
 
 
 def test_units_to_keep_stay():
-    units = [Gathered(is_kept=True), Gathered(), Gathered(is_gathered=False, is_kept=True),
+    units = [Gathered(reshards=False), Gathered(), Gathered(is_gathered=False, reshards=False),
              Gathered()]
     assert left(units, units[3]) == [True, False, False, True]
 

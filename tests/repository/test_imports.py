@@ -110,10 +110,11 @@ def exists_elsewhere(module: str) -> bool:
 
 @pytest.mark.parametrize("program, wrong", [
     ("def f():\n    from minipar.nowhere import x", "there is no module minipar.nowhere"),
-    ("def f():\n    from .torch_models import TorchGPT", "no module minipar.bench.torch_models"),
+    ("def f():\n    from .torch_models import TorchGPT", "no module tests.bench.torch_models"),
     ("from .baselines.torch_models import TorchGPT, copy_state", ""),
     ("from .baselines.torch_models import TorchGPT2", "torch_models has no TorchGPT2"),
-    ("from ..comm import Cluster", ""), ("from .. import comm, nowhere", "minipar has no nowhere"),
+    ("from ..support import matrix", ""),
+    ("from .. import support, nowhere", "tests has no nowhere"),
     ("from minipar import GPT", ""), ("from minipar import GPTs", "minipar has no GPTs"),
     ("import minipar.nowhere", "no module minipar.nowhere"),
     ("import os.pathology", "no module os.pathology"), ("import torch.nowhere", ""),
@@ -121,7 +122,7 @@ def exists_elsewhere(module: str) -> bool:
     ("code = '''\nfrom minipar.comm import (\n    Cluster,\n    Nowhere)\n'''", "has no Nowhere"),
     ("code = 'x = 1\\nimport minipar.nowhere as n'", "no module minipar.nowhere")])
 def test_a_wrong_import_is_found(program, wrong):
-    found = [fault(*each) for each in imports_of(ast.parse(program), "minipar.bench")]
+    found = [fault(*each) for each in imports_of(ast.parse(program), "tests.bench")]
     assert wrong in "".join(found) and bool(wrong) == any(found)
 
 

@@ -41,7 +41,7 @@ ALLOWED = {     # what each room may import, itself apart
     "notebook": {"units", "comm", "launcher", "viz", "course"},
 }
 # on top: whatever they need
-PROGRAMS = {"train", "serve", "bench", "commands", "__main__", "__init__"}
+PROGRAMS = {"train", "serve", "commands", "__main__", "__init__"}
 
 
 def part_of(file: Path) -> str:

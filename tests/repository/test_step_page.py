@@ -1,7 +1,9 @@
 """docs/pages/step.md: its tables list functions in the order in which a step calls them."""
 
+import ast
 import re
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,13 +30,33 @@ def train(strategy) -> None:
     optimizer.zero_grad()
 
 
+def listed_under(head: str) -> tuple[str, list[tuple[str, str]]]:
+    """A section of the page, and the files and functions that it lists."""
+    section = PAGE.partition(f"\n## {head}\n")[2].partition("\n## ")[0]
+    return section, re.findall(r"^\| `(\S+)` \| `(\S+)` \|", section, re.MULTILINE)
+
+
+def lines_of(file: str, name: str) -> int:
+    """The lines of a function or method, its docstring too."""
+    node: Any = ast.parse((ROOT / "minipar" / file).read_text("utf-8"))
+    for part in name.split("."):
+        node = next(each for each in node.body if getattr(each, "name", None) == part)
+    return node.end_lineno - node.lineno + 1
+
+
+@pytest.mark.parametrize("head", ["ZeRO-2 beside tensor parallelism", "FSDP"])
+def test_it_says_how_much_there_is_to_read(head):
+    section, listed = listed_under(head)
+    files, lines = len({file for file, _ in listed}), sum(lines_of(*each) for each in {*listed})
+    assert f"To read: {len({*listed})} functions in {files} files, {lines} lines" in section
+    assert files <= 8 and lines <= 700
+
+
 @pytest.mark.parametrize("head, kind, axes", [
     ("ZeRO-2 beside tensor parallelism", ZeRO2, {"dp": 2, "tp": 2}),
     ("FSDP", FullyShardedDataParallel, {"dp": 2})])
 def test_a_step_calls_these_functions_in_this_order(head, kind, axes):
-    section = PAGE.partition(f"\n## {head}\n")[2].partition("\n## ")[0]
-    listed = [": ".join(row) for row in re.findall(r"^\| `(\S+)` \| `(\S+)` \|", section,
-                                                   re.MULTILINE)]
+    listed = [": ".join(row) for row in listed_under(head)[1]]
 
     def body(comm):
         strategy = kind(MLP([6, 8, 8, 3]).initialize(0), DeviceMesh(comm, **axes))

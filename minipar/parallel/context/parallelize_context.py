@@ -8,7 +8,7 @@
 The model is given whole sequences on every rank.  It keeps its tokens of them, with their
 positions, and their targets: these were shifted by one before, so a piece's last token has its
 target.  The loss is this rank's share.  The ranks' gradients add up, as those of ranks that have
-other samples do.
+different samples do.
 """
 
 from collections.abc import Callable

@@ -6,7 +6,6 @@
     local_sgd               each rank trains alone, and the parameters are averaged every few steps
     local_sgd_by_copies     local SGD, specified: copies of a model in one process
     classic_data_parallel   PyTorch's older DataParallel: rank 0 drives
-    parameter_server        one rank keeps the parameters, synchronous or with bounded staleness
 
-Read them in this order.
+Read them in this order.  A parameter server is a program: lessons/parameter_server.py.
 """

@@ -104,7 +104,7 @@ class DistributedDataParallel(Strategy):
         """Context of a backward from `y`, in which the flats are reduced that it completes."""
         if not (self.is_synchronizing and (is_last or self.reduces_each_backward)):
             return NO_CONTEXT
-        return self.queues[stage].during(y)
+        return self.queues[stage].reducing(y)
 
     def finish(self) -> None:
         """Reduce what several stages of this rank use; wait for all reductions."""
@@ -154,7 +154,7 @@ class ReductionQueue:
         self._start_ready()
         self.awaited = []
 
-    def during(self, loss: Tensor) -> AbstractContextManager:
+    def reducing(self, loss: Tensor) -> AbstractContextManager:
         """Context of a backward from `loss`, whose graph must be there now.
 
         Other backwards may come before it is entered: in a pipeline with FSDP, those of other
@@ -162,10 +162,10 @@ class ReductionQueue:
         """
         self.before_backward(loss)
         awaited, self.awaited = self.awaited, []
-        return self._during(awaited)
+        return self._reducing(awaited)
 
     @contextmanager
-    def _during(self, awaited: list[set[GradientSlot]]) -> Iterator[None]:
+    def _reducing(self, awaited: list[set[GradientSlot]]) -> Iterator[None]:
         self.awaited, self.num_started = awaited, 0
         yield
         self.after_backward()

@@ -32,6 +32,6 @@ def data_parallel(model: Module, comm: Communicator) -> Module:
 
 def all_reduce_gradients(model: Module, comm: Communicator) -> None:
     """Sum all gradients, the slab form, after `loss.backward()`: 2Ψ(p-1)/p elements a rank."""
-    # no "auto": it may choose another algorithm, of another cost than the docstring's
+    # no "auto": it may choose another algorithm, of a different cost than the docstring's
     for slab in model.slabs:
         all_reduce(comm, slab.complete_grad(), algorithm="ring", out=slab.grad)

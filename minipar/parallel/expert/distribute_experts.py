@@ -1,6 +1,6 @@
 """Cut the experts of a model over ranks; its own code does not change.
 
-    rank of dp        0        1        2        3         each has other tokens
+    rank of dp        0        1        2        3         different tokens on each
     its experts    │ 0 1      2 3 │  │ 0 1      2 3 │
                    └───── ep ─────┘  └───── ep ─────┘      ranks that share all experts
                       └────── edp ───────┘                 ranks that have the same experts

@@ -37,7 +37,7 @@ AXIS = "tp"             # of the mesh
 class TensorSplit:
     """Values enter and leave a pair of layers that the ranks of `tp` share."""
 
-    ep: None = None         # no ranks with other experts
+    ep: None = None         # no ranks with different experts
 
     def __init__(self, tp: Communicator):
         self.tp = tp

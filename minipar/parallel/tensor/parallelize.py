@@ -2,7 +2,7 @@
 
     model = parallelize(GPT(config), mesh["tp"]).initialize(seed=0)
 
-Modules keep their names; others take the place of those that compute in another way now.
+Modules keep their names; those that now compute differently are replaced.
 Parameters are cut: each rank keeps its box of the global parameter.  Initial values are drawn by
 name and then cut, so they are those of one process.  This rank's parts go into one slab, replicated
 parameters into another, which clipping counts once.

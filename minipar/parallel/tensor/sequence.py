@@ -4,7 +4,7 @@
 
 Tensor parallelism alone gives every rank the same x there.  Here f becomes an all-gather of the
 tokens and g a reduce-scatter: the two halves of an all-reduce, as many bytes.  Layer norms,
-dropouts and the activations that they save are split.  Their weights meet other tokens on every
+dropouts and the activations that they save are split.  Their weights meet different tokens on every
 rank, so they pass through `copy_to`.  Korthikanti et al. 2022, figure 5.
 
     forward    x₀ ──all_gather──▶ x ─▶ x A      keeps x₀, a p-th of x
@@ -39,7 +39,7 @@ class SequenceSplit(TensorSplit):
         return reduce_scatter(y, self.tp, TOKENS)
 
     def shared(self, weight: Tensor) -> Tensor:
-        """I → R: every rank uses it on other tokens, so its gradient is a sum over the ranks."""
+        """I → R: each rank uses it on its tokens, so its gradient is a sum over the ranks."""
         return copy_to(weight, self.tp)
 
     def regather(self, forward: Callable, x: Tensor) -> Tensor:

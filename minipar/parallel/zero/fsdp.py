@@ -78,7 +78,7 @@ class Unit:
         self.shapes = [Unmaterialized(p.shape, p.dtype) for p, _, _ in self.places]
         self.arrays: list[Array] = []           # the whole flats, while gathered
         self.works: list[Work] = []
-        self.is_kept = False                    # from forward to backward
+        self.reshards = True                     # False: it stays until its backward
 
     def start_gather(self) -> None:
         """Begin to gather the pieces of all ranks, unless that has begun."""
@@ -102,7 +102,7 @@ class Unit:
     def free(self) -> None:
         """Let the parameters keep only their shapes."""
         self._wait()
-        self.arrays, self.is_kept = [], False
+        self.arrays, self.reshards = [], True
         for (parameter, _, _), shape in zip(self.places, self.shapes):
             parameter.data = shape
 
@@ -136,7 +136,7 @@ class FullyShardedDataParallel(ZeRO2):
             raise ValueError("FSDP reduces units, which bucket_mb does not cut: leave it out, or "
                              "choose units=")
         self.unit_modules, self.gather_wire = units, gather_wire
-        self.keeps, self.prefetch = not reshard_after_forward, prefetch
+        self.reshard_after_forward, self.prefetch = reshard_after_forward, prefetch
         super().__init__(model, ranks, **options)
 
     def cut(self, slab: Slab) -> list[Flat]:
@@ -189,16 +189,16 @@ class FullyShardedDataParallel(ZeRO2):
             slab.drop()
         for module in {self.model, *(m for parts in self.stages.parts for part in parts
                                      for m in part.modules)}:
-            module.around(self.during_call)
+            module.around(self.around_call)
 
     def use(self, parameter: Tensor) -> Tensor:
         """Gather a parameter's unit before forward uses it."""
         unit = self.unit_of[parameter.slot]
         # a recomputation repeats a forward whose backward follows at once: what was kept stays so
-        self.unshard(unit, unit.is_kept if is_recomputing() else self.keeps)
+        self.unshard(unit, unit.reshards if is_recomputing() else self.reshard_after_forward)
         return parameter
 
-    def unshard(self, unit: Unit, is_kept: bool = False) -> None:
+    def unshard(self, unit: Unit, reshards: bool = True) -> None:
         """Gather `unit`, free those that are not needed, begin to gather the next."""
         self.poll()
         if not self.is_inside and not self.num_calls:
@@ -218,7 +218,7 @@ class FullyShardedDataParallel(ZeRO2):
         self._free_others(unit, after or before)
         unit.start_gather()
         unit.finish_gather()
-        unit.is_kept = is_kept and self.is_inside
+        unit.reshards = reshards or not self.is_inside
         if after is not None:
             after.start_gather()
 
@@ -230,7 +230,7 @@ class FullyShardedDataParallel(ZeRO2):
     def _free_others(self, *wanted: Unit | None) -> None:
         """Free the units that are neither wanted nor kept until their backward."""
         for unit in self.units:
-            if unit.arrays and unit not in wanted and not unit.is_kept:
+            if unit.arrays and unit not in wanted and unit.reshards:
                 unit.free()
 
     def free_all(self) -> None:
@@ -240,7 +240,7 @@ class FullyShardedDataParallel(ZeRO2):
             unit.free()
 
     @contextmanager
-    def during(self) -> Iterator[None]:
+    def batch_context(self) -> Iterator[None]:
         """Context of a step's forwards and backwards: operations save notes, not weights."""
         if not self.uses:
             self.free_all()                 # pieces may have changed since an evaluation
@@ -251,7 +251,7 @@ class FullyShardedDataParallel(ZeRO2):
         finally:
             self.is_inside = False
 
-    def during_call(self, forward: Callable, *inputs: Any, **options: Any) -> Any:
+    def around_call(self, forward: Callable, *inputs: Any, **options: Any) -> Any:
         """Run a module's forward; outside of a step, the outermost call gathers anew."""
         if not self.is_inside and not self.num_calls:
             self.free_all()

@@ -51,7 +51,7 @@ class ZeRO1(DistributedDataParallel):
                      flat.mine(flat.slab.grad))
 
     def norm_ranks(self, slab: Slab) -> Communicator:
-        """The ranks over which a norm is summed: also those with the other pieces."""
+        """The ranks over which a norm is summed: those with different pieces, too."""
         return self.along("pp", "dp", "cp", *["tp"] * bool(slab.tp))
 
     def reduce(self, flat: Flat) -> None:

@@ -78,9 +78,9 @@ class ZeRO2(ZeRO1):
         """Wait for the reduction under way, and keep this rank's piece."""
         while self.works:
             flat, work = self.works.pop()
-            self.keep(flat, work.wait())
+            self.add_to_piece(flat, work.wait())
 
-    def keep(self, flat: Flat, piece: Array) -> None:
+    def add_to_piece(self, flat: Flat, piece: Array) -> None:
         """Add a reduced piece to the gradient, or to what `copies` will sum."""
         if flat.copies.size == 1:
             self.piece_of[flat].add(piece)

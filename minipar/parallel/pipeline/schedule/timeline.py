@@ -35,7 +35,7 @@ class Timeline:
 
     A rank does one action at a time: its intervals never overlap.  Time 0 is arbitrary; pictures
     and metrics begin with the first action.  `world_ranks` are the ranks' numbers in the whole
-    world, if they are others.
+    world, if these differ.
     """
 
     num_ranks: int

@@ -11,11 +11,12 @@ from types import ModuleType
 
 import numpy as np
 
-from ...backend.malloc import keep_freed_memory
-from ...comm import Communicator
-from ...comm.collectives import all_reduce, broadcast
-from ...nn import GPT
-from ...parallel.strategy import Microbatch
+from minipar.backend.malloc import keep_freed_memory
+from minipar.comm import Communicator
+from minipar.comm.collectives import all_reduce, broadcast
+from minipar.nn import GPT
+from minipar.parallel.strategy import Microbatch
+
 from ..gpt import BATCH, CONFIG, make_batch
 from ..timing import (
     Row,

@@ -20,18 +20,19 @@ from types import ModuleType
 
 import numpy as np
 
-from ...autograd import Tensor, backward, cross_entropy
-from ...backend.malloc import keep_freed_memory
-from ...comm import Communicator
-from ...comm.collectives import all_gather, all_reduce
-from ...comm.mesh import DeviceMesh
-from ...nn import MLP, Sequential
-from ...nn.chain import chain
-from ...optim import SGD
-from ...parallel.pipeline.cut import cut_evenly
-from ...parallel.pipeline.schedule.registry import make_schedule
-from ...parallel.pipeline.schedule.simulate import Times, simulate
-from ...parallel.strategy import Microbatch, Strategy
+from minipar.autograd import Tensor, backward, cross_entropy
+from minipar.backend.malloc import keep_freed_memory
+from minipar.comm import Communicator
+from minipar.comm.collectives import all_gather, all_reduce
+from minipar.comm.mesh import DeviceMesh
+from minipar.nn import MLP, Sequential
+from minipar.nn.chain import chain
+from minipar.optim import SGD
+from minipar.parallel.pipeline.cut import cut_evenly
+from minipar.parallel.pipeline.schedule.registry import make_schedule
+from minipar.parallel.pipeline.schedule.simulate import Times, simulate
+from minipar.parallel.strategy import Microbatch, Strategy
+
 from ..timing import Row, check_same, import_torch, milliseconds, seconds_of_slowest
 from .data_parallel_pytorch import connect
 

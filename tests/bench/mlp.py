@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backend.malloc import keep_freed_memory
-from ..nn import MLP
-from ..optim import SGD, Adam
+from minipar.backend.malloc import keep_freed_memory
+from minipar.nn import MLP
+from minipar.optim import SGD, Adam
+
 from .timing import (
     Row,
     check_same,

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..comm import Communicator
-from ..comm.collectives import all_reduce
+from minipar.comm import Communicator
+from minipar.comm.collectives import all_reduce
 
 
 @dataclass(frozen=True)

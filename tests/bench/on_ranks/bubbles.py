@@ -15,16 +15,17 @@ from statistics import mean, median
 
 import numpy as np
 
-from ... import viz
-from ...backend.malloc import keep_freed_memory
-from ...comm import Communicator
-from ...comm.mesh import DeviceMesh
-from ...nn import GPT
-from ...parallel.pipeline.schedule.metrics import bubble
-from ...parallel.pipeline.schedule.registry import make_schedule
-from ...parallel.pipeline.schedule.simulate import Times, simulate
-from ...parallel.pipeline.schedule.timeline import Timeline
-from ...parallel.strategy import Microbatch, Strategy
+from minipar import viz
+from minipar.backend.malloc import keep_freed_memory
+from minipar.comm import Communicator
+from minipar.comm.mesh import DeviceMesh
+from minipar.nn import GPT
+from minipar.parallel.pipeline.schedule.metrics import bubble
+from minipar.parallel.pipeline.schedule.registry import make_schedule
+from minipar.parallel.pipeline.schedule.simulate import Times, simulate
+from minipar.parallel.pipeline.schedule.timeline import Timeline
+from minipar.parallel.strategy import Microbatch, Strategy
+
 from ..gpt import CONFIG, make_batch
 from ..timing import Row, interleave, meet, milliseconds
 

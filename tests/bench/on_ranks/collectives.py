@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ...backend.malloc import keep_freed_memory
-from ...comm import Communicator
-from ...comm.arguments import find_algorithm
-from ...comm.collectives import all_reduce
-from ...comm.collectives.registry import ALGORITHMS
+from minipar.backend.malloc import keep_freed_memory
+from minipar.comm import Communicator
+from minipar.comm.arguments import find_algorithm
+from minipar.comm.collectives import all_reduce
+from minipar.comm.collectives.registry import ALGORITHMS
+
 from ..timing import Row, import_torch, milliseconds
 
 MIB = 1 << 20

@@ -8,14 +8,15 @@ Both train on the same samples from the same weights, and their losses are compa
 
 from collections.abc import Callable, Iterator
 
-from ...backend.malloc import keep_freed_memory
-from ...comm import Communicator
-from ...comm.mesh import DeviceMesh
-from ...data import Batch
-from ...nn import MLP
-from ...optim import SGD
-from ...parallel.registry import make_strategy
-from ...parallel.strategy import Strategy
+from minipar.backend.malloc import keep_freed_memory
+from minipar.comm import Communicator
+from minipar.comm.mesh import DeviceMesh
+from minipar.data import Batch
+from minipar.nn import MLP
+from minipar.optim import SGD
+from minipar.parallel.registry import make_strategy
+from minipar.parallel.strategy import Strategy
+
 from ..baselines import numpy_mlp
 from ..small_models import BATCH, NUM_MICROBATCHES, RATE, SIZES, make_batch
 from ..timing import Row, check_same, milliseconds, seconds_of_slowest

@@ -6,16 +6,17 @@ One process.  The peak is that of activations, counted by the ledger in a step o
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from ..backend.malloc import keep_freed_memory
-from ..backend.mapped_file import MappedFile
-from ..formulas.activations import gpt_activations
-from ..memory.ledger import Ledger
-from ..memory.offload.activations import OffloadActivations
-from ..memory.remat.plans import rematerialize
-from ..memory.remat.policies import plan_policy
-from ..memory.remat.selective import rematerialize_attention
-from ..nn import GPT
-from ..precision import precision_preset, set_precision
+from minipar.backend.malloc import keep_freed_memory
+from minipar.backend.mapped_file import MappedFile
+from minipar.formulas.activations import gpt_activations
+from minipar.memory.ledger import Ledger
+from minipar.memory.offload.activations import OffloadActivations
+from minipar.memory.remat.plans import rematerialize
+from minipar.memory.remat.policies import plan_policy
+from minipar.memory.remat.selective import rematerialize_attention
+from minipar.nn import GPT
+from minipar.precision import precision_preset, set_precision
+
 from .gpt import BATCH, CONFIG, make_batch, make_step
 from .timing import Row, interleave, medians, milliseconds
 

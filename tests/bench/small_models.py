@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from .. import autograd as ag
-from ..autograd import Tensor
-from ..backend.malloc import keep_freed_memory
-from ..data import Batch
-from ..nn import MLP
-from ..optim import SGD
+from minipar import autograd as ag
+from minipar.autograd import Tensor
+from minipar.backend.malloc import keep_freed_memory
+from minipar.data import Batch
+from minipar.nn import MLP
+from minipar.optim import SGD
+
 from .baselines import numpy_mlp
 from .timing import (
     Row,

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backend.malloc import keep_freed_memory
-from ..formulas.activations import gpt_activations
-from ..memory.ledger import Ledger
-from ..nn import GPT, GPTConfig
-from ..optim import AdamW
+from minipar.backend.malloc import keep_freed_memory
+from minipar.formulas.activations import gpt_activations
+from minipar.memory.ledger import Ledger
+from minipar.nn import GPT, GPTConfig
+from minipar.optim import AdamW
+
 from .baselines.numpy_gpt import NumpyGPT
 from .timing import (
     Row,

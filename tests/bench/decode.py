@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backend.malloc import keep_freed_memory
-from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig, generate
-from ..inference.cache import KVSizes, PagedKVCache, SequenceInput
-from ..inference.model import forward_over_cache
-from ..nn import GPT, GPTConfig
+from minipar.backend.malloc import keep_freed_memory
+from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig, generate
+from minipar.inference.cache import KVSizes, PagedKVCache, SequenceInput
+from minipar.inference.model import forward_over_cache
+from minipar.nn import GPT, GPTConfig
+
 from .baselines.numpy_decode import NumpyDecoder
 from .timing import Row, import_torch, interleave, medians
 

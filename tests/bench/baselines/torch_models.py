@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ...nn import GPTConfig
+from minipar.nn import GPTConfig
 
 
 class Attention(nn.Module):

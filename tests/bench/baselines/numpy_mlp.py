@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...data import Batch
+from minipar.data import Batch
 
 
 class Layer(NamedTuple):

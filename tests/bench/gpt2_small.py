@@ -10,9 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from ..autograd.meter import Meter
-from ..backend.malloc import keep_freed_memory
-from ..nn import GPT, GPTConfig
+from minipar.autograd.meter import Meter
+from minipar.backend.malloc import keep_freed_memory
+from minipar.nn import GPT, GPTConfig
+
 from .gpt import make_batch, make_step, torch_steps
 from .timing import Row, check_same, interleave, medians, milliseconds
 

@@ -13,11 +13,12 @@ from statistics import median
 
 import numpy as np
 
-from ..comm import Cluster, Communicator
-from ..comm.collectives import all_reduce
-from ..parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
-from ..parallel.pipeline.schedule.simulate import simulate
-from ..parallel.pipeline.schedule.validate import find_fault
+from minipar.comm import Cluster, Communicator
+from minipar.comm.collectives import all_reduce
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from minipar.parallel.pipeline.schedule.simulate import simulate
+from minipar.parallel.pipeline.schedule.validate import find_fault
+
 from .timing import Row
 
 # (algorithm, ranks, elements, target in messages per second)

@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from ...backend import l2_blocks
+from minipar.backend import l2_blocks
+
 from .numpy_attention import attention, attention_backward
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..backend.malloc import keep_freed_memory
-from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
-from ..inference.simulated_load import poisson_arrivals, run_load, ways_of_serving
-from ..nn import GPT, GPTConfig
+from minipar.backend.malloc import keep_freed_memory
+from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
+from minipar.inference.simulated_load import poisson_arrivals, run_load, ways_of_serving
+from minipar.nn import GPT, GPTConfig
+
 from .timing import Row, interleave, medians
 
 NUM_REQUESTS, PROMPT, ANSWER = 32, 16, 32
@@ -58,7 +59,7 @@ def _served(model: GPT, prompts: list[list[int]], at_once: int) -> Callable[[], 
 
 def draw_load(out: Path) -> Path:
     """Draw latency over requests a second for the ways of serving; return the path."""
-    from ..viz import draw_load_curve
+    from minipar.viz import draw_load_curve
     arrivals = {rate: poisson_arrivals(NUM_ARRIVALS, rate, LARGE.context, seed=1)
                 for rate in RATES}
     curves = {way: [run_load(arrivals[rate], LARGE, config) for rate in RATES]

@@ -1,11 +1,14 @@
 """The parameter server: equal to data parallelism when synchronous, bounded when stale, counted."""
 
+import re
+
 import numpy as np
 import pytest
 
+from lessons.parameter_server import main, pull, push, serve
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce, broadcast
-from minipar.parallel.data.parameter_server import pull, push, serve
+from minipar.launcher import launch
 from minipar.testing.worlds import worlds
 
 FEATURES, STEPS, LR = 7, 6, 0.05
@@ -157,3 +160,12 @@ def test_refusals():
         Cluster(2).run(lambda comm: push(comm, np.ones(1)))
     with pytest.raises(ValueError, match="staleness=-1"):
         Cluster(2).run(lambda comm: train(comm, staleness=-1))
+
+
+def test_the_program_shows_what_staleness_is_for(capsys):
+    """Slow steps of different workers overlap, and the error ends as small."""
+    launch(main, cluster=Cluster(4, flops_per_second=1e6))
+    found = [re.findall(r"[\d.]+", line) for line in capsys.readouterr().out.splitlines()]
+    (_, error, _, seconds, ahead), (_, late_error, _, late_seconds, late_ahead) = found
+    assert float(seconds) > 2 * float(late_seconds)
+    assert (ahead, late_ahead) == ("0", "2") and float(error) < 1e-2 and float(late_error) < 1e-2

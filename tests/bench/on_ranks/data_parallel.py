@@ -12,12 +12,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...backend.malloc import keep_freed_memory
-from ...comm import Communicator
-from ...nn import GPT
-from ...optim import AdamW
-from ...parallel.registry import make_strategy
-from ...parallel.strategy import Microbatch
+from minipar.backend.malloc import keep_freed_memory
+from minipar.comm import Communicator
+from minipar.nn import GPT
+from minipar.optim import AdamW
+from minipar.parallel.registry import make_strategy
+from minipar.parallel.strategy import Microbatch
+
 from ..gpt import BATCH, CONFIG, make_batch
 from ..timing import Row, milliseconds, seconds_of_slowest
 

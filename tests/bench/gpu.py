@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..backend import Array, asarray_like
-from ..nn import GPT, GPTConfig
+from minipar.backend import Array, asarray_like
+from minipar.nn import GPT, GPTConfig
+
 from . import gpt, gpt2_small
 from .timing import Row, check_same, interleave, medians, milliseconds
 

@@ -14,17 +14,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...autograd import Tensor
-from ...backend import Array
-from ...backend.malloc import keep_freed_memory
-from ...comm import Communicator
-from ...comm.mesh import DeviceMesh
-from ...comm.subgroup import Subgroup
-from ...gspmd import P, shard
-from ...nn import GPT
-from ...optim import AdamW
-from ...parallel.tensor.layers import TensorSplit
-from ...parallel.tensor.parallelize import split_model
+from minipar.autograd import Tensor
+from minipar.backend import Array
+from minipar.backend.malloc import keep_freed_memory
+from minipar.comm import Communicator
+from minipar.comm.mesh import DeviceMesh
+from minipar.comm.subgroup import Subgroup
+from minipar.gspmd import P, shard
+from minipar.nn import GPT
+from minipar.optim import AdamW
+from minipar.parallel.tensor.layers import TensorSplit
+from minipar.parallel.tensor.parallelize import split_model
+
 from ..gpt import BATCH, CONFIG, make_batch, make_step
 from ..timing import Row, check_same, milliseconds, seconds_of_slowest, training_step
 

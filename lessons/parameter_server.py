@@ -1,5 +1,7 @@
 """A parameter server: one rank keeps the parameters, all others send it gradients.
 
+    python lessons/parameter_server.py          mpirun -n 4 python lessons/parameter_server.py
+
                 ┌───────────── rank 0: w ─────────────┐        push   gradient  ↑  n bytes
     pull w ↓    │ ↑ push g₁        │ ↑ g₂        │ ↑ g₃        pull   parameters ↓ n bytes
              rank 1              rank 2         rank 3
@@ -21,8 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...backend import Array
-from ...comm import Communicator, Request
+from minipar.backend import Array
+from minipar.comm import Cluster, Communicator, Request
+from minipar.launcher import launch
 
 SERVER = 0
 
@@ -120,3 +123,32 @@ class _Server:
             self.replies[worker] = self.comm.isend(self.values.copy(), worker)
         if self.steps[worker] < self.num_steps:
             self.pushes[worker] = self.comm.irecv(self.gradients[worker], worker)
+
+
+def main(comm: Communicator) -> None:
+    """Fit 7 weights to data of which each worker has its rows.
+
+    In every step another worker takes 10 times as long as the others (in simulated time).
+    """
+    x, truth = np.random.default_rng(0).normal(size=(60, 7)), np.arange(7.0)
+    for staleness in (0, 2):
+        w, started = np.zeros(7), comm.now()
+        if comm.rank == SERVER:
+            def update(gradient: Array, w: Array = w) -> None:
+                w -= 0.3 * gradient / len(x)
+            pulls = serve(comm, w, update, 40, staleness)
+            ahead = max(pull.step - pull.slowest for pull in pulls)
+            print(f"staleness {staleness}: error {abs(w - truth).max():.4f} after 40 steps, "
+                  f"{comm.now() - started:.2f} s; a worker was at most {ahead} steps ahead")
+            continue
+        rows = np.array_split(x, comm.size - 1)[comm.rank - 1]
+        pull(comm, w)
+        for step in range(40):
+            flops = 10_000 if step % (comm.size - 1) == comm.rank - 1 else 1_000
+            comm.report_compute("gradient", flops, 0, 0.0)
+            push(comm, rows.T @ (rows @ w - rows @ truth))
+            pull(comm, w)
+
+
+if __name__ == "__main__":
+    launch(main, cluster=Cluster(4, flops_per_second=1e6))

@@ -23,9 +23,10 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from ..comm import Communicator
-from ..environment import find_mpirun, mpirun_environment, num_cores
-from ..launcher import launch
+from minipar.comm import Communicator
+from minipar.environment import find_mpirun, mpirun_environment, num_cores
+from minipar.launcher import launch
+
 from .timing import Row
 
 
@@ -60,7 +61,8 @@ MEASUREMENTS = {
 }
 
 
-WORKER = ("-m", "minipar", "bench")         # Python's arguments that start a worker
+WORKER = ("-m", "tests.bench")              # Python's arguments that start a worker
+ROOT = Path(__file__).parents[2]            # where workers find this package
 
 
 def function_of(name: str) -> Callable[..., Iterable[Row]]:
@@ -110,7 +112,7 @@ def measure(name: str, num_rounds: int, out: Path | None) -> tuple[float, list[R
     """
     command = [sys.executable, *WORKER, name, "--worker", "--rounds", str(num_rounds)]
     if out is not None:
-        command += ["--out", str(out)]
+        command += ["--out", str(out.absolute())]
     num_ranks = MEASUREMENTS[name].num_ranks
     if num_ranks:
         mpirun = find_mpirun()
@@ -121,8 +123,8 @@ def measure(name: str, num_rounds: int, out: Path | None) -> tuple[float, list[R
     # Elsewhere MPICH sleeps while it waits: ranks that compute then have the cores, but messages
     # take five times as long.  Here no rank computes while others wait.
     settings = {**one_thread, "MPIR_CVAR_ENABLE_HEAVY_YIELD": "0"}
-    done = subprocess.run(command, env={**mpirun_environment(), **settings},
-                          stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={
+        **mpirun_environment(), **settings, "PYTHONPATH": str(ROOT)})
     # Libraries may print lines of their own.
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
     rows = [Row(**line) for line in lines if "what" in line]

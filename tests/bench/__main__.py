@@ -1,24 +1,29 @@
-"""`minipar bench [NAME …]`: minipar against PyTorch and hand-written NumPy, in one table.
+"""`make bench`: minipar against PyTorch and hand-written NumPy, in one table.
 
-    minipar bench                       everything; PyTorch's rows appear where it is installed
-    minipar bench mlp gpt --quick
-    minipar bench bubbles --out pictures
+    python -m tests.bench                       everything; PyTorch's rows appear if it is installed
+    python -m tests.bench mlp gpt --quick
+    python -m tests.bench bubbles --out pictures
 
-What each name measures is in minipar/bench.  A measurement that fails leaves a row that says why;
-the others are measured all the same, and the exit status is 1.
+A measurement that fails leaves a row that says why; the others are measured all the same, and the
+exit status is 1.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
-from ..bench.runner import MEASUREMENTS, measure_all, settings, work
-from ..bench.timing import Row
-from ..launcher import INTERRUPTED, UsageError, report_usage
-from .tables import Output, Shown, Table
+from minipar.commands.main import Parser
+from minipar.commands.parser import add_json
+from minipar.commands.tables import Output, Shown, Table
+from minipar.launcher import INTERRUPTED, UsageError, report_usage
+
+from .runner import MEASUREMENTS, measure_all, settings, work
+from .timing import Row
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print the table; return the exit status."""
+    parser = Parser(prog="python -m tests.bench", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME",
                         help=f"measurements (all): {', '.join(MEASUREMENTS)}")
     parser.add_argument("--rounds", type=int, default=20, help="repetitions (20)")
@@ -26,10 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR",
                         help="folder for pictures (of bubbles, serve)")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    add_json(parser)
+    options = parser.parse_args(argv)
+    output = Output("bench", options.json)
+    try:
+        status = run(options, output)
+    except UsageError as error:
+        return report_usage(error)
+    output.end()
+    return status
 
 
-def main(options: argparse.Namespace, output: Output) -> int:
-    """Measure and print the table; return the exit status.  Raises UsageError."""
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Measure what the options name; return the exit status.  Raises UsageError."""
     num_rounds = 4 if options.quick else options.rounds
     for name in options.names:
         if name not in MEASUREMENTS:
@@ -88,3 +102,7 @@ def cells(row: Row) -> list[str | Shown | None]:
     return [row.what, row.ours, row.theirs,
             Shown(row.ratio, ratio, "green" if row.met else "red"),
             Shown(row.target, f"{sign} {row.target:.2f}")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
