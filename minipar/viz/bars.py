@@ -69,6 +69,11 @@ class TracedRun(NamedTuple):
         return self._replace(trace=earlier(self.trace, first),
                              waits=[w._replace(since=w.since - first) for w in self.waits])
 
+    def size(self) -> int:
+        """The number of ranks, with those that a wait names."""
+        named = [rank + 1 for wait in self.waits for rank in (wait.rank, wait.peer)]
+        return count_ranks(self.trace, max([self.num_ranks or 0, *named]))
+
     def last(self) -> float:
         """The time of the last event."""
         ends = [event[-1] for event in (*self.trace.messages, *self.trace.spans)]

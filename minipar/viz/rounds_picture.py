@@ -207,4 +207,4 @@ def draw_grid(axes: Axes, table: np.ndarray) -> None:
     axes.set_yticks(edges, minor=True)
     axes.grid(which="minor", color=GREY, linewidth=0.5)
     axes.tick_params(which="both", length=0, labelsize=6.5)
-    axes.spines[:].set_visible(False)
+    axes.spines[:].set(color=GREY, linewidth=0.5)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ..units import in_bytes
-from .bars import BLOCKED, COMPUTING, TRANSFER, TracedRun, Wait, count_ranks, states
+from .bars import BLOCKED, COMPUTING, TRANSFER, TracedRun, Wait, states
 from .colors import BLACK, BLUE, DARK, PURPLE, RED
 from .figure import arrow, legend_below, save
 from .lanes import lane_panels, name_lanes, time_axis
@@ -26,9 +26,7 @@ MOST_LABELS, APART = 64, 0.07       # of more messages no size is written; share
 def draw_space_time(path: str | Path, *runs: TracedRun) -> Path:
     """Draw the runs one below the other, each from its first event; return the path written."""
     runs = [run.from_zero() for run in runs]
-    sizes = [count_ranks(run.trace, max([run.num_ranks or 0, *(max(wait.rank, wait.peer) + 1
-                                                              for wait in run.waits)]))
-             for run in runs]
+    sizes = [run.size() for run in runs]
     figure, panels = lane_panels(sizes, 9, 0.75)
     end = max(run.last() * (1.6 if run.waits else 1) for run in runs) or 1e-6
     shown: set[str] = set()

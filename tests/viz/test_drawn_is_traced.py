@@ -8,7 +8,7 @@ import pytest
 
 from minipar.comm import Trace
 from minipar.testing import worlds
-from minipar.units import in_bytes
+from minipar.units import in_bytes, time_unit
 from minipar.viz import (
     TracedRun,
     Wait,
@@ -38,19 +38,21 @@ def near(*numbers) -> tuple:
     return tuple(float(f"{number:.6g}") if abs(number) > 1e-9 else 0.0 for number in numbers)
 
 
-def arrows_of(axes) -> Counter:
-    """(from, to) of each arrow."""
-    return Counter(near(*np.ravel((a.xyann, a.xy))) for a in axes.texts if hasattr(a, "xyann"))
+def arrows_of(axes, scale=1.0) -> Counter:
+    """(from, to) of each arrow; a picture's seconds times `scale`."""
+    return Counter(near(*np.ravel((a.xyann, a.xy)) * (scale, 1, scale, 1))
+                   for a in axes.texts if hasattr(a, "xyann"))
 
 
 def assert_space_time(figure, trace) -> None:
     axes, = figure.axes
     first = min(e[-2] for e in trace.messages + trace.spans)
+    _, scale = time_unit(trace.duration())          # compared in the unit that shows most digits
 
     def shown(time):
-        return time - first
+        return (time - first) * scale
     messages = trace.select() + trace.select(label="control")
-    assert arrows_of(axes) == Counter(
+    assert arrows_of(axes, scale) == Counter(
         near(shown(m.start), m.source, shown(m.end), m.dest) for m in messages)
     labels = Counter(t.get_text() for t in axes.texts if not hasattr(t, "xyann"))
     assert labels and labels <= Counter(in_bytes(m.num_bytes) for m in messages)
@@ -58,7 +60,7 @@ def assert_space_time(figure, trace) -> None:
     by_color = {look["color"]: kind for kind, look in space_time.LOOKS.items()}
     lines = {kind: [] for kind in space_time.LOOKS}
     for line in axes.lines:
-        (rank, same), (start, end) = line.get_ydata(), line.get_xdata()
+        (rank, same), (start, end) = line.get_ydata(), np.multiply(line.get_xdata(), scale)
         assert rank == same
         lines[by_color[line.get_color()]].append((rank, start, end))
     rest = dict(lines)                  # what is no event: the blocked time, which fills the gaps
@@ -134,21 +136,23 @@ def test_timeline(world, figures):
 
 def assert_timeline(figure, trace) -> None:
     axes, = figure.axes
-    first = trace.first()
+    first, (_, scale) = trace.first(), time_unit(trace.duration())
     drawn = Counter()
     for collection in axes.collections:
         for path in collection.get_paths():
             (left, top), (right, bottom) = path.get_extents().get_points()
-            drawn[near(left, right, top, bottom)] += 1
+            drawn[near(left * scale, right * scale, top, bottom)] += 1
     expected = timeline_bars(trace, resolution=trace.duration() / 1000)
     assert drawn == Counter(
-        near(b.start, b.end, b.rank + ROWS[b.row][0], b.rank + sum(ROWS[b.row])) for b in expected)
+        near(b.start * scale, b.end * scale, b.rank + ROWS[b.row][0], b.rank + sum(ROWS[b.row]))
+        for b in expected)
 
     messages = trace.select() + trace.select(label="control")
     # Bars are the events: their union, when nothing short is left out.
     exact = timeline_bars(trace)
     for row, events in (("compute", [(s.rank, s.start, s.end) for s in trace.named_spans()]),
                         ("messages", [(m.source, m.start, m.end) for m in messages])):
-        of_row = [(b.rank, b.start, b.end) for b in exact
+        of_row = [(b.rank, b.start * scale, b.end * scale) for b in exact
                   if b.row == row and b.kind != WAITING]
-        assert union(of_row) == union([(r, s - first, e - first) for r, s, e in events])
+        assert union(of_row) == union([(r, (s - first) * scale, (e - first) * scale)
+                                       for r, s, e in events])
