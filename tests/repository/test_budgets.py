@@ -1,0 +1,32 @@
+"""Lines of code of the rooms, at most.  A number goes up only in a commit that says why."""
+
+from tests.repository.test_layering import ROOT, lines_of_code
+
+BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
+    ("autograd", "nn", "optim"): 2840,
+    ("comm",): 3830,
+    ("parallel",): 3640,
+    ("memory", "precision"): 1235,
+    ("train", "commands"): 5430,
+    ("viz",): 2400,
+    ("gspmd",): 2500,
+    ("inference", "serve", "interop"): 4130,
+    ("compress",): 2060,
+    ("school",): 3690,
+}
+ALL = 35100
+
+
+def count(folder: str) -> int:
+    """The lines of code of a folder of minipar."""
+    return sum(len(lines_of_code(file.read_text("utf-8")))
+               for file in (ROOT / "minipar" / folder).rglob("*.py"))
+
+
+def test_every_room_keeps_its_budget():
+    rows = [(" + ".join(rooms), sum(map(count, rooms)), most) for rooms, most in BUDGETS.items()]
+    rows.append(("minipar", count("."), ALL))
+    table = "\n".join(f"{room:32} {lines:6,} of {most:6,}{' !' * (lines > most)}"
+                      for room, lines, most in rows)
+    print(table)            # pytest -s shows it
+    assert all(lines <= most for _, lines, most in rows), f"\n{table}"
