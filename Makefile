@@ -128,7 +128,7 @@ notebooks: $(READY)  ## the lessons as notebooks, in out/notebooks
 
 test-notebooks: $(READY)  ## run the magic %%ranks, and the notebooks of all lessons
 	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),notebooks]'
-	$(PY) -m pytest $(XDIST) -m "not site" tests/notebook
+	$(PY) -m pytest $(XDIST) -m "not site" tests/school/notebook
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .venv-oldest .venv-openmpi .venv-mpich out site build .pytest_cache \

@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(ipython: Any) -> None:
     """`%load_ext minipar`: a notebook then knows `%%ranks`."""
-    import_module(".notebook", __name__).load(ipython)
+    import_module(".school.notebook", __name__).load(ipython)
 
 
 def __dir__() -> list[str]:

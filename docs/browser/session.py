@@ -76,9 +76,9 @@ def check_exercise(name: str, written: str) -> bool:
     _begin()
     from rich.console import Console
 
-    from minipar.exercises.check import examine, explain
-    from minipar.exercises.entries import ExerciseError
-    from minipar.exercises.workspace import Workspace
+    from minipar.school.exercises.check import examine, explain
+    from minipar.school.exercises.workspace import Workspace
+    from minipar.school.toml_files import SchoolError
     workspace = Workspace(ROOT)
     exercise = workspace.find(name)
     for target in exercise.targets:
@@ -90,7 +90,7 @@ def check_exercise(name: str, written: str) -> bool:
     console = Console(width=WIDTH, highlight=False, markup=False)
     try:
         verdict = examine(workspace, exercise, 0.0, judge=judge)
-    except ExerciseError as error:
+    except SchoolError as error:
         console.print(f"✗ {name}: {error}")
         return False
     explain(workspace, console, exercise, verdict)
@@ -103,8 +103,8 @@ def judge(root: Path, exercise: Any, variants: dict[str, Any], lines: tuple[int,
 
     The page ends a test that does not end by itself; `limit` is not used.
     """
-    from minipar.exercises.judge import outcome_of
-    from minipar.exercises.runner import run_variant
+    from minipar.school.exercises.judge import outcome_of
+    from minipar.school.exercises.runner import run_variant
     job = {"root": str(root), "file": exercise.file, "lines": lines, "tests": exercise.tests,
            "stop_at_first": True}
     return {name: outcome_of(run_variant(job, patches)) for name, patches in variants.items()}

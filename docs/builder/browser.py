@@ -32,8 +32,8 @@ from stage import ROOT, Stage
 
 from minipar.atomic_files import replace_file
 from minipar.environment import cache_folder
-from minipar.exercises import source
-from minipar.exercises.workspace import Workspace
+from minipar.school.exercises import source
+from minipar.school.exercises.workspace import Workspace
 
 TITLE, PAGE, ASSETS = "In your browser", "browser.md", "assets/browser"
 VERSION = "0.29.3"
@@ -49,7 +49,8 @@ PURE = ("rich", "pygments", "markdown-it-py", "mdurl", "threadpoolctl",
         "pytest", "pluggy", "iniconfig", "packaging")
 TREE = ("minipar", "lessons", "tests", "docs/browser", "docs/pages/lessons", "setup.cfg")
 SUFFIXES = (".py", ".toml", ".md", ".txt", ".html", ".cfg")
-LEFT_OUT = ("tests/bench/", "minipar/course/", "tests/interop/", "tests/lessons/", "tests/site/")
+LEFT_OUT = ("tests/bench/", "minipar/school/course/", "tests/interop/", "tests/lessons/",
+            "tests/site/")
 FRONT = (f"Nothing to install: [run lesson 01 in this browser]({PAGE}?lesson=01), or write a "
          f"function of minipar and [have it tested]({PAGE}#browser).")
 SECONDS = 20        # without a byte: then a download has failed

@@ -25,7 +25,7 @@ from stage import ROOT
 
 RANKS = 4
 OPEN = """%load_ext minipar
-from minipar.notebook.lesson import open_lesson
+from minipar.school.course.lessons import open_lesson
 __file__, __doc__ = open_lesson({number})"""
 CHANGE_IT = ("Change a line, run this cell again, and then the run below: does it still equal one "
              "process?  A deadlock ends with a sentence that says who waits for whom.")

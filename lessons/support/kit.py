@@ -63,9 +63,9 @@ from minipar.comm import Communicator
 from minipar.comm.collectives import gather_object
 from minipar.commands.tables import plain
 from minipar.environment import cores, minipar_command, reader_console
-from minipar.exercises import entries
 from minipar.launcher import UsageError
-from minipar.notebook import show_in_notebook
+from minipar.school.exercises import entries
+from minipar.school.notebook import show_in_notebook
 from minipar.viz import write_perfetto
 from support import kept_trace, page
 from support.page import ROOT

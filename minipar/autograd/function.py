@@ -64,9 +64,10 @@ class Function:
         """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
         arrays, dtypes, targets, lent, weight_only = unpack_inputs(inputs)
         recording = _grad_enabled.get()
-        ctx = cls([recording and target is not None for target in targets], lent)
+        needs_grad = [recording and target is not None for target in targets]
+        ctx = cls(needs_grad, lent)
         out = run_forward(cls, ctx, arrays, dtypes, options)
-        if True in ctx.needs_grad:
+        if True in needs_grad:
             out.grad_target = Node(cls, ctx, targets, weight_only)
         hook = _operation_hook.get() if cls.metered else None
         return out if hook is None or out.dtype.kind != "f" else hook(out)
@@ -80,8 +81,8 @@ class Function:
     def save(self, *arrays: Array | None) -> None:
         """Keep `arrays` for backward as `ctx.saved`, each to be called when it is used."""
         if True in self.needs_grad:
-            hooks = current_saved_tensors_hooks()
-            self.saved = tuple([SavedArray(a.copy("K") if id(a) in self.lent else a, hooks)
+            lent, hooks = self.lent, current_saved_tensors_hooks()
+            self.saved = tuple([SavedArray(a.copy("K") if id(a) in lent else a, hooks)
                                 for a in arrays])
             if hooks is not None:
                 self._must_stop = any(saved.item is StopForward for saved in self.saved)

@@ -49,7 +49,7 @@ def test_argparse_stays_at_the_edge():
              if "argparse" in path.read_text()}
     assert {name for name in users if not name.startswith("commands/")} == {
         "train/flags.py", "train/recipes/observed_run.py",
-        "course/checker/check.py", "course/grading/__main__.py"}
+        "school/course/checker/check.py", "school/course/grading/__main__.py"}
 
 
 def test_they_are_all_found():

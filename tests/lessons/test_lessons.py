@@ -13,8 +13,8 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.exercises import entries
 from minipar.launcher import simulate
+from minipar.school.exercises import entries
 from minipar.testing import worlds
 from minipar.testing.worlds import SimulatedWorld
 

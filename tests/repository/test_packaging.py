@@ -54,7 +54,7 @@ def test_the_source_distribution_is_whole(tmp_path):
     assert there <= names, f"missing: {sorted(there - names)[:9]}"
     assert {"Makefile", "MANIFEST.in", "tests/conftest.py", "lessons/support/kit.py",
             "docs/mkdocs.yml", "docs/pages/images/timeline.png",
-            "minipar/exercises/catalog/collectives.toml"} <= there
+            "minipar/school/exercises/catalog/collectives.toml"} <= there
     assert not [name for name in names if name.endswith(".pyc")]
 
 
@@ -75,10 +75,10 @@ def test_the_wheel_has_the_lessons_and_the_course(wheel):
     scripts = {path.name for path in (ROOT / "lessons").glob("[0-9]*.py")}
     assert {f"share/minipar/lessons/{name}" for name in scripts} <= names
     assert {f"share/minipar/docs/pages/lessons/{name[:2]}.md" for name in scripts} <= names
-    assert {"share/minipar/lessons/support/kit.py", "minipar/course/assignments/policy.md",
-            "minipar/course/assignments/collectives/tasks.toml",
-            "minipar/course/milestones/milestones.toml",
-            "minipar/course/packaging/files/run_autograder"} <= names
+    assert {"share/minipar/lessons/support/kit.py", "minipar/school/course/assignments/policy.md",
+            "minipar/school/course/assignments/collectives/tasks.toml",
+            "minipar/school/course/milestones/milestones.toml",
+            "minipar/school/course/packaging/files/run_autograder"} <= names
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from minipar.exercises.workspace import Workspace
+from minipar.school.exercises.workspace import Workspace
 from tests.site.conftest import ROOT, SITE
 
 pytestmark = [pytest.mark.site, pytest.mark.skipif(

@@ -151,7 +151,7 @@ for algorithm in ({changed!r}, "def ring(", {shown!r}, None):
 
 def test_an_exercise_is_checked_in_the_same_process(tree):
     said = run(tree, """
-from minipar.exercises.workspace import Workspace
+from minipar.school.exercises.workspace import Workspace
 workspace = Workspace(session.ROOT)
 exercise = workspace.find("binomial_broadcast")
 reference = workspace.block(exercise)

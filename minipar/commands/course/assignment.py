@@ -5,18 +5,19 @@ import secrets
 import statistics
 from pathlib import Path
 
-from ...course.checker.runner import Worker, WorkerError
-from ...course.checker.service import Limits
-from ...course.grading import __main__ as grading
-from ...course.grading import report
-from ...course.grading.assignment import load_assignment, names_in
-from ...course.grading.proof import prove
-from ...course.grading.rules import Rules
-from ...course.grading.tasks import ASSIGNMENTS, CourseError
-from ...course.lessons import NoLesson, default_out, find_lesson
-from ...course.packaging.build import build
-from ...course.packaging.slides import write_slides
 from ...launcher import UsageError
+from ...school.course.checker.runner import Worker, WorkerError
+from ...school.course.checker.service import Limits
+from ...school.course.grading import __main__ as grading
+from ...school.course.grading import report
+from ...school.course.grading.assignment import load_assignment, names_in
+from ...school.course.grading.proof import prove
+from ...school.course.grading.rules import Rules
+from ...school.course.grading.tasks import ASSIGNMENTS
+from ...school.course.lessons import default_out, find_lesson
+from ...school.course.packaging.build import build
+from ...school.course.packaging.slides import write_slides
+from ...school.toml_files import SchoolError
 from ..tables import Column, Output, Table
 
 
@@ -64,7 +65,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
             return grading.run(options)
         return {"list": _list, "build": _build, "report": _report, "prove": _prove,
                 "slides": _slides}[options.action](options, output)
-    except (CourseError, NoLesson, WorkerError) as error:
+    except (SchoolError, WorkerError) as error:
         raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError.of(error) from None
@@ -141,6 +142,6 @@ def _prove(options: argparse.Namespace, output: Output) -> int:
                           or "proven")
     unknown = [name for name in names if name not in seen]
     if unknown:
-        raise CourseError(f"there is no assignment or task {unknown[0]!r}: course list shows them")
+        raise SchoolError(f"there is no assignment or task {unknown[0]!r}: course list shows them")
     output.table(table)
     return 1 if surprises else 0

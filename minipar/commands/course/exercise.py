@@ -12,12 +12,12 @@ from rich.table import Column
 from rich.table import Table as RichTable
 
 from ...environment import minipar_command
-from ...exercises import entries, hints
-from ...exercises.check import check, check_all, print_task, say
-from ...exercises.entries import ExerciseError
-from ...exercises.judge import LIMIT
-from ...exercises.proof import RIGHT, Finding, prove
-from ...exercises.workspace import Workspace
+from ...school.exercises import entries
+from ...school.exercises.check import check, check_all, print_task, say
+from ...school.exercises.judge import LIMIT
+from ...school.exercises.proof import RIGHT, Finding, prove
+from ...school.exercises.workspace import Workspace
+from ...school.toml_files import SchoolError
 from ..parser import ArgumentParser, add_json
 from ..tables import Output, Table
 
@@ -39,7 +39,7 @@ def main(argv: list[str], root: Path = ROOT) -> int:
             output.table(states(workspace, options))
             output.end()
         return status
-    except ExerciseError as error:
+    except SchoolError as error:
         print(f"minipar: {error}", file=sys.stderr)
         return 2
     except OSError as error:            # a tree without write permission
@@ -54,7 +54,7 @@ class _Parser(ArgumentParser):
     """A parser that reports an error in one line."""
 
     def error(self, message: str) -> None:
-        raise ExerciseError(f"{message} ({self.prog} --help shows how)")
+        raise SchoolError(f"{message} ({self.prog} --help shows how)")
 
 
 def _parser() -> _Parser:
@@ -111,7 +111,7 @@ def _list(workspace: Workspace, console: Console, options: argparse.Namespace) -
     for what, known in (("topic", entries.TOPICS), ("kind", entries.EXERCISE_KINDS)):
         asked = getattr(options, what)
         if asked is not None and asked not in known:
-            raise ExerciseError(f"there is no {what} {asked!r}: choose from {', '.join(known)}")
+            raise SchoolError(f"there is no {what} {asked!r}: choose from {', '.join(known)}")
     table = RichTable(*(Column(name, no_wrap=True) for name in (
         "exercise", "lesson", "points", "minutes", "kind", "state")), box=SIMPLE_HEAD,
         pad_edge=False, collapse_padding=True)
@@ -152,9 +152,9 @@ def _start(workspace: Workspace, console: Console, options: argparse.Namespace) 
 
 def _check(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
     if importlib.util.find_spec("pytest") is None:
-        raise ExerciseError("checking needs pytest: make setup, or pip install -e '.[dev]'")
+        raise SchoolError("checking needs pytest: make setup, or pip install -e '.[dev]'")
     if options.limit <= 0:
-        raise ExerciseError(f"--limit takes a positive number of seconds, not {options.limit:g}")
+        raise SchoolError(f"--limit takes a positive number of seconds, not {options.limit:g}")
     if options.name is None:
         return 0 if check_all(workspace, console, options.limit) else 1
     return 0 if check(workspace, console, workspace.find(options.name), options.limit) else 1
@@ -163,19 +163,18 @@ def _check(workspace: Workspace, console: Console, options: argparse.Namespace) 
 def _hint(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
     exercise = workspace.find(options.name)
     total = len(exercise.hints)
-    following = min(hints.last_shown(workspace, exercise) + 1, total)
+    following = min(workspace.last_hint(exercise) + 1, total)
     number = following if options.number is None else options.number
     if not 1 <= number <= total:
-        raise ExerciseError(f"{exercise.name} has hints 1 … {total}, not {number}")
+        raise SchoolError(f"{exercise.name} has hints 1 … {total}, not {number}")
     console.print(f"Hint {number} of {total}: {exercise.hints[number - 1]}")
-    hints.note_shown(workspace, exercise, number)
+    workspace.note_hint(exercise, number)
     return 0
 
 
 def _restore(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
     exercise = workspace.find(options.name)
     yours = workspace.restore(exercise)
-    hints.record(workspace, exercise).unlink(missing_ok=True)
     say(console, f"{exercise.file} has the reference {exercise.function} again; yours is kept in "
                   f"{yours.relative_to(workspace.root)}")
     return 0

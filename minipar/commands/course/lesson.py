@@ -5,9 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ...course.lessons import NoLesson, default_out, find_lesson
 from ...environment import find_mpirun, mpirun_environment
 from ...launcher import INTERRUPTED, UsageError
+from ...school.course.lessons import default_out, find_lesson
+from ...school.toml_files import SchoolError
 from ..tables import Output
 
 RANKS = 4
@@ -32,7 +33,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
         raise UsageError(f"-n takes a positive number of ranks, not {options.ranks}")
     try:
         script = find_lesson(options.lesson).script
-    except NoLesson as error:
+    except SchoolError as error:
         raise UsageError(str(error)) from None
     words = ["--out", str(options.out or default_out()), *["--answers"] * options.answers,
              *["--all-rows"] * options.all_rows]

@@ -3,12 +3,12 @@
 import argparse
 from collections import Counter
 
-from ...course.lessons import NoLesson, default_out, has_run, lessons
-from ...course.milestones.goal import milestones, reached
 from ...environment import minipar_command
-from ...exercises.entries import ExerciseError
-from ...exercises.workspace import Workspace
 from ...launcher import UsageError
+from ...school.course.lessons import default_out, has_run, lessons
+from ...school.course.milestones.goal import milestones, reached
+from ...school.exercises.workspace import Workspace
+from ...school.toml_files import SchoolError
 from ..tables import Column, Output, Table
 from .exercise import ROOT
 
@@ -21,7 +21,7 @@ def main(options: argparse.Namespace, output: Output) -> None:
     """List the lessons, and the milestones."""
     try:
         known = lessons()
-    except NoLesson as error:
+    except SchoolError as error:
         raise UsageError(str(error)) from None
     all_of, passed = exercises_by_lesson()
     table = Table.of("lessons", "", Column("the question", is_text=True), "exercises",
@@ -50,7 +50,7 @@ def exercises_by_lesson() -> tuple[Counter[int], Counter[int]]:
     passed: Counter[int] = Counter()
     try:
         workspace = Workspace(ROOT)
-    except ExerciseError:           # installed by pip: exercises need a source tree
+    except SchoolError:             # installed by pip: exercises need a source tree
         return all_of, passed
     for exercise in workspace.exercises.values():
         all_of[exercise.lesson] += 1

@@ -10,12 +10,19 @@ import argparse
 from pathlib import Path
 
 from ... import viz
-from ...course.milestones.attempt import Attempt, Version, attempt
-from ...course.milestones.goal import Milestone, find, milestones, missing, note_reached, reached
 from ...environment import minipar_command
-from ...exercises.entries import ExerciseError
-from ...exercises.workspace import Workspace
 from ...launcher import UsageError
+from ...school.course.milestones.attempt import Attempt, Version, attempt
+from ...school.course.milestones.goal import (
+    Milestone,
+    find,
+    milestones,
+    missing,
+    note_reached,
+    reached,
+)
+from ...school.exercises.workspace import Workspace
+from ...school.toml_files import SchoolError
 from ..tables import Column, Output, Shown, Table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,7 +45,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
             show_all(workspace, output)
             return 0
         return reach(workspace, find(options.name), options.out, output)
-    except ExerciseError as error:
+    except SchoolError as error:
         raise UsageError(str(error)) from None
 
 

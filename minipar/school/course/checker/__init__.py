@@ -1,0 +1,13 @@
+"""The checker: runs a function of a submission on several ranks, each a process without rights.
+
+    runner.py           start ranks, serve them, collect their results
+    service.py          read and write the pipes of ranks; watch the limits
+    broker.py           carry and count the messages; find deadlocks
+    compare.py          results and messages against what was expected; a capstone's measure
+    outcome.py          the outcome of a case in words; the points
+    cases.py            run and judge a case; public cases as files
+    check.py            what students run
+    ranks/              the other end of the pipe: the ranks themselves
+
+It needs only NumPy, and travels in the package for students: they check with what grades them.
+"""

@@ -1,0 +1,11 @@
+"""Packaging: an assignment as folders and archives that can be handed out and uploaded.
+
+    build.py            all of it, and the guide for assistants: `minipar course build`
+    student.py          the package for students, in which the answers are nowhere
+    handout.py          the handout in Markdown and HTML
+    slides.py           slides of a lesson: `minipar course slides`
+    selection.py        what of an assignment's texts is on the tasks that were chosen
+    files/              what is copied as it is: setup.sh, run_autograder, a workflow, …
+
+Everything is made in one draft folder, which gets its name when it is complete.
+"""
