@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 
 from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
-from minipar.inference.cache import SequenceInput
+from minipar.inference.cache import PagedKVCache, SequenceInput
 from minipar.inference.engine_metrics import Summary
-from minipar.inference.model import KVCache, forward_over_cache
+from minipar.inference.model import forward_over_cache
 from minipar.inference.sampling.speculative import expected_tokens, verify
 from minipar.nn import GPT, GPTConfig
 
@@ -21,8 +21,8 @@ def small_gpt(seed: int = 0) -> GPT:
                          width=32)).initialize(seed, np.float64)
 
 
-def decode(model: GPT, cache: KVCache, tables: list[list[int]], prompts: list[list[int]],
-           num_tokens: int) -> tuple[list[list[int]], np.ndarray]:
+def decode(model: GPT, cache: PagedKVCache, tables: list[list[int]],
+           prompts: list[list[int]], num_tokens: int) -> tuple[list[list[int]], np.ndarray]:
     """Each prompt with the likeliest tokens behind it, all prompts together; the last logits."""
     tokens, starts = [list(prompt) for prompt in prompts], [0] * len(prompts)
     for _ in range(num_tokens):

@@ -2,7 +2,7 @@
 
 A step of T tokens reads all weights once, and computes 2 FLOPs a weight and token: it takes the
 longer of both (Williams et al. 2009, the roofline).  Up to 100 tokens cost as much as one.
-`minipar.inference.simulated_load` does so with the sizes of a model; here numbers are round.
+`make bench BENCH=serve` does so with the sizes of a model; here numbers are round.
 """
 
 import math
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minipar.inference import Engine, Generation, SchedulerConfig
+from minipar.inference.arrivals import Arrival, poisson_arrivals
 from minipar.inference.engine_metrics import EngineMetrics, Summary
 from minipar.inference.model_runner import NewToken, StepWork
 from minipar.inference.scheduling import Step
@@ -22,7 +23,6 @@ from minipar.inference.scheduling.scripted_requests import (
     as_record,
     play,
 )
-from minipar.inference.simulated_load import Arrival, poisson_arrivals
 from minipar.viz import draw_request_timeline
 
 from .cached_runs import VOCABULARY, answers, differing, small_gpt, speculate

@@ -1,7 +1,7 @@
 """The online softmax: attention over some of the keys, then over more, without all scores at once.
 
-    keys 0 … 63    ─▶ out, maximum, sum ┐
-    keys 64 … 127  ─▶ out, maximum, sum ┴─▶ merge ─▶ … ─▶ finish ─▶ out / sum, log-sum-exp
+    keys 0 … 63    ─▶ attend ─▶ out, maximum, sum ┐
+    keys 64 … 127  ─▶ attend ─▶ out, maximum, sum ┴─▶ merge ─▶ … ─▶ finish ─▶ out / sum, log-sum-exp
 
 With m the larger maximum of two parts,
 
@@ -10,11 +10,12 @@ With m the larger maximum of two parts,
 so only exponents ≤ 0 occur.  Milakov & Gimelshein 2018; Dao et al. 2022 (FlashAttention).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from ..backend import Array
+from ..backend import Array, row_sum
 from .ops.attention import MASKED
 
 
@@ -31,6 +32,37 @@ def no_keys(q: Array) -> Partial:
     rows = (*q.shape[:-1], 1)
     return Partial(np.zeros_like(q), np.full_like(np.empty(rows, q.dtype, like=q), MASKED),
                    np.zeros(rows, q.dtype, like=q))
+
+
+def masked_scores(q: Array, k: Array, hidden: Array | None = None) -> Array:
+    """The scores (…, queries, keys) of q (…, queries, n) and k (…, keys, n).
+
+    q is divided by √n already.  `hidden` (…, queries, m) is true where a query must not see one of
+    the last m keys: that score is very small.  None: all see all.
+    """
+    scores = q @ k.swapaxes(-1, -2)
+    if hidden is not None:
+        last = scores[..., scores.shape[-1] - hidden.shape[-1]:]
+        masked = max(MASKED, float(np.finfo(scores.dtype).min) / 2)     # float16 ends at -65504
+        last[...] = np.where(hidden, masked, last)
+    return scores
+
+
+def attend(q: Array, k: Array, v: Array, hidden: Array | None = None,
+           drop: Callable[[Array], Array] | None = None) -> Partial:
+    """The attention of q (…, queries, n) over these keys and values (…, keys, n) alone.
+
+    q and `hidden` are those of `masked_scores`.  `drop` applies dropout to the weights of the
+    values, and leaves the sum as it is.
+    """
+    weights = masked_scores(q, k, hidden)
+    maximum = weights.max(axis=-1, keepdims=True)
+    weights -= maximum
+    np.exp(weights, out=weights)
+    total = row_sum(weights)
+    if drop is not None:
+        weights = drop(weights)
+    return Partial(weights @ v, maximum, total)
 
 
 def merge(a: Partial, b: Partial) -> Partial:

@@ -7,10 +7,9 @@
     sampling/           from logits to the next token
     model_runner.py     one step with arrays: move blocks, run the model, draw tokens
     engine.py           submit, step, stream, cancel
-    scoring.py          the log-probabilities of a given text
     engine_metrics.py   times of requests, waste, hits, preemptions
     parallel/           one engine over tensor or pipeline ranks; replicas behind a router
-    simulated_load.py   random requests in virtual time, without a model
+    arrivals.py         requests that arrive at random times
 
 Read them in this order; the head of each folder's __init__.py gives the order of its files.
 Kwon et al. 2023 (vLLM) is the paper.

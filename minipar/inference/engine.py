@@ -29,7 +29,6 @@ Other requests change no token of this one (sampling/sampler.py), but for the 8-
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from .cache import SequenceInput
 from .engine_metrics import EngineMetrics
@@ -49,6 +48,13 @@ class Answer:
     likeliest: list[dict[int, float]] = field(default_factory=list)
     finish_reason: str | None = None
 
+    def append(self, new: NewToken) -> None:
+        """Append a token, and its log-probabilities if they were asked for."""
+        self.tokens.append(new.token)
+        if new.logprob is not None and new.likeliest is not None:
+            self.logprobs.append(new.logprob)
+            self.likeliest.append(new.likeliest)
+
 
 @dataclass
 class Generation:
@@ -67,10 +73,7 @@ class Generation:
     def append(self, answer_index: int, new: NewToken, now: float) -> str | None:
         """Append an answer's token; return the reason if the answer has ended."""
         answer = self.answers[answer_index]
-        answer.tokens.append(new.token)
-        if new.logprob is not None and new.likeliest is not None:
-            answer.logprobs.append(new.logprob)
-            answer.likeliest.append(new.likeliest)
+        answer.append(new)
         if answer_index == 0:
             self.token_times.append(now)
         if new.token in self.stop_tokens or self.is_stop and self.is_stop(answer.tokens):
@@ -85,14 +88,6 @@ class Generation:
         return self.was_cancelled or all(answer.finish_reason for answer in self.answers)
 
 
-class TokenEvent(NamedTuple):
-    """A new token of a generation's answer."""
-
-    generation: Generation
-    answer_index: int
-    token: int
-
-
 class Engine:
     """Runs requests together, step by step.
 
@@ -104,6 +99,7 @@ class Engine:
         self.runner, self.config, self.clock = runner, config, clock
         self.scheduler = Scheduler(config)
         self.metrics = EngineMetrics(runner.bytes_per_block)
+        self.engines = [self]               # an engine of a mesh may consist of several
         self.generations: dict[str, Generation] = {}        # that are not done, by name
         self._num_submitted = 0
         self._step: Step
@@ -156,13 +152,13 @@ class Engine:
         """True if any request is left to run."""
         return self.scheduler.has_requests
 
-    def step(self) -> list[TokenEvent]:
-        """Run one step; return the new tokens.
+    def step(self) -> None:
+        """Run one step, if any request is left to run.
 
         If the model fails, cancel all requests, free their blocks, and raise its error.
         """
         if not self.scheduler.has_requests:
-            return []
+            return
         work = self.begin_step()
         try:
             tokens = self.runner.run(work)
@@ -170,7 +166,7 @@ class Engine:
             self.cancel_all()
             self.scheduler.forget_cached()      # these blocks may never have been filled
             raise
-        return self.end_step(tokens)
+        self.end_step(tokens)
 
     def begin_step(self) -> StepWork:
         """Schedule the next step; return its work.  `end_step` takes the tokens that it yields."""
@@ -190,21 +186,20 @@ class Engine:
                             sequence.answer_index)
         return Draw(index, inputs, generation.num_logprobs)
 
-    def end_step(self, tokens: list[NewToken]) -> list[TokenEvent]:
-        """Append each sequence's token, finish those that have ended; return the new tokens."""
+    def end_step(self, tokens: list[NewToken]) -> None:
+        """Append each sequence's token, and finish the sequences that have ended."""
         step, drawing = self._step, self._drawing
-        now, events, stopped = self.clock(), [], []
+        now, stopped = self.clock(), []
         for (request, sequence), new in zip(drawing, tokens):
             generation = self.generations[request.name]
             if generation.append(sequence.answer_index, new, now) == "stop":
                 stopped.append(sequence)
-            events.append(TokenEvent(generation, sequence.answer_index, new.token))
         drawn = {sequence: new.token for (_, sequence), new in zip(drawing, tokens)}
         self.scheduler.finish(step, drawn, stopped)
         self.metrics.record_step(step, step.slots // self.config.block_size)
         for request in step.finished:
-            self.metrics.record_request(self.generations.pop(request.name))
-        return events
+            generation = self.generations.pop(request.name)
+            self.metrics.record_request(request.name, generation.submitted, generation.token_times)
 
     def stream(self, generation: Generation) -> Iterator[int]:
         """Run steps, and yield the tokens of a generation's first answer as they come."""

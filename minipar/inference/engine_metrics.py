@@ -11,14 +11,11 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .scheduling import Scheduler, Step
-
-if TYPE_CHECKING:
-    from .engine import Engine, Generation
 
 
 class RequestTimes(NamedTuple):
@@ -62,13 +59,12 @@ class EngineMetrics:
     def __init__(self, bytes_per_block: int):
         self.bytes_per_block = bytes_per_block
         self.requests: list[RequestTimes] = []
-        self.slots = self.filled = self.num_steps = self.peak_blocks = 0
+        self.slots = self.filled = self.peak_blocks = 0
         self.num_preemptions = self.tokens_computed = self.tokens_computed_again = 0
         self._computed_up_to: defaultdict[str, int] = defaultdict(int)      # of each request
 
     def record_step(self, step: Step, num_blocks_used: int) -> None:
         """Count a step that is finished."""
-        self.num_steps += 1
         self.slots, self.filled = self.slots + step.slots, self.filled + step.filled
         self.peak_blocks = max(self.peak_blocks, num_blocks_used)
         self.num_preemptions += len(step.preempted)
@@ -78,10 +74,10 @@ class EngineMetrics:
             self.tokens_computed_again += num_sequences * max(0, min(before, end) - start)
             self._computed_up_to[request.name] = max(before, end)
 
-    def record_request(self, generation: "Generation") -> None:
+    def record_request(self, name: str, submitted: float, token_times: list[float]) -> None:
         """Note the times of a request that has ended."""
-        self.requests.append(RequestTimes(generation.submitted, generation.token_times))
-        del self._computed_up_to[generation.request.name]
+        self.requests.append(RequestTimes(submitted, token_times))
+        del self._computed_up_to[name]
 
     def forget(self, name: str) -> None:
         """Forget a request that was cancelled."""
@@ -89,33 +85,31 @@ class EngineMetrics:
 
     def summary(self, scheduler: Scheduler) -> Summary:
         """The figures so far."""
-        first = [request.first_token for request in self.requests]
-        gaps = [gap for request in self.requests for gap in request.gaps]
-        tokens = [time for request in self.requests for time in request.tokens]
-        begin = min((request.submitted for request in self.requests), default=0.0)
-        seconds = max(tokens, default=0.0) - begin
-        return Summary(
-            len(self.requests), *percentiles(first), *percentiles(gaps),
-            len(tokens) / seconds if seconds else float("nan"),
-            1 - self.filled / self.slots if self.slots else float("nan"),
-            scheduler.tokens_hit / scheduler.tokens_queried if scheduler.tokens_queried
-            else float("nan"),
-            self.num_preemptions, self.tokens_computed, self.tokens_computed_again,
-            self.peak_blocks * self.bytes_per_block)
+        return summary_of([(self, scheduler)])
 
 
-def summary_of(engines: Sequence["Engine"]) -> Summary:
+def summary_of(engines: Sequence[tuple[EngineMetrics, Scheduler]]) -> Summary:
     """The figures of several engines together; the peaks of their caches are added up."""
-    total = EngineMetrics(engines[0].metrics.bytes_per_block)
-    for each in [engine.metrics for engine in engines]:
-        total.requests = total.requests + each.requests
-        for name in ("slots", "filled", "num_steps", "peak_blocks", "num_preemptions",
-                     "tokens_computed", "tokens_computed_again"):
-            setattr(total, name, getattr(total, name) + getattr(each, name))
-    queried = sum(engine.scheduler.tokens_queried for engine in engines)
-    hit = sum(engine.scheduler.tokens_hit for engine in engines)
-    return total.summary(engines[0].scheduler)._replace(
-        prefix_hit_rate=hit / queried if queried else float("nan"))
+    every, schedulers = [metrics for metrics, _ in engines], [each for _, each in engines]
+    requests = [request for each in every for request in each.requests]
+    tokens = [time for request in requests for time in request.tokens]
+    begin = min((request.submitted for request in requests), default=0.0)
+    return Summary(
+        len(requests), *percentiles([request.first_token for request in requests]),
+        *percentiles([gap for request in requests for gap in request.gaps]),
+        ratio(len(tokens), max(tokens, default=0.0) - begin),
+        1 - ratio(sum(each.filled for each in every), sum(each.slots for each in every)),
+        ratio(sum(each.tokens_hit for each in schedulers),
+              sum(each.tokens_queried for each in schedulers)),
+        sum(each.num_preemptions for each in every),
+        sum(each.tokens_computed for each in every),
+        sum(each.tokens_computed_again for each in every),
+        sum(each.peak_blocks * each.bytes_per_block for each in every))
+
+
+def ratio(part: float, whole: float) -> float:
+    """part / whole; NaN of nothing."""
+    return part / whole if whole else float("nan")
 
 
 def percentiles(values: Sequence[float]) -> tuple[float, float]:

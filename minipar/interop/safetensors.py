@@ -5,8 +5,8 @@
     data       the arrays, row by row, one directly behind the other
 
     arrays = SafeTensors("model.safetensors")       the file is mapped: nothing is read yet
-    arrays["wte.weight"]                                an array; BF16 and F8 as float32
-    arrays.part("wte.weight", np.s_[:12])               only the pages of these rows are read
+    arrays["wte.weight"]                            an array; BF16 and F8 as float32
+    arrays["wte.weight"][:12]                       of F16 to F64 these pages alone are read
     write_safetensors("model.safetensors", arrays)      atomically
 
 A large model is several files with an index, {"weight_map": {name: file}}.  `open_safetensors`
@@ -65,16 +65,12 @@ class SafeTensors(Mapping[str, np.ndarray]):
         self.entries = {name: entry_of(self.path, name, found) for name, found in header.items()}
         check_places(self.path, self.entries, num_bytes)
 
-    def part(self, name: str, rows: Any = ...) -> np.ndarray:
-        """Rows of an array, by any index; the others are not read."""
+    def __getitem__(self, name: str) -> np.ndarray:
         entry = self.entries[name]
         code, number_format = STORED[entry.dtype]
         data = self._bytes[self._start + entry.begin:self._start + entry.end]
-        array = np.asarray(data).view(code).reshape(entry.shape)[rows]
+        array = np.asarray(data).view(code).reshape(entry.shape)
         return number_format.decode(array.astype(code[-2:])) if number_format else array
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.part(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)
@@ -104,12 +100,8 @@ class SeveralFiles(Mapping[str, np.ndarray]):
         self._file_of = {name: files[file] for name, file in names.items()}
         self.entries = {name: file.entries[name] for name, file in self._file_of.items()}
 
-    def part(self, name: str, rows: Any = ...) -> np.ndarray:
-        """Rows of an array, by any index; the others are not read."""
-        return self._file_of[name].part(name, rows)
-
     def __getitem__(self, name: str) -> np.ndarray:
-        return self.part(name)
+        return self._file_of[name][name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)

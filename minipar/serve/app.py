@@ -27,7 +27,7 @@ from .detokenizer import Detokenizer
 from .protocol import BadRequest, read_completion
 from .service import Draining, Service
 from .streaming import AnswerTexts, stream_events
-from .text_model import TextEngine, TextModel, engines_of
+from .text_model import TextEngine, TextModel
 from .writer import CompletionWriter
 
 MOST_BYTES, MOST_SECONDS = 4 << 20, 60      # of a request's body
@@ -86,8 +86,8 @@ class Server:
 
     async def metrics(self, request: Request) -> Response:
         """The engine's figures; null where nothing was measured."""
-        engines = engines_of(self.engine)
-        figures = summary_of(engines)._asdict()
+        engines = self.engine.engines
+        figures = summary_of([(each.metrics, each.scheduler) for each in engines])._asdict()
         return JSONResponse({name: None if isinstance(value, float) and math.isnan(value)
                              else value for name, value in figures.items()}
                             | {"blocks_used": sum(each.scheduler.pool.num_used

@@ -22,12 +22,11 @@ from ..comm import Communicator
 from ..comm.collectives import broadcast
 from ..data import Vocabulary
 from ..inference import SamplingParams
+from ..inference.parallel.logprob_messages import Logprobs
 from ..inference.parallel.scoring import prompt_logprobs_over_ranks
-from ..inference.scheduling import Request
-from ..inference.scoring import Score
 from ..launcher import UsageError, end_all
 from .detokenizer import Detokenizer
-from .text_model import TextEngine, TextGeneration, engines_of
+from .text_model import TextEngine, TextGeneration
 
 LONGEST_NAP = 0.01      # seconds between two looks for a step, while no request runs
 
@@ -55,7 +54,7 @@ class LeadingEngine:
     """On rank 0: an engine of a mesh, whose steps the other ranks follow.  Made on all ranks."""
 
     def __init__(self, engine: TextEngine, comm: Communicator, tokenizer: Vocabulary):
-        self.engine, self.comm, self.engines = engine, comm, engines_of(engine)
+        self.engine, self.comm, self.engines = engine, comm, engine.engines
         self.tokenizer = tokenizer
         self._calls: list[list] = []                    # since the last step
         self._running: dict[int, TextGeneration] = {}   # by their numbers
@@ -65,14 +64,6 @@ class LeadingEngine:
     def has_requests(self) -> bool:
         """True if any request is left to run, or to be cancelled on the other ranks."""
         return bool(self._calls) or self.engine.has_requests
-
-    def check(self, prompt: list[int], max_tokens: int, num_answers: int = 1) -> Request:
-        """As Engine.check."""
-        return self.engine.check(prompt, max_tokens, num_answers)
-
-    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
-        """As Engine.check_prompt."""
-        self.engine.check_prompt(prompt, max_tokens)
 
     def submit(self, prompt: Collection[int], max_tokens: int,
                params: SamplingParams | None = None, num_answers: int = 1,
@@ -100,7 +91,7 @@ class LeadingEngine:
         """Run one step on all ranks."""
         return self._on_all_ranks("step")
 
-    def score(self, prompt: list[int], count: int) -> list[Score]:
+    def score(self, prompt: list[int], count: int) -> list[Logprobs]:
         """As `prompt_logprobs`, by all ranks."""
         return self._on_all_ranks("score", prompt, count)
 

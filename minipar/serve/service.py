@@ -15,7 +15,8 @@ from functools import partial
 
 from ..inference import SamplingParams
 from ..inference.engine import Generation, IsStop
-from ..inference.scoring import Score, prompt_logprobs
+from ..inference.parallel.logprob_messages import Logprobs
+from ..inference.parallel.scoring import prompt_logprobs
 from ..nn import GPT
 from .over_ranks import LeadingEngine
 from .text_model import TextEngine
@@ -66,11 +67,12 @@ class Service:
         if self._is_draining:
             raise Draining("the server is shutting down: ask another one, or later")
         async with self._lock:
+            first = self.engine.engines[0]          # all have the same limits
             for prompt in prompts:
                 if max_tokens:
-                    self.engine.check(prompt, max_tokens, num_answers)
+                    first.check(prompt, max_tokens, num_answers)
                 else:
-                    self.engine.check_prompt(prompt, 0)
+                    first.check_prompt(prompt, 0)
             if not max_tokens:
                 return []
             found = [self.engine.submit(prompt, max_tokens, each, num_answers, (), is_stop,
@@ -78,7 +80,7 @@ class Service:
         self._wake.set()
         return found
 
-    async def score(self, model: GPT, prompt: list[int], count: int) -> list[Score]:
+    async def score(self, model: GPT, prompt: list[int], count: int) -> list[Logprobs]:
         """`prompt_logprobs`, between two steps.  Raises RuntimeError if the model fails."""
         compute = self.engine.score if isinstance(self.engine, LeadingEngine) \
             else partial(prompt_logprobs, model)

@@ -11,16 +11,17 @@ from ..comm.mesh import DeviceMesh
 from ..data import Vocabulary
 from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
 from ..inference.cache import PagedKVCache
-from ..inference.engine import Answer, IsStop
+from ..inference.engine import Generation, IsStop
 from ..inference.parallel.pipeline_engine import PipelineEngine
-from ..inference.parallel.replica_router import Router
+from ..inference.parallel.replica_router import RoutedGeneration, Router
 from ..inference.parallel.tensor_runner import TensorParallelRunner
-from ..inference.scheduling import Request
 from ..launcher import UsageError
 from ..nn import GPT
 from ..parallel.tensor.parallelize import parallelize
 from ..train.checkpoints.models import check_numbers, open_model
 from ..train.tasks import LanguageTask
+
+TextGeneration = Generation | RoutedGeneration      # a submitted request, on any engine
 
 
 class TextModel(NamedTuple):
@@ -47,29 +48,14 @@ def open_text_model(path: Path) -> TextModel:
     return TextModel(folder.resolve().name, model, task.vocabulary)
 
 
-class TextGeneration(Protocol):
-    """A submitted request, on any engine: its answers grow with every step."""
-
-    answers: list[Answer]
-    was_cancelled: bool
-
-    @property
-    def is_done(self) -> bool:
-        """True if all answers have ended, or the request was cancelled."""
-
-
 class TextEngine(Protocol):
     """Any engine: of one rank, or the one that all ranks of a mesh run together."""
+
+    engines: list[Engine]           # of which it consists, on this rank
 
     @property
     def has_requests(self) -> bool:
         """True if any request is left to run."""
-
-    def check(self, prompt: list[int], max_tokens: int, num_answers: int = 1) -> Request:
-        """Raise ValueError for a request that can never run."""
-
-    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
-        """Raise ValueError if the model does not know a token, or has no room for all."""
 
     def submit(self, prompt: list[int], max_tokens: int, params: SamplingParams | None = None,
                num_answers: int = 1, stop_tokens: Collection[int] = (),
@@ -81,11 +67,6 @@ class TextEngine(Protocol):
 
     def step(self) -> Any:
         """Run one step."""
-
-
-def engines_of(engine: Any) -> list[Engine]:
-    """The engines of which a TextEngine consists, on this rank."""
-    return [engine] if isinstance(engine, Engine) else engine.engines
 
 
 def check_axes(sizes: Mapping[str, int]) -> None:
@@ -106,8 +87,9 @@ def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None =
     """
     sizes = {axis: size for axis, size in (sizes or {}).items() if size > 1}
     check_axes(sizes)
+    cache = config.num_blocks, config.block_size, kind
     if comm is None or not sizes:
-        return Engine(ModelRunner(model, config.num_blocks, config.block_size, kind), config)
+        return Engine(ModelRunner(model, *cache), config)
     try:
         mesh = DeviceMesh(comm, **sizes)
         if "tp" in sizes:
@@ -116,10 +98,9 @@ def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None =
         if "pp" in sizes:
             engine = PipelineEngine(model, mesh["pp"], config, kind=kind)
         elif "tp" in sizes:
-            engine = Engine(TensorParallelRunner(model, mesh["tp"], config.num_blocks,
-                                                 config.block_size, kind), config)
+            engine = Engine(TensorParallelRunner(model, mesh["tp"], *cache), config)
         else:
-            engine = Engine(ModelRunner(model, config.num_blocks, config.block_size, kind), config)
+            engine = Engine(ModelRunner(model, *cache), config)
         return Router(engine, mesh["dp"]) if "dp" in sizes else engine
     except ValueError as error:
         raise UsageError(str(error)) from error

@@ -160,7 +160,7 @@ def _binary(value: float) -> str:
 
 def draw_load_curve(path: str | Path, curves: Mapping[str, Sequence[Any]],
                     title: str = "") -> Path:
-    """Draw curves of LoadResults (`inference.simulated_load`); return the path written."""
+    """Draw curves of LoadResults (`tests/bench/simulated_load.py`); return the path written."""
     figure, grid = new_panels(13.0, 4.4, title, columns=len(LATENCIES), grid="both")
     for axes, (name, label) in zip(grid[0], LATENCIES.items()):
         for (way, results), color in zip(curves.items(), PALETTE):

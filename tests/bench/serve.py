@@ -15,9 +15,10 @@ import numpy as np
 
 from minipar.backend.malloc import keep_freed_memory
 from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
-from minipar.inference.simulated_load import poisson_arrivals, run_load, ways_of_serving
+from minipar.inference.arrivals import poisson_arrivals
 from minipar.nn import GPT, GPTConfig
 
+from .simulated_load import run_load, ways_of_serving
 from .timing import Row, interleave, medians
 
 NUM_REQUESTS, PROMPT, ANSWER = 32, 16, 32

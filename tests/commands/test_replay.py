@@ -36,13 +36,6 @@ def test_a_title_and_names_are_drawn_as_they_are(capsys, tmp_path):
     assert "costs $1_{, not $2" in drawn and "$A_{$" in drawn
 
 
-def test_it_plays_a_beam_search(capsys):
-    path = SCENARIO.parents[1] / "arrays/beam_search.json"
-    assert main(["replay", str(path)]) == 0
-    found, recorded = json.loads(capsys.readouterr().out), json.loads(path.read_text())
-    assert found == {key: value for key, value in recorded.items() if key != "what"}
-
-
 def scenario(*requests: tuple[str, list[int], list[list[int]]], **others) -> str:
     return json.dumps({"engine": {"num_blocks": 9, "block_size": 1, "prefix_caching": True},
                        "requests": [{"name": name, "arrival_step": 0, "prompt": prompt,
@@ -51,10 +44,6 @@ def scenario(*requests: tuple[str, list[int], list[list[int]]], **others) -> str
 
 
 @pytest.mark.parametrize(("text", "words", "message"), [
-    ('{"beam_width": 2}', [], "num_blocks, block_size, prompt_length, beam_width, integers"),
-    ('{"beam_width": 2}', ["--static"], "are for scripted requests"),
-    ('{"num_blocks": 1, "block_size": 4, "prompt_length": 5, "beam_width": 2, "steps": [{}]}', [],
-     "2 blocks are needed, and 1 of 1 are free"),
     ("{", [], "is no JSON"),
     pytest.param("[" * 100_000, [], "is no JSON: maximum recursion", id="nested"),
     (scenario(what="\ud800"), [], "is no JSON"),

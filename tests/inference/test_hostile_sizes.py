@@ -58,22 +58,9 @@ def test_a_cache_that_no_memory_holds_is_refused(checkpoint, capsys):
 @pytest.mark.parametrize("size", [*HUGE, 10**400, -1, 0, 1.5, float("nan"), True, "4"])
 def test_replay_refuses_sizes_at_once(tmp_path, capsys, size):
     request = {"name": "A", "arrival_step": 0, "prompt": [1, 2], "outputs": [[7]]}
-    beams = {"num_blocks": 24, "block_size": 4, "prompt_length": 6, "beam_width": 2,
-             "steps": [{}]}
     scripts = [{"engine": {"num_blocks": 8, key: size}, "requests": [request]}
                for key in ("num_blocks", "block_size")]
-    scripts += [{**beams, key: size} for key in beams if key != "steps"]
     for script in scripts:
         path = tmp_path / "script.json"
         path.write_text(json.dumps(script))
         refusal(capsys, "replay", path)
-
-
-def test_parents_are_checked_before_beams_are_made(tmp_path, capsys, monkeypatch):
-    from minipar.inference.scheduling import beam_blocks
-    monkeypatch.setattr(beam_blocks, "BlockPool", None)
-    path = tmp_path / "beams.json"
-    for parents in ([0], [0, 2], [0, -1], [0, True], [0, 0.0], None, [2**63, 0]):
-        path.write_text(json.dumps({"num_blocks": 24, "block_size": 4, "prompt_length": 6,
-                                    "beam_width": 2, "steps": [{}, {"parents": parents}]}))
-        assert 'step 1: "parents" has 2 numbers of beams' in refusal(capsys, "replay", path)

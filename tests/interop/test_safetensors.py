@@ -63,7 +63,6 @@ def test_narrow_floats(tmp_path, dtype, rounded):
     found = open_safetensors(write_safetensors(tmp_path / "x", arrays, dtype))
     assert found.entries["a"].dtype == dtype and found.entries["ids"].dtype == "I64"
     assert np.array_equal(found["a"], rounded(array.T))
-    assert np.array_equal(found.part("a", np.s_[1:3]), rounded(array.T)[1:3])
 
 
 def test_known_bits(tmp_path):
@@ -156,7 +155,6 @@ def test_several_files_with_an_index(tmp_path):
     found = open_safetensors(tmp_path)
     assert list(found) == list(arrays) and len(found) == 5
     assert all(np.array_equal(found[name], arrays[name]) for name in arrays)
-    assert np.array_equal(found.part("w3", np.s_[2:]), arrays["w3"][2:])
     index = json.loads((tmp_path / INDEX).read_text())
     assert index["metadata"]["total_size"] == sum(a.nbytes for a in arrays.values())
 
@@ -182,9 +180,9 @@ def test_indices_that_are_refused(tmp_path, change, said):
         open_safetensors(tmp_path)
 
 
-def test_a_part_is_a_view_of_the_mapped_file(tmp_path):
+def test_rows_are_a_view_of_the_mapped_file(tmp_path):
     path = write_safetensors(tmp_path / "x", {"w": np.arange(10.0)})
-    array = SafeTensors(path).part("w", slice(2))
+    array = SafeTensors(path)["w"][:2]
     while not isinstance(array, np.memmap):
         array = array.base
     assert array.filename == path

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from minipar.data import ByteBPE, CharacterVocabulary, Numbers
 from minipar.data.byte_bpe import BYTES
 from minipar.inference import Engine, ModelRunner, SchedulerConfig
-from minipar.inference.scoring import CHUNK, prompt_logprobs
+from minipar.inference.parallel.scoring import CHUNK, prompt_logprobs
 from minipar.nn import GPT, GPTConfig
 from minipar.serve import service as service_module
 from minipar.serve.app import make_app

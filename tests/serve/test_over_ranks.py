@@ -7,11 +7,11 @@ from minipar.comm import Cluster
 from minipar.data import CharacterVocabulary
 from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
 from minipar.inference.cache import CACHES
-from minipar.inference.scoring import prompt_logprobs
+from minipar.inference.parallel.scoring import prompt_logprobs
 from minipar.nn import GPT, GPTConfig
 from minipar.serve.detokenizer import Detokenizer
 from minipar.serve.over_ranks import LeadingEngine
-from minipar.serve.text_model import engines_of, make_engine
+from minipar.serve.text_model import make_engine
 from minipar.testing import worlds
 
 CONFIG = SchedulerConfig(30, 4)
@@ -40,7 +40,7 @@ def served(engine) -> list:
     while engine.has_requests:
         engine.step()
     assert all(generation.is_done for generation in found)
-    assert not any(each.scheduler.pool.num_used for each in engines_of(engine))
+    assert not any(each.scheduler.pool.num_used for each in engine.engines)
     return [answer for generation in found for answer in generation.answers]
 
 
@@ -50,7 +50,7 @@ def led(comm, sizes, cache="full"):
     leading = LeadingEngine(engine, comm, VOCABULARY)
     if comm.rank:
         leading.follow()
-        assert not any(each.scheduler.pool.num_used for each in engines_of(engine))
+        assert not any(each.scheduler.pool.num_used for each in engine.engines)
         return []
     answers, scores = served(leading), leading.score(PROMPT, 3)
     leading.end()

@@ -8,11 +8,7 @@
      "requests": [{"name": "A", "arrival_step": 0, "prompt": [1, 2, 3, 4, 5], "outputs": [[7, 8]]},
                   {"name": "B", "arrival_step": 1, "prompt": [1, 2, 3], "outputs": [[9], [6]]}]}
 
-No model runs: `outputs` are the tokens that it would have drawn, one list for each answer.  A beam
-search is scripted by the parents of its beams, behind the step that computes the prompt:
-
-    {"num_blocks": 24, "block_size": 4, "prompt_length": 6, "beam_width": 2,
-     "steps": [{}, {"parents": [0, 1]}, {"parents": [1, 1]}]}
+No model runs: `outputs` are the tokens that it would have drawn, one list for each answer.
 """
 
 import argparse
@@ -22,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from ... import viz
-from ...inference.scheduling import OutOfBlocks
-from ...inference.scheduling.beam_blocks import BEAM_KEYS, is_beam_document, play_beams
 from ...inference.scheduling.scripted_requests import play, read_scenario
 from ...launcher import UsageError
 from ..tables import Output
@@ -49,9 +43,6 @@ def main(options: argparse.Namespace, output: Output) -> None:
 
 def _replay(options: argparse.Namespace, output: Output) -> None:
     document = _read(options.file)
-    if is_beam_document(document):
-        output.document(as_text(_play_beams(options, document)))
-        return
     try:
         scenario = read_scenario(document)
     except ValueError as error:
@@ -71,17 +62,6 @@ def _replay(options: argparse.Namespace, output: Output) -> None:
         viz.draw_block_pool(options.draw, found["steps"], scenario.config.num_blocks,
                             scenario.config.block_size, title)
     output.document(as_text(found))
-
-
-def _play_beams(options: argparse.Namespace, document: dict[str, Any]) -> dict[str, Any]:
-    if options.draw is not None or options.static:
-        raise ValueError(f"{options.file} scripts a beam search: --draw and --static are for "
-                         "scripted requests")
-    try:
-        found = play_beams(document)
-    except (ValueError, OutOfBlocks) as error:
-        raise ValueError(f"{options.file}: {error}") from error
-    return {**{key: document[key] for key in BEAM_KEYS}, **found}
 
 
 def _read(path: Path) -> Any:

@@ -17,8 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...autograd.online_softmax import Partial, merge
-from ...autograd.ops.attention import MASKED
+from ...autograd.online_softmax import Partial, attend, merge
 from ...backend import Array, asarray_like
 from .token_batch import InputGroup, TokenBatch
 
@@ -45,21 +44,18 @@ def gathered_attention(q: Array, k: Array, v: Array) -> Array:
     return (weights @ v.transpose(1, 0, 2)[:, None]).transpose(2, 0, 1, 3).reshape(t, heads, n)
 
 
-def paged_attention(q: Array, gather: Gather, block_size: int, batch: TokenBatch, tile: int = TILE,
-                    lse: Array | None = None) -> Array:
+def paged_attention(q: Array, gather: Gather, block_size: int, batch: TokenBatch,
+                    tile: int = TILE) -> Array:
     """Attention (T, h, n) of the tokens of `batch`, whose queries are q (T, h, n).
 
     `gather(blocks)` is a copy of the keys and values of blocks (S, m), each (S, m · block size,
-    kv heads, n).  The keys and values of the new tokens must be there already.  The logarithm of
-    each softmax's denominator is written to `lse` (T, h), if given.
+    kv heads, n).  The keys and values of the new tokens must be there already.
     """
     q = q * (1 / math.sqrt(q.shape[2]))
     out = q                                 # results take the place of queries, group by group
     for group in batch.groups:
         found = _attend_group(q[group.tokens], gather, block_size, group, tile)
         out[group.tokens] = _by_token(found.out / found.sum, group)
-        if lse is not None:
-            lse[group.tokens] = _by_token(np.log(found.sum) + found.maximum, group)[..., 0]
     return out
 
 
@@ -84,28 +80,13 @@ def _attend_group(q: Array, gather: Gather, block_size: int, group: InputGroup,
         hidden = None
         if stop > group.shortest or group.num_queries > 1:
             keys = asarray_like(np.arange(first, stop), q)
-            hidden = keys >= group.limits                           # (S, t, keys)
+            hidden = np.tile(keys >= group.limits, (1, q.shape[1] // k.shape[2], 1))[:, None]
             v[keys >= group.lengths] = 0        # an empty slot may hold NaN, and 0 · NaN is NaN
-        part = attend_tile(_by_head(q, group, k.shape[2]), k, v, hidden)
+        part = attend(_by_head(q, group, k.shape[2]), k.transpose(0, 2, 1, 3),
+                      v.transpose(0, 2, 1, 3), hidden)      # hidden: (S, 1, group t, keys)
         total = part if total is None else merge(total, part)
     assert total is not None
     return total
-
-
-def attend_tile(q: Array, k: Array, v: Array, hidden: Array | None) -> Partial:
-    """Attention of q (S, kv heads, group t, n) over one tile: k, v (S, keys, kv heads, n).
-
-    `hidden` (S, t, keys) is true where a query must not see a key; None: all see all.
-    """
-    scores = q @ k.transpose(0, 2, 3, 1)                            # (S, kv heads, group t, keys)
-    if hidden is not None:
-        masked = max(MASKED, float(np.finfo(scores.dtype).min) / 2)     # float16 ends at -65504
-        by_query = scores.reshape(*scores.shape[:2], -1, *hidden.shape[1:])
-        scores = np.where(hidden[:, None, None], masked, by_query).reshape(scores.shape)
-    maximum = scores.max(axis=-1, keepdims=True)
-    scores -= maximum
-    weights = np.exp(scores, out=scores)
-    return Partial(weights @ v.transpose(0, 2, 1, 3), maximum, weights.sum(axis=-1, keepdims=True))
 
 
 def _by_head(q: Array, group: InputGroup, kv_heads: int) -> Array:

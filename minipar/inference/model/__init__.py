@@ -6,6 +6,6 @@
 Read them in this order.
 """
 
-from .cached_forward import KVCache, forward_over_cache
+from .cached_forward import forward_over_cache
 
-__all__ = ["KVCache", "forward_over_cache"]
+__all__ = ["forward_over_cache"]

@@ -11,27 +11,16 @@ test_logits_are_those_of_a_whole_forward (tests/inference/test_cached_forward.py
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from ...autograd import Tensor, no_grad
 from ...backend import Array, asarray_like
 from ...nn import GPT
 from ...nn.gpt import Attention, Block
-from ..cache import SequenceInput, TokenBatch
+from ..cache import PagedKVCache, SequenceInput, TokenBatch
 from .plain_layers import evaluate, evaluate_head
 
 
-class KVCache(Protocol):
-    """Keys and values of all layers."""
-
-    block_size: int
-    data: Array         # on the device where the model is
-
-    def attend(self, layer: int, batch: TokenBatch, q: Array, k: Array, v: Array) -> Array:
-        """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
-
-
-def forward_over_cache(model: GPT, cache: KVCache, inputs: Sequence[SequenceInput],
+def forward_over_cache(model: GPT, cache: PagedKVCache, inputs: Sequence[SequenceInput],
                        last_only: bool = True) -> Tensor:
     """Logits (S, V) after each sequence's last token; after all tokens (T, V) if not `last_only`.
 
@@ -61,14 +50,14 @@ def embed(model: GPT, batch: TokenBatch) -> Array:
     return tokens + model.wpe.weight.data.take(asarray_like(batch.positions, tokens), axis=0)
 
 
-def run_blocks(blocks: Iterable[Block], x: Array, cache: KVCache, batch: TokenBatch) -> Array:
+def run_blocks(blocks: Iterable[Block], x: Array, cache: PagedKVCache, batch: TokenBatch) -> Array:
     """x (T, d) → (T, d): the blocks, one after the other."""
     for layer, block in enumerate(blocks):
         x = run_block(block, x, cache, layer, batch)
     return x
 
 
-def run_block(block: Block, x: Array, cache: KVCache, layer: int, batch: TokenBatch) -> Array:
+def run_block(block: Block, x: Array, cache: PagedKVCache, layer: int, batch: TokenBatch) -> Array:
     """x (T, d) → (T, d), as Block.forward, with attention over the cache."""
     parts = block._modules                              # by name: attributes would take longer
     attention = parts["attn"]
@@ -78,7 +67,7 @@ def run_block(block: Block, x: Array, cache: KVCache, layer: int, batch: TokenBa
     return x + evaluate(parts["mlp"], evaluate(parts["ln_2"], x))
 
 
-def attend_over_cache(attention: Attention, qkv: Array, cache: KVCache, layer: int,
+def attend_over_cache(attention: Attention, qkv: Array, cache: PagedKVCache, layer: int,
                       batch: TokenBatch) -> Array:
     """Queries, keys and values (T, (h + 2 kv) n) → the attention over the cache (T, h n)."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads

@@ -15,7 +15,7 @@ sends
 Huang et al. 2019 (GPipe); Pope et al. 2022.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,10 @@ from ...comm import Communicator
 from ...comm import Request as Message
 from ...nn import GPT
 from ..cache import PagedKVCache, TokenBatch
-from ..engine import Engine, Generation, TokenEvent
+from ..engine import Engine, Generation
 from ..model.cached_forward import check_context
 from ..model_runner import Draw, NewToken, StepWork
-from ..scheduling import Request, SchedulerConfig
+from ..scheduling import SchedulerConfig
 from .logprob_messages import num_numbers
 from .pipeline_stage import Stage
 
@@ -70,23 +70,21 @@ class RequestGroup:
         else:
             self.sends = [pp.isend(np.ascontiguousarray(out), pp.rank + 1, tag=self.number)]
 
-    def end(self) -> list[TokenEvent]:
+    def end(self) -> None:
         """Wait for the tokens of the step under way, if there is one, and append them.
 
         If they could not be drawn, cancel the group's requests and raise ValueError, on all stages.
         """
-        events: list[TokenEvent] = []
         if self.work is not None:
             work, self.work = self.work, None
             try:
-                events = self.engine.end_step(self._receive(work.draws))
+                self.engine.end_step(self._receive(work.draws))
             except ValueError:
                 self.engine.cancel_all()
                 self.engine.scheduler.forget_cached()
                 raise
         while self.cancelled:
             self.engine.cancel(self.cancelled.pop())
-        return events
 
     def _receive(self, draws: Sequence[Draw]) -> list[NewToken]:
         stage, numbers = self.stage, self.drawn
@@ -115,12 +113,8 @@ class PipelineEngine:
                  kind: type[PagedKVCache] = PagedKVCache):
         stage = Stage(model, pp, cuts, kind)
         self.groups = [RequestGroup(stage, config, i) for i in range(num_groups or pp.size)]
+        self.engines = [group.engine for group in self.groups]
         self._num_submitted = 0
-
-    @property
-    def engines(self) -> list[Engine]:
-        """The groups' engines."""
-        return [group.engine for group in self.groups]
 
     @property
     def has_requests(self) -> bool:
@@ -134,30 +128,22 @@ class PipelineEngine:
         self._num_submitted += 1
         return generation
 
-    def check(self, prompt: Collection[int], max_tokens: int, num_answers: int = 1) -> Request:
-        """As Engine.check."""
-        return self.engines[0].check(prompt, max_tokens, num_answers)
-
-    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
-        """As Engine.check_prompt."""
-        self.engines[0].check_prompt(prompt, max_tokens)
-
     def cancel(self, generation: Generation) -> None:
         """Forget a request; its blocks are free when the step of its group has ended."""
         for group in self.groups:
             if group.engine.generations.get(generation.request.name) is generation:
                 group.cancel(generation)
 
-    def step(self) -> list[TokenEvent]:
+    def step(self) -> None:
         """For each group: take the tokens of its last step, begin its next step.
 
         If the model fails, the requests of the group are cancelled on all stages, which all raise
         ValueError.
         """
-        events, failure = [], None
+        failure = None
         for group in self.groups:
             try:
-                events += group.end()
+                group.end()
             except ValueError as error:
                 failure = error
             group.begin()
@@ -167,7 +153,6 @@ class PipelineEngine:
                     message.wait()
         if failure is not None:
             raise failure
-        return events
 
     def run(self) -> None:
         """Run steps until no request is left."""

@@ -18,8 +18,8 @@ import numpy as np
 from ...comm import Communicator
 from ...comm.collectives import all_gather
 from ..engine import Answer, Engine, Generation, IsStop
+from ..model_runner import NewToken
 from ..sampling import SamplingParams
-from ..scheduling import Request
 from .logprob_messages import Logprobs, num_numbers, pack, unpack
 from .pipeline_engine import PipelineEngine
 
@@ -64,14 +64,9 @@ class Router:
     """Collective.  Spreads requests over the engines of the ranks of `dp`, one on each rank."""
 
     def __init__(self, engine: Engine | PipelineEngine, dp: Communicator):
-        self.engine, self.dp = engine, dp
+        self.engine, self.dp, self.engines = engine, dp, engine.engines
         self.running: dict[int, RoutedGeneration] = {}
         self._num_submitted = 0
-
-    @property
-    def engines(self) -> list[Engine]:
-        """The engines of this rank's replica."""
-        return [self.engine] if isinstance(self.engine, Engine) else self.engine.engines
 
     @property
     def has_requests(self) -> bool:
@@ -85,20 +80,12 @@ class Router:
             loads[routed.replica] += routed.num_left
         return loads
 
-    def check(self, prompt: list[int], max_tokens: int, num_answers: int = 1) -> Request:
-        """As Engine.check."""
-        return self.engine.check(prompt, max_tokens, num_answers)       # alike on all ranks
-
-    def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
-        """As Engine.check_prompt."""
-        self.engine.check_prompt(prompt, max_tokens)
-
     def submit(self, prompt: list[int], max_tokens: int, params: SamplingParams | None = None,
                num_answers: int = 1, stop_tokens: Collection[int] = (),
                is_stop: IsStop | None = None,
                num_logprobs: int | None = None) -> RoutedGeneration:
         """As Engine.submit, on the least loaded replica; of equal ones on the first."""
-        self.check(prompt, max_tokens, num_answers)
+        self.engines[0].check(prompt, max_tokens, num_answers)      # alike on all ranks
         loads = self.loads()
         replica = loads.index(min(loads))
         generation = None
@@ -120,8 +107,8 @@ class Router:
             if routed.generation is not None:
                 self.engine.cancel(routed.generation)
 
-    def step(self) -> list[tuple[RoutedGeneration, int, int]]:
-        """Run a step on every replica; return all new tokens: (request, answer index, token).
+    def step(self) -> None:
+        """Run a step on every replica; append all new tokens to their answers.
 
         If the model of a replica fails, its requests are cancelled, and all ranks raise ValueError.
         """
@@ -133,11 +120,10 @@ class Router:
             counts = all_gather(self.dp, np.array([len(own)], np.int64), algorithm="ring").tolist()
             everywhere = all_gather(self.dp, own, counts=counts, algorithm="ring").tolist()
         logprobs = iter(self._gather_logprobs(everywhere, counts))
-        found = [self._note(event, logprobs) for event in everywhere]
-        if failed := {routed.replica for routed, *_ in found if routed.was_cancelled}:
+        noted = [self._note(event, logprobs) for event in everywhere]
+        if failed := {routed.replica for routed in noted if routed.was_cancelled}:
             raise ValueError(f"the model of replica {min(failed)} failed, and its requests are "
                              "cancelled: check its weights")
-        return found
 
     def _gather_logprobs(self, events: list[list[int]], counts: list[int]) -> list[Logprobs]:
         """The log-probabilities of those tokens whose requests ask for them, in order."""
@@ -156,24 +142,19 @@ class Router:
                                     algorithm="ring")
         return unpack(everywhere, [size for part in sizes for size in part])
 
-    def _note(self, event: list[int],
-              logprobs: Iterator[Logprobs]) -> tuple[RoutedGeneration, int, int]:
-        """Append a token to its request; forget a request that is done."""
+    def _note(self, event: list[int], logprobs: Iterator[Logprobs]) -> RoutedGeneration:
+        """Append a token to its request, and return that; forget a request that is done."""
         number, answer_index, token, reason = event
         routed = self.running[number]
         routed.was_cancelled = REASONS[reason] == "failed"
         if not routed.was_cancelled:
             answer = routed.answers[answer_index]
-            answer.tokens.append(token)
+            answer.append(NewToken(token, *(() if routed.num_logprobs is None else next(logprobs))))
             answer.finish_reason = REASONS[reason]
-            if routed.num_logprobs is not None:
-                logprob, likeliest = next(logprobs)
-                answer.logprobs.append(logprob)
-                answer.likeliest.append(likeliest)
             routed.num_left -= 1
         if routed.is_done:
             del self.running[number]
-        return routed, answer_index, token
+        return routed
 
     def run(self) -> None:
         """Run steps until no request is left."""

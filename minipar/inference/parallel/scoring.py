@@ -1,7 +1,13 @@
-"""The log-probabilities of a given text, by a model that is spread over ranks.
+"""The log-probabilities of a given text: how likely the model finds each of its tokens.
 
-Each replica computes them.  Over tp no rank has all logits; over pp the last stage sends what it
-found to the others.
+    tokens     a      b             c
+    scores     –      log p(b|a)    log p(c|ab)         the first token follows nothing
+
+Evaluations of models ask for them: they compare answers, or measure the perplexity of a text.  The
+prompt is computed in chunks over a cache of its own, in the model's precision.
+
+Over ranks, each replica computes them.  Over tp no rank has all logits; over pp the last stage
+sends what it found to the others.
 """
 
 import math
@@ -15,22 +21,31 @@ from ...parallel.tensor.parallelize import split_of
 from ..cache import ContiguousKVCache, SequenceInput, TokenBatch
 from ..generate import make_cache
 from ..model import forward_over_cache
+from ..sampling import top_logprobs
 from ..sampling.sampler import NOT_FINITE
 from ..sampling.vocabulary_parallel import top_logprobs_over_ranks
-from ..scoring import CHUNK, Score, scores
-from .logprob_messages import num_numbers, pack, unpack
+from .logprob_messages import Logprobs, num_numbers, pack, unpack
 from .pipeline_engine import PipelineEngine
 from .pipeline_stage import Stage
 from .replica_router import Router
 
+CHUNK = 256         # tokens whose logits (CHUNK, V) are held at a time
 
-def prompt_logprobs_over_ranks(engine: Any, prompt: list[int], count: int) -> list[Score]:
+
+def prompt_logprobs_over_ranks(engine: Any, prompt: list[int], count: int) -> list[Logprobs]:
     """Collective.  As `prompt_logprobs`, by the model of any engine of a mesh, on all ranks."""
     if isinstance(engine, Router):
         engine = engine.engine
     if isinstance(engine, PipelineEngine):
         return over_stages(engine.groups[0].stage, len(engine.groups), prompt, count)
-    model = engine.runner.model
+    return prompt_logprobs(engine.runner.model, prompt, count)
+
+
+def prompt_logprobs(model: GPT, prompt: list[int], count: int) -> list[Logprobs]:
+    """The log-probabilities of each token but the first, and of the `count` likeliest there.
+
+    Collective if the model is cut over tp.  Raises ValueError for logits that are not finite.
+    """
     cache, found = make_cache(model, len(prompt)), []
     for start in range(0, len(prompt) - 1, CHUNK):
         chunk = SequenceInput(prompt[start:start + CHUNK], start, [0])
@@ -39,19 +54,24 @@ def prompt_logprobs_over_ranks(engine: Any, prompt: list[int], count: int) -> li
     return found
 
 
-def scores_of(model: GPT, logits: Array, tokens: list[int], count: int) -> list[Score]:
-    """As `scores`, of logits that may be this rank's columns."""
-    split = split_of(model)
+def scores_of(model: GPT, logits: Array, tokens: list[int], count: int) -> list[Logprobs]:
+    """The scores of tokens that follow logits (n, V), or this rank's columns of them.
+
+    There may be fewer tokens than logits.  Raises ValueError for logits that are not finite.
+    """
+    rows, split = to_host(logits), split_of(model)
     if split is None:
-        return scores(to_host(logits), tokens, count)
-    found = top_logprobs_over_ranks(split.tp, to_host(logits)[:len(tokens)],
-                                    model.config.vocab_size, tokens, count)
+        if not np.isfinite(rows.max(axis=-1)).all():
+            raise ValueError(NOT_FINITE)
+        return [top_logprobs(row, token, count) for row, token in zip(rows, tokens)]
+    found = top_logprobs_over_ranks(split.tp, rows[:len(tokens)], model.config.vocab_size, tokens,
+                                    count)
     if any(math.isnan(logprob) for logprob, _ in found):
         raise ValueError(NOT_FINITE)
     return found
 
 
-def over_stages(stage: Stage, tag: int, prompt: list[int], count: int) -> list[Score]:
+def over_stages(stage: Stage, tag: int, prompt: list[int], count: int) -> list[Logprobs]:
     """The scores of a prompt by the stages of a pipeline, in messages of this tag."""
     pp, num_tokens = stage.pp, len(prompt) - 1
     cache, found = ContiguousKVCache(stage.sizes, 1, len(prompt), stage.like), []

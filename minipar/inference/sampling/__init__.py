@@ -3,7 +3,6 @@
     sampler.py              penalties, temperature, min-p, top-k, top-p, and the draw
     vocabulary_parallel.py  the same draw for logits that are cut over ranks
     speculative.py          a small model guesses ahead, the large one checks the guesses together
-    beam_search.py          the likeliest answers, several at a time
 
 Read them in this order.
 """

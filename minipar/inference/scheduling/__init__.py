@@ -7,7 +7,6 @@
     step.py              what the scheduler decides for one step
     scheduler.py         continuous batching: admit, run, preempt
     scripted_requests.py scripted requests, played without a model (`minipar replay`)
-    beam_blocks.py       beams that die and multiply, and the blocks that they share
     fragmentation.py     contiguous stretches against blocks: how much of a pool each wastes
 
 Read them in this order.

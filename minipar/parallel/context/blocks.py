@@ -1,6 +1,6 @@
 """Attention of one block of queries to one block of keys, and its backward, on arrays.
 
-    forward     S = q kᵀ/√n      merge(total, block)             for one block after the other
+    forward     S = q kᵀ/√n      merge(total, attend(block))     for one block after the other
                                  o, lse = finish(total)          lse = ln Σ exp S over all keys
     backward    P = exp(S - lse)                                 the final lse: P is then the whole
                 dv += Pᵀ dO    dS = P (dO vᵀ - D)                softmax's, whatever block it is
@@ -13,14 +13,15 @@ Dao et al. 2022 (FlashAttention); Liu et al. 2023 (arXiv 2310.01889).
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ...autograd.meter import current_meter
-from ...autograd.online_softmax import Partial, merge
+from ...autograd.online_softmax import Partial, attend, masked_scores, merge
 from ...autograd.ops.attention import MASKED
-from ...backend import Array, asarray_like, row_dot, row_sum
+from ...backend import Array, asarray_like, row_dot
 from .mask import Tile
 
 
@@ -36,14 +37,14 @@ class AttentionDropout(NamedTuple):
         return weights * self.keep[..., tile.rows, :][..., positions] * self.scale
 
 
+def hidden_keys(tile: Tile, like: Array) -> Array | None:
+    """The `hidden` of a tile for all heads, (b or 1, 1, 1, rows, m), where `like` is."""
+    return None if tile.hidden is None else asarray_like(tile.hidden[:, None, None], like)
+
+
 def scores_of(q: Array, k: Array, tile: Tile) -> Array:
     """The scores of a tile (b, kv heads, group, rows, keys), hidden ones very small."""
-    scores = q[..., tile.rows, :] @ k[..., :tile.num_keys, :].swapaxes(-1, -2)
-    if tile.hidden is not None:
-        last = scores[..., tile.num_keys - tile.hidden.shape[-1]:]
-        hidden = asarray_like(tile.hidden[:, None, None], scores)
-        last[...] = np.where(hidden, MASKED, last)
-    return scores
+    return masked_scores(q[..., tile.rows, :], k[..., :tile.num_keys, :], hidden_keys(tile, q))
 
 
 def attend_block(total: Partial, q: Array, kv: Array, tiles: Iterable[Tile], keys: np.ndarray,
@@ -51,16 +52,11 @@ def attend_block(total: Partial, q: Array, kv: Array, tiles: Iterable[Tile], key
     """Merge attention to one block kv of keys and values, at positions `keys`, into `total`."""
     k, v = kv
     for tile in tiles:
-        weights = scores_of(q, k, tile)
-        maximum = np.max(weights, axis=-1, keepdims=True)
-        weights -= maximum
-        np.exp(weights, out=weights)
-        denominator = row_sum(weights)
-        if dropout is not None:
-            weights = dropout.apply(weights, tile, keys)
-        part = Partial(weights @ v[..., :tile.num_keys, :], maximum, denominator)
-        rows = Partial(*[array[..., tile.rows, :] for array in total])
-        for array, merged in zip(rows, merge(rows, part)):
+        rows, cols = (..., tile.rows, slice(None)), (..., slice(tile.num_keys), slice(None))
+        drop = None if dropout is None else partial(dropout.apply, tile=tile, keys=keys)
+        part = attend(q[rows], k[cols], v[cols], hidden_keys(tile, q), drop)
+        before = Partial(*[array[rows] for array in total])
+        for array, merged in zip(before, merge(before, part)):
             array[...] = merged
 
 

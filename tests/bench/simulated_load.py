@@ -1,6 +1,5 @@
 """A simulated load: requests arrive at random times, and an engine serves them in virtual time.
 
-    arrivals   │  ││    │ │      Poisson, `rate` a second, by a seed; lengths by the same seed
     steps       ▇▇▇▇▇ ▇▇▇▇▇▇     a step takes max(FLOPs / flops_per_second, bytes / bandwidth) of
                                  the simulated cluster's device
 
@@ -19,35 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..comm import Cluster, Communicator
-from ..nn import GPTConfig
-from ..random import generator
-from .engine import Engine
-from .model_runner import NewToken, StepWork
-from .scheduling import SchedulerConfig
-from .scheduling.scheduler_config import Policy
-
-
-class Arrival(NamedTuple):
-    """A request that comes at `time` seconds; tokens of its prompt and of its answer."""
-
-    time: float
-    prompt: int
-    answer: int
-
-
-def poisson_arrivals(num_requests: int, rate: float, longest: int, mean_prompt: float = 160,
-                     mean_answer: float = 200, seed: int = 0) -> list[Arrival]:
-    """Requests at `rate` a second on average; lengths log-normal, together at most `longest`."""
-    draw = generator(seed, "arrivals")
-    times = np.cumsum(draw.exponential(1 / rate, num_requests))
-    spread = 0.8                                    # of the logarithms of the lengths
-    lengths = np.exp(draw.normal(size=(num_requests, 2)) * spread - spread**2 / 2)
-    found = []
-    for time, (prompt, answer) in zip(times, lengths * (mean_prompt, mean_answer)):
-        prompt = int(np.clip(prompt, 1, longest // 2))
-        found.append(Arrival(float(time), prompt, int(np.clip(answer, 1, longest - prompt))))
-    return found
+from minipar.comm import Cluster, Communicator
+from minipar.inference import Engine, SchedulerConfig
+from minipar.inference.arrivals import Arrival
+from minipar.inference.model_runner import NewToken, StepWork
+from minipar.inference.scheduling import Policy
+from minipar.nn import GPTConfig
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,12 @@
 
 import pytest
 
+from minipar.inference.arrivals import poisson_arrivals
 from minipar.inference.cache import SequenceInput
 from minipar.inference.model_runner import StepWork
-from minipar.inference.simulated_load import (
-    CostModel,
-    poisson_arrivals,
-    run_load,
-    ways_of_serving,
-)
 from minipar.nn import GPT, GPTConfig
 from minipar.viz import draw_load_curve
+from tests.bench.simulated_load import CostModel, run_load, ways_of_serving
 
 MODEL = GPTConfig(50257, 1024, num_layers=12, num_heads=12, width=768)
 DEVICE = {"flops_per_second": 1e13, "memory_bandwidth": 1e11}
