@@ -53,7 +53,7 @@ def test_a_page_that_counts_the_lessons_counts_all():
 
 def test_the_readme_says_which_lessons_are_here():
     text, assignments = text_of(ROOT / "README.md"), len(
-        [*(ROOT / "minipar" / "course" / "assignments").glob("*/tasks.toml")])
+        [*(ROOT / "minipar" / "school" / "course" / "assignments").glob("*/tasks.toml")])
     for here in (f"{len(NUMBERS)} lessons are here, {spans(NUMBERS)}"
                  + (f"; {spans(MISSING)}, on" if MISSING else "."),
                  f"| {len(NUMBERS)} lessons, {assignments} assignments |"):

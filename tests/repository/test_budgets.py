@@ -3,18 +3,18 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 2840,
+    ("autograd", "nn", "optim"): 2850,
     ("comm",): 3830,
     ("parallel",): 3640,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5430,
+    ("train", "commands"): 5410,
     ("viz",): 2400,
     ("gspmd",): 2500,
-    ("inference", "serve", "interop"): 4130,
+    ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3690,
 }
-ALL = 35100
+ALL = 34750
 
 
 def count(folder: str) -> int:
