@@ -58,7 +58,8 @@ def check_value(field: OptionField, value: object) -> None:
         return
     option, kinds = field.option, (int, float) if field.kind is float else (field.kind,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and field.kind is not bool):
-        raise UsageError(f"{field.flag} takes {field.kind.__name__}, not {value!r}")
+        kind = "true or false" if field.kind is bool else field.kind.__name__
+        raise UsageError(f"{field.flag} takes {kind}, not {value!r}")
     if field.table and value not in field.table:
         raise UsageError(f"{field.flag}: invalid choice: {value!r} (choose from "
                          f"{', '.join(field.table)})")

@@ -142,10 +142,10 @@ class ParallelConfig:
         None, "MiB (2**20 bytes) in a bucket of gradients, reduced in one message",
         metavar="MB", least=1e-6, default_text="25", saved=False)
     hybrid_shard: int | None = option(
-        None, "with fsdp: shard over N neighbouring ranks, replicate the shards over the others",
+        None, "shard over N neighbouring ranks, replicate the shards over the others",
         least=1, metavar="N", default_text="all ranks", saved=False)
     every: int | None = option(
-        None, "with local_sgd: average the parameters after every K steps", least=1, metavar="K",
+        None, "average the parameters after every K steps", least=1, metavar="K",
         default_text="4", saved=False)
     mesh: str | None = option(
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",

@@ -130,7 +130,7 @@ def test_resume_is_before_the_file_and_the_file_before_flags(tmp_path):
 @pytest.mark.parametrize("config, says", [
     (TrainConfig(run=RunConfig(steps=0)), "--steps must be at least 1, not 0"),
     (TrainConfig(run=RunConfig(steps="3")), "--steps takes int, not '3'"),
-    (TrainConfig(model=ModelConfig(untied=1)), "--set model.untied takes bool, not 1"),
+    (TrainConfig(model=ModelConfig(untied=1)), "--set model.untied takes true or false, not 1"),
     (TrainConfig(optimizer=OptimizerConfig("lamb")), "--optimizer: invalid choice: 'lamb'"),
     (TrainConfig(parallel=ParallelConfig("ddp", hybrid_shard=2)),
      "needs --strategy zero3 or fsdp")])
@@ -168,6 +168,14 @@ def test_settings_and_loop_import_few_files(module, most):
 def test_the_options_that_are_used_most_are_flags():
     flags = [field for field in OPTIONS.values() if field.option.is_flag]
     assert len(flags) + len(["--config", "--set", "--print-config"]) <= 45
+
+
+def test_the_help_names_the_strategies_that_take_an_option_once(capsys):
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["train", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--every K with local_sgd: average the parameters" in said
+    assert "with zero3 or fsdp: shard over N" in said
 
 
 def test_a_setting_has_a_name_and_a_value(capsys):

@@ -136,6 +136,16 @@ def test_a_folder_of_submissions_and_its_report(built, solution, tmp_path, capsy
     assert "8 submissions" in said and "common failures" in said
 
 
+def test_a_late_name_that_is_no_submission_is_said_first(built, solution, tmp_path, capsys):
+    """A slip of the pen would waive the penalty."""
+    hand_in(tmp_path / "all" / "ann", solution)
+    (tmp_path / "late.csv").write_text("ann,1\nzoe,2\n")
+    assert main(["course", "grade", str(built), str(tmp_path / "all"), "--each", "--out",
+                 str(tmp_path / "out"), "--late", str(tmp_path / "late.csv")]) != 0
+    assert "--late names zoe, and" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("*.json"))
+
+
 def test_a_fault_of_grading_costs_one_submission(built, solution, tmp_path, capsys, monkeypatch):
     def read(place, wanted):
         if place.name == "bad":

@@ -129,9 +129,13 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
                tell: Callable[[Row], Any]) -> int:
     """Grade every submission of a folder, several at once; return how many could not be read.
 
-    `tell(row)` is called after each.
+    `tell(row)` is called after each.  Raises SchoolError if `settings.late` names no submission.
     """
     places, workers = submissions_in(folder, out), queue.Queue[Worker]()
+    unknown = settings.late.keys() - {name for place in places for name in (place.name, place.stem)}
+    if unknown:
+        raise SchoolError(f"--late names {', '.join(sorted(unknown))}, and {folder} has no such "
+                          "submission: write the names as they are there")
     rows: list[Row] = []
 
     def one(place: Path) -> Row:

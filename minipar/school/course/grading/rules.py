@@ -78,4 +78,5 @@ def read_late(file: Path) -> dict[str, int]:
         rows = [row for row in csv.reader(file.read_text(encoding="utf-8-sig").splitlines()) if row]
         return {name.strip(): math.ceil(float(days)) for name, days in rows}
     except (OSError, ValueError) as error:
-        raise SchoolError(f"{file}: each line should be NAME,DAYS, as anna,3 ({error})") from None
+        raise SchoolError(f"{file}: each line should be NAME,DAYS, as anna,3, without a header "
+                          f"({error})") from None
