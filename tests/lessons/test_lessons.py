@@ -46,13 +46,14 @@ def one_then_slow(lessons: list[Path]) -> list:
 
 
 def in_both_worlds(lessons: list[Path]) -> list:
-    """Each lesson on 3 simulated and 2 real ranks; on those under `slow`, if it is in `ALONE`
-    or `LIKE_ANOTHER`."""
+    """Each lesson on 3 simulated and 2 real ranks; on those under `slow`, but for every fourth, and
+    for those in `ALONE` or `LIKE_ANOTHER`."""
     found = []
     for lesson in lessons:
         for world in worlds(3, mpi=(2,)).mark.args[1]:
             number = int(lesson.name[:2])
-            is_slow = number == LONGEST or number in ALONE + LIKE_ANOTHER and world.marks
+            is_slow = number == LONGEST or world.marks and (
+                number in ALONE + LIKE_ANOTHER or number % 4)       # real ranks: every fourth
             found.append(pytest.param(lesson, *world.values, id=f"{lesson.stem}-{world.id}",
                                       marks=[*world.marks, *[pytest.mark.slow] * bool(is_slow)]))
     return found

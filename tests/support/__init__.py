@@ -32,6 +32,7 @@ Arrays and worlds of their own:
 Tables, some of which become pages of docs/:
 
     cells.py               the cells of the composition matrix
+    sweeps.py              every k-th case of a sweep in `make test`, all in `make test-all`
     matrix.py              the matrix;  its parts: matrix_context.py, matrix_experts.py,
                            matrix_memory.py, matrix_offload.py, matrix_precision.py and
                            matrix_quantized.py
