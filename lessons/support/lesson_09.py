@@ -9,9 +9,9 @@ from minipar.optim import AdamW
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
+from minipar.parallel.zero.fsdp import ZeRO3
 from minipar.parallel.zero.zero1 import ZeRO1
 from minipar.parallel.zero.zero2 import ZeRO2
-from minipar.parallel.zero.zero3 import ZeRO3
 from minipar.viz import draw_memory_timeline
 
 from .kit import Lesson, Row, number

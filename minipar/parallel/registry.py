@@ -19,10 +19,9 @@ from .data.ddp import DistributedDataParallel
 from .data.local_sgd import LocalSGD
 from .data.local_sgd_by_copies import LocalSGDByCopies
 from .strategy import Strategy
-from .zero.fsdp import FullyShardedDataParallel
+from .zero.fsdp import FullyShardedDataParallel, ZeRO3
 from .zero.zero1 import ZeRO1
 from .zero.zero2 import ZeRO2
-from .zero.zero3 import ZeRO3
 
 STATES, GRADIENTS, PARAMETERS = "optimizer states", "gradients", "parameters"
 

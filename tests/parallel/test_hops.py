@@ -23,10 +23,9 @@ from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.ddp_by_autograd import data_parallel
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.layers import TensorSplit, split_columns, split_rows
-from minipar.parallel.zero.fsdp import FullyShardedDataParallel
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel, ZeRO3
 from minipar.parallel.zero.zero1 import ZeRO1
 from minipar.parallel.zero.zero2 import ZeRO2
-from minipar.parallel.zero.zero3 import ZeRO3
 from minipar.parallel.zero.zero3_by_autograd import ShardedParameters
 
 HERE = str(Path(minipar.__file__).parent)

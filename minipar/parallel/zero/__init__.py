@@ -3,8 +3,8 @@
     zero3_by_autograd       ZeRO-3, specified: every use of a weight is an all-gather of its shards
     zero1                   optimizer states are sharded
     zero2                   … and gradients: each is freed once it is reduced
-    fsdp                    … and parameters, gathered by unit, ahead of their use
-    zero3                   FSDP whose every weight is a unit of its own
+    fsdp                    … and parameters, gathered by unit, ahead of their use; ZeRO-3: every
+                            weight is a unit of its own
 
 Each class is built on the one before, and overrides what a strategy may (parallel/strategy.py):
 

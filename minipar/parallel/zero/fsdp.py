@@ -304,3 +304,20 @@ class FullyShardedDataParallel(ZeRO2):
     def check_same_units(self) -> None:
         """Raise RuntimeError, on every rank, unless the ranks that gather used the same units."""
         check_uses([unit.name for unit in self.uses], self.along(*self.summed_over))
+
+
+class ZeRO3(FullyShardedDataParallel):
+    """ZeRO-3: every weight is a unit of its own, gathered by itself, and none ahead.
+
+    For m microbatches a rank sends at most 3mΨ(p-1)/p elements.  `zero3_by_autograd.py` is the
+    specification.  Rajbhandari et al. 2020, section 5.3.
+    """
+
+    uses_two_at_once = True         # a weight and its bias
+
+    def __init__(self, model: Module, ranks: Communicator | DeviceMesh, **options: Any):
+        super().__init__(model, ranks, prefetch=False, **options)
+
+    def unit_keys(self) -> dict[Parameter, int]:
+        """A number of its own for each parameter."""
+        return {parameter: i for i, parameter in enumerate(self.users)}
