@@ -46,7 +46,7 @@ def observing_allocations(observer: Callable[[str, Array], None]) -> Iterator[No
 
 
 def allocate_zeros(kind: str, like: Array, shape: Any = None) -> Array:
-    """A new array of zeros, memory of this kind: as `like`, but perhaps of another shape.
+    """A new array of zeros, memory of this kind: as `like`, but perhaps of a different shape.
 
     Inside `allocating_with` it may be in a file, or on the host beside a GPU.
     """

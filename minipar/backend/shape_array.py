@@ -113,7 +113,7 @@ class ShapeArray(NDArrayOperatorsMixin):
         rules.copyto(self[index], value, casting="unsafe")
 
     def reshape(self, *shape: Any, order: str = "C") -> "ShapeArray":
-        """A view of another shape; a copy where the elements are not in the right order."""
+        """A view of a different shape; a copy where the elements are not in the right order."""
         if order != "C":
             raise ValueError(f"only order='C' is known, not {order!r}")
         lengths = shape[0] if len(shape) == 1 and np.iterable(shape[0]) else shape
@@ -126,7 +126,7 @@ class ShapeArray(NDArrayOperatorsMixin):
         return self.reshape(-1) if self.flags.c_contiguous else self.new_array(self.size)
 
     def transpose(self, *axes: Any) -> "ShapeArray":
-        """A view with the axes in another order; reversed if none are given."""
+        """A view with the axes in a different order; reversed if none are given."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
         return self._view(layouts.transpose(self._layout(), order))
 
@@ -162,7 +162,7 @@ class ShapeArray(NDArrayOperatorsMixin):
         return self.copy()
 
     def astype(self, dtype: Any, copy: bool = True) -> "ShapeArray":
-        """A new array of another dtype; itself if nothing changes and `copy` is false."""
+        """A new array of a different dtype; itself if nothing changes and `copy` is false."""
         return self.new_array(self.shape, dtype) if copy or np.dtype(dtype) != self.dtype else self
 
     def fill(self, value: Any) -> None:

@@ -155,7 +155,7 @@ def check_result(out: Array, array: Array, shape: Sequence[int]) -> None:
 
 
 def fit_out(out: Array | None, array: Array, shape: tuple[int, ...]) -> Array | None:
-    """`out` as an array of `shape`; refuse one of another size or dtype, or with gaps."""
+    """`out` as an array of `shape`; refuse one of a different size or dtype, or with gaps."""
     if out is None or getattr(out, "shape", shape) == shape:
         check_out(out, array, shape)
         return out

@@ -46,7 +46,7 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
 
     `config.dropout` says whether masks are among them.  With cp > 1 attention goes block by block,
     after an exchange of heads on `ulysses` of the cp ranks.  Raises ValueError for unknown names,
-    for layers of another kind than GPT-2's, and for a context that cp does not divide.
+    for layers of a different kind than GPT-2's, and for a context that cp does not divide.
     """
     for name in OF_GPT_2:
         if getattr(config, name) != getattr(GPTConfig, name):

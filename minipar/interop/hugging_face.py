@@ -150,5 +150,5 @@ def save_pretrained(folder: str | Path, model: GPT, vocabulary: Vocabulary | Non
     writes |= model_files(arrays, dtype, largest)
     replace_files({folder / name: write for name, write in writes.items()})
     for name in {WHOLE, INDEX, *TOKENIZER_FILES} - writes.keys():
-        (folder / name).unlink(missing_ok=True)         # of another model that was here
+        (folder / name).unlink(missing_ok=True)         # of a different model that was here
     return [folder / name for name in writes]

@@ -107,7 +107,7 @@ class Dropout(Module):
 
 
 def samples_error(named: int, given: int) -> ValueError:
-    """The error for a batch of another number of samples than training_step() names."""
+    """The error for a batch of a different number of samples than training_step() names."""
     return ValueError(f"training_step() names {named} samples, but the batch has {given}: give it "
                       "the samples of this batch")
 

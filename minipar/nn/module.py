@@ -11,7 +11,7 @@ A strategy changes a model from outside, by two doors:
     module.around(f)        a call is f(forward, *inputs): f may open contexts, change inputs and
                             outputs, run `forward` again
 
-Where a layer has to compute in another way, another layer takes its place (`replacing`).
+Where a layer has to compute in a different way, another layer takes its place (`replacing`).
 """
 
 from collections.abc import Callable, Iterable, Iterator

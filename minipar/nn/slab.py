@@ -88,7 +88,7 @@ class Slab:
 
     norm_comm: Any = None       # the Communicator of all ranks with other parts; None: no others
     tp: Any = None              # … with the other boxes of these parameters, if they are cut
-    ep: Any = None              # … with other experts
+    ep: Any = None              # … with different experts
     is_copy = False
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):

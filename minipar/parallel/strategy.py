@@ -224,7 +224,7 @@ class Strategy:
     def parameters_changed(self) -> None:
         """Give each rank the parameters that are in the `slabs` of others.  Collective.
 
-        `step` does it.  Call it after you have changed `slabs` in another way: with ZeRO-1 and
+        `step` does it.  Call it after you have changed `slabs` in a different way: with ZeRO-1 and
         ZeRO-2 a rank computes with all parameters, but its slabs are a part of them.
         """
 

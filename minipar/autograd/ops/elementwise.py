@@ -177,7 +177,7 @@ class Where(Broadcast):
 
 
 class AsType(Function):
-    """The same numbers in another dtype;  dx = g in the dtype of x."""
+    """The same numbers in a different dtype;  dx = g in the dtype of x."""
 
     flops_per_element = 0, 0
 

@@ -20,7 +20,7 @@ class _View(Function):
 
 
 class Reshape(_View):
-    """The same elements in another shape;  dx = g in the shape of x."""
+    """The same elements in a different shape;  dx = g in the shape of x."""
 
     expects = "a shape with as many elements (one of its sizes may be -1)"
 
@@ -34,7 +34,7 @@ class Reshape(_View):
 
 
 class Transpose(_View):
-    """Axes in another order;  dx = g with the order undone."""
+    """Axes in a different order;  dx = g with the order undone."""
 
     expects = "each axis named once"
 
@@ -119,7 +119,7 @@ def _flat(numbers: tuple) -> tuple[int, ...]:
 
 
 def reshape(x: Tensor, *shape: int | tuple[int, ...]) -> Tensor:
-    """The elements of x in another shape, given as numbers or as one tuple."""
+    """The elements of x in a different shape, given as numbers or as one tuple."""
     return Reshape.apply(x, shape=_flat(shape))
 
 

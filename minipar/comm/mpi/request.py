@@ -57,7 +57,7 @@ class MPIRequest:
         self.posted, self.done = time.perf_counter(), False
 
     def wait(self) -> None:
-        """Block until it is done.  Raises ValueError if the message has another size."""
+        """Block until it is done.  Raises ValueError if the message has a different size."""
         self.comm.rank_state.log("wait", self.action)
         engine = self.comm.rank_state.engine
         if engine is None:

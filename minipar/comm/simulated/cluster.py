@@ -109,7 +109,7 @@ class Cluster:
             raise message_mismatch_error(source, array, dest, out)
         try:
             out[...] = array
-        except ValueError:              # as many elements, in another shape; or it is read-only
+        except ValueError:              # as many elements, in a different shape; or it is read-only
             check_place(out, f"the array that rank {dest.world_rank} receives into")
             out[...] = array.reshape(out.shape)
         ranks = source.world_rank, dest.world_rank

@@ -48,7 +48,7 @@ def unpack_masked(packed: Mapping[str, np.ndarray]) -> tuple[Arrays, Arrays]:
 
 
 def _mask_of(bits: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """The mask of `shape` in `bits`.  Raises ValueError for another number of bits."""
+    """The mask of `shape` in `bits`.  Raises ValueError for a different number of bits."""
     sizes = shape.tolist()
     if shape.dtype.kind != "i" or shape.ndim != 1 or min(sizes, default=0) < 0 \
             or bits.dtype != np.uint8 or bits.shape != (-(-math.prod(sizes) // 8),):

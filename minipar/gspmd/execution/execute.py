@@ -139,7 +139,7 @@ class Executable:
         return operation.options["body"] if operation and operation.function is ShardMap else None
 
     def bind_permute(self, instruction: Instruction) -> Run:
-        """Exchange pieces, so that the axes of a dimension come in another order."""
+        """Exchange pieces, so that the axes of a dimension come in a different order."""
         before, after = instruction.inputs[0], instruction.result
         dim = instruction.move.dim          # type: ignore[union-attr]
         old, new = before.layout.dims[dim], after.layout.dims[dim]

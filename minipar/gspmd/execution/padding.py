@@ -62,7 +62,7 @@ class Strip(Function):
 
 
 class Reorder(Function):
-    """x with its last dimension in another order;  dx = g in the order undone."""
+    """x with its last dimension in a different order;  dx = g in the order undone."""
 
     metered = False
 

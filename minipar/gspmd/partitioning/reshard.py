@@ -147,7 +147,7 @@ def all_gathers(here: Place) -> Iterator[Move]:
 
 
 def permutes(here: Place) -> Iterator[Move]:
-    """The axes of a dimension in another order: each piece goes to another rank."""
+    """The axes of a dimension in a different order: each piece goes to another rank."""
     for dim, axes in enumerate(here.dims):
         if len(axes) > 1 and not here.at_once(dim):
             for order in itertools.permutations(axes):

@@ -32,7 +32,7 @@ def prefix_keys(tokens: list[int], block_size: int, salt: str = "") -> list[byte
     """The key of each whole block of `tokens`: SHA-256 of the key before it and of its tokens.
 
     Equal keys mean equal tokens from the beginning on.  `salt` tells contents apart that differ
-    although their tokens are equal: for example, the contents for another model.
+    although their tokens are equal: for example, the contents for a different model.
     """
     keys, key = [], salt.encode()
     for end in range(block_size, len(tokens) + 1, block_size):

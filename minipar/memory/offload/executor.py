@@ -147,7 +147,7 @@ class DecisionExecutor:
         self.transfers: list[Transfer] = []             # of the parts that have run
 
     def run_first(self, parts: Sequence[Callable], x: Any) -> Tensor:
-        """Apply all parts but the loss.  Raises ValueError for another number of decisions."""
+        """Apply all parts but the loss.  Raises ValueError for a different number of decisions."""
         if len(parts) + 1 != len(self.decisions):
             raise ValueError(f"{len(self.decisions)} decisions for {len(parts) + 1} parts: give "
                              "one for each part, the loss included")

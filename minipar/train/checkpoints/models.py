@@ -118,7 +118,7 @@ def load_checkpoint(config: TrainConfig, task: Task) -> StartingPoint:
 def check_resume(task: Task, start: StartingPoint, config: TrainConfig) -> None:
     """Let the task begin where a checkpoint ended.
 
-    Raises UsageError for a checkpoint of another model or data.
+    Raises UsageError for a checkpoint of a different model or data.
     """
     ours, theirs = task.describe(), start.checkpoint.description
     for what, mend in (("vocabulary", "give the --data it was trained on"),

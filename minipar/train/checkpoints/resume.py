@@ -4,7 +4,7 @@
     the states of optimizer and scaler      whole, too
     the description                         configuration, step, losses
 
-So a run resumes with another strategy, and on another number of ranks.
+So a run resumes with a different strategy, and on a different number of ranks.
 """
 
 from collections.abc import Callable

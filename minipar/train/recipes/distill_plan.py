@@ -146,7 +146,7 @@ def check_other_folder(out: Path, teacher: Path) -> None:
 
 
 def check_sizes(config: DistillConfig, teacher: files.Checkpoint) -> None:
-    """Raise UsageError for sizes of a model of another kind than the teacher."""
+    """Raise UsageError for sizes of a model of a different kind than the teacher."""
     is_mlp = teacher.description["data"] == "digits"
     for name in GPT_OPTIONS if is_mlp else MLP_OPTIONS:
         if name in config.student:

@@ -62,7 +62,7 @@ class StartingPoint:
     def fill(self, model: Module, config: TrainConfig, array: Array) -> None:
         """Initialize or load the parameters on the device of `array`; attach the masks.
 
-        Raises ValueError if the checkpoint is of a model of another size.
+        Raises ValueError if the checkpoint is of a model of a different size.
         """
         dtype = np.dtype(config.precision.dtype)
         if self.checkpoint is None:

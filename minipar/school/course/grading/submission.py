@@ -138,7 +138,7 @@ def read_files(found: Readers, wanted: Collection[str]
 
 
 def find_tasks(submission: Submission, tasks: Sequence[Task]) -> Submission:
-    """The submission with a module for each task, also for one whose file has another name.
+    """The submission with a module for each task, also for one whose file has a different name.
 
     Systems and people rename files: a copy, other capitals, a dash, one more ending.  So if a task
     has no file, the one file that defines its function is taken.  The problems tell of each such
