@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
     ("comm",): 3830,
-    ("parallel",): 3640,
+    ("parallel",): 3625,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5410,
     ("viz",): 2400,
@@ -14,7 +14,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3690,
 }
-ALL = 34750
+ALL = 34715
 
 
 def count(folder: str) -> int:
