@@ -75,9 +75,10 @@ class DistributedDataParallel(Strategy):
                                                 partial(self._start, order))
 
     def cut(self, slab: Slab) -> list[Flat]:
-        """The flats of a slab: its buckets; none in two stages, nor with others where it is shared.
+        """The flats of a slab: its buckets.  No bucket mixes parameters of different stages.
 
-        (All ranks that share a slab must cut it alike.)
+        In a slab that stages share, each parameter is a bucket of its own: all ranks that share it
+        must cut it alike.
         """
         is_shared = any(slab is shared for _, shared in self.stages.shared)
         keys = [(i * is_shared, {stage for stage, _ in self.users[p]})

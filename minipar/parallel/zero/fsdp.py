@@ -11,8 +11,8 @@ Operations save a note in place of a gathered weight, so that saved arrays do no
 backward the note gathers the unit again.
 
 Each microbatch (with pp: batch) records the order of uses, by which the next microbatch knows the
-next unit: this is gathered while that in use computes.  Where the next unit is not known, the
-second unit is the previous one: so h2 is still there when backward begins with it.
+next unit: this is gathered while that in use computes.  Two units are kept: that in use and the
+next one, or, if the next is not known, the previous one.  So h2 is still there as backward begins.
 
                     forward                       │ backward
     in use          embed  h.0   h.1   h.2   head │ head   h.2   h.1   h.0

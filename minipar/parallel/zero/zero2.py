@@ -6,9 +6,9 @@
 
 The gradient of a flat exists from its first contribution until it is reduced; then each rank keeps
 its piece, 1/p.  The next flat waits for that at its own first contribution, so little of a
-reduction hides behind backward.  Gradients take Ψ/p elements and one whole flat, instead of Ψ.  Two
-whole flats are there while one waits for its last gradient: that of a tied embedding, or, beside
-tp, of parameters that are not cut.  There is no room to add up whole gradients: with m microbatches
+reduction hides behind backward.  Gradients take Ψ/p elements and one whole flat, instead of Ψ.  A
+flat whose last gradient comes late (a tied embedding; beside tp, parameters that are not cut) stays
+whole beside the flat in progress.  There is no room to add up whole gradients: with m microbatches
 each is reduced, and a rank sends (m + 1) Ψ (p-1)/p elements.  arXiv 1910.02054, section 5.2.
 """
 
