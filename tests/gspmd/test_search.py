@@ -17,6 +17,7 @@ from minipar.gspmd.search import (
 )
 from minipar.gspmd.spec import show
 from minipar.nn import GPT, MLP, GPTConfig
+from tests.support.sweeps import every
 
 from .chain import solve_chain
 
@@ -104,9 +105,12 @@ def test_less_memory_costs_more_time():
         search(loss, *inputs, memory=1e3, **options)
 
 
-@pytest.mark.parametrize("machine", [LAPTOP, Machine(flops=1e9, latency=0, default_bandwidth=1e9),
-                                     Machine(flops=1e9, latency=0, default_bandwidth=1e12)])
-@pytest.mark.parametrize("memory", [None, 7e4])         # 6.91e4 is the least there is
+MACHINES = [LAPTOP, Machine(flops=1e9, latency=0, default_bandwidth=1e9),
+            Machine(flops=1e9, latency=0, default_bandwidth=1e12)]
+
+
+@pytest.mark.parametrize("machine, memory", every(2, [      # 6.91e4 is the least there is
+    (machine, memory) for memory in (None, 7e4) for machine in MACHINES]))
 def test_what_is_found_computes_the_same(machine, memory):
     config = GPTConfig(vocab_size=16, context=8, num_layers=2, num_heads=4, width=16)
     rng = np.random.default_rng(0)

@@ -1,5 +1,7 @@
 """Quantized models over tensor and pipeline ranks: the logits and tokens of one process."""
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from minipar.inference.scheduling import SchedulerConfig
 from minipar.nn import GPT, GPTConfig, RopeConfig
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.testing import worlds
+from tests.support.sweeps import every
 
 WORDS, CONFIG = 31, SchedulerConfig(num_blocks=20, block_size=4)
 IDS = np.random.default_rng(0).integers(0, WORDS, (2, 20))
@@ -51,9 +54,14 @@ def logits(model: GPT) -> np.ndarray:
         return model.logits(IDS).data
 
 
+SIZES = {"gpt2": {}, "llama": LLAMA, "untied": {"tied": False}}
+
+
 @worlds(2, mpi=(2,))
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("sizes", [{}, LLAMA, {"tied": False}], ids=["gpt2", "llama", "untied"])
+@pytest.mark.parametrize("way, sizes", every(3, (        # of three, each way has one in make test
+    pytest.param(way, SIZES[model], id=f"{model}-{way}") for way, models in zip(
+        WAYS, cycle([("gpt2", "llama", "untied"), ("llama", "untied", "gpt2"),
+                     ("untied", "gpt2", "llama")])) for model in models)))
 def test_results_are_those_of_one_process(world, way, sizes):
     whole = gpt(way, **sizes)
     expected = tokens_by(Engine(ModelRunner(whole, 20, 4), CONFIG)), logits(whole)

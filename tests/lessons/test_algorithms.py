@@ -38,9 +38,19 @@ def test_every_function_is_in_the_table(script):
         OF[script], "PARTS", set())
 
 
-@worlds(1, 2, 3, 4, 5)
+@worlds(1, 3, 4, mpi=(), slow=(2, 5), slow_mpi=(4,))
 @pytest.mark.parametrize("script, case", CASES)
 def test_a_function_equals_its_counterpart(world, script, case):
+    compare(world, script, case)
+
+
+@worlds(mpi=(4,))
+@pytest.mark.parametrize("script, case", CASES[::4])        # the others are slow
+def test_it_does_on_real_ranks(world, script, case):
+    compare(world, script, case)
+
+
+def compare(world, script, case):
     names = runpy.run_path(str(script))
 
     def body(comm):

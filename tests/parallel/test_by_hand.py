@@ -16,6 +16,7 @@ from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy, sum_targets
 from minipar.testing import worlds
 from tests.support.cases import ALL, HYBRIDS, ONE_PROCESS, PIPELINES, Case
+from tests.support.sweeps import every_mesh
 
 DRAW = np.random.default_rng(0)
 X, LABELS = DRAW.standard_normal((3, 8, 4)), DRAW.integers(0, 3, (3, 8))
@@ -81,7 +82,8 @@ def test_where_a_batch_is_computed_as_a_whole_one_is_told_so(name):
 
 
 @worlds(4, mpi=())
-@pytest.mark.parametrize("name", [name for name in ALL if "sequence" not in name])
+@pytest.mark.parametrize("name", every_mesh(4, [
+    name for name in ALL if "sequence" not in name]))
 @pytest.mark.parametrize("other", [0, 2])
 def test_different_numbers_of_microbatches_are_refused_on_every_rank(world, name, other):
     def body(comm):

@@ -1,5 +1,7 @@
 """An evaluation uses the weights that are in `strategy.slabs` now: averaged, loaded or restored."""
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 
@@ -64,10 +66,16 @@ def check(world, how, name, parts=True):
     world.run(body)
 
 
-@worlds(3, 4, mpi=(4,))
+@worlds(3, mpi=(), slow=(4,), slow_mpi=(4,))        # on real ranks: one model, below
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("strategy", NAMES)
 def test_an_evaluation_uses_the_weights_of_now(world, strategy, model):
+    check(world, strategy, model)
+
+
+@worlds(mpi=(4,))
+@pytest.mark.parametrize("strategy, model", [*zip(NAMES, cycle(MODELS))])
+def test_it_does_on_real_ranks(world, strategy, model):
     check(world, strategy, model)
 
 

@@ -14,6 +14,7 @@ from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.testing import worlds
 from tests.support.cases import ALL, Case
+from tests.support.sweeps import every_mesh
 
 CASE = Case("gpt deep tied", parts=(6,))
 MESHES = [{"pp": 4}, {"dp": 4}, {"tp": 4}, {"pp": 2, "dp": 2, "tp": 2}]
@@ -40,8 +41,8 @@ def of_case():
 
 
 @worlds(4, mpi=(), slow_mpi=(4,))
-@pytest.mark.parametrize("name", [name for name in ALL
-                                  if "sequence" not in name and name != "alone"])
+@pytest.mark.parametrize("name", every_mesh(4, [
+    name for name in ALL if "sequence" not in name and name != "alone"]))
 def test_every_strategy(world, name):
     right, gradients = alone()
 

@@ -13,6 +13,7 @@ from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.parallelize import parallelize
 from tests.support.case_models import TIME, VOCABULARY, gpt
 from tests.support.cases import ALL
+from tests.support.sweeps import every_mesh
 
 PAD = 3                 # a word that fills up what is short, and is no target
 DRAW = np.random.default_rng(0)
@@ -38,7 +39,8 @@ def expected():
     return Cluster(1).run(lambda comm: trained(comm, "alone", marked, IGNORE_INDEX))[0][0]
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if "sequence" not in name])
+@pytest.mark.parametrize("name", every_mesh(4, [
+    name for name in ALL if "sequence" not in name]))
 def test_every_strategy_asks_the_model(name):
     loss, gradients = expected()
     for found, ours in Cluster(1 if name == "alone" else 4).run(

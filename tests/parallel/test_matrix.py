@@ -20,7 +20,7 @@ def cells(on_real_ranks: bool) -> Iterator[Any]:
     for matrix in MATRICES:
         for (row, column), cell in matrix.cells.items():
             diagonal = [*matrix.rows].index(row) + [*matrix.columns].index(column)
-            is_slow = cell.slow or on_real_ranks and diagonal % (4 if matrix.is_full else 2) > 0
+            is_slow = cell.slow or on_real_ranks and diagonal % (8 if matrix.is_full else 4) > 0
             yield pytest.param(cell, id="-".join((matrix.title, row, column)).replace(" ", "_"),
                                marks=[pytest.mark.slow] if is_slow else [])
 

@@ -13,6 +13,7 @@ from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import ALL, Case
+from tests.support.sweeps import every_mesh
 
 MESHES = [{"pp": 4}, {"dp": 4}, {"tp": 4}, {"pp": 2, "dp": 2}, {"pp": 2, "tp": 2},
           {"dp": 2, "tp": 2}, {"pp": 2, "dp": 2, "tp": 2}]
@@ -52,7 +53,8 @@ def check_refused(comm, strategy, batch):
 
 
 @worlds(4, mpi=(), slow_mpi=(4,))
-@pytest.mark.parametrize("name", [name for name in ALL if "sequence" not in name])
+@pytest.mark.parametrize("name", every_mesh(4, [
+    name for name in ALL if "sequence" not in name]))
 def test_microbatches_inside_no_sync_alone(world, name):
     case = Case("gpt deep tied", parts=(8,))
     batch = *case.batch(0), np.arange(8)

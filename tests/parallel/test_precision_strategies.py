@@ -64,7 +64,7 @@ def on_pipeline(schedule):
         model, DeviceMesh(comm, pp=comm.size), schedule=schedule, **options)
 
 
-@worlds(2, 3, mpi=(3,))
+@worlds(3, mpi=(3,), slow=(2,))
 @pytest.mark.parametrize("precision", SLOW_FP16)
 @pytest.mark.parametrize("schedule", [pytest.param("1f1b", marks=pytest.mark.slow), "zb_h1"])
 def test_a_pipeline_is_bitwise_one_process_and_sends_half_the_bytes(world, schedule, precision):

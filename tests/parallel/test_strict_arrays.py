@@ -14,7 +14,6 @@ from tests.support.cases import (
     ALL,
     CONTEXT_PARALLEL,
     HYBRIDS,
-    MESHES,
     OPTIMIZERS,
     PIPELINES,
     Case,
@@ -75,10 +74,10 @@ def case_for(name) -> Case:
     return Case("gpt deep tied" if is_deep else "gpt dropout", "adamw", "uneven", (4, 2))
 
 
-# Meshes in three ways; the others are slow: on a mesh, too, a strategy's arrays are its own.
-MESHES_IN_THREE_WAYS = (*MESHES, "pp 2 × dp 2 zero1", "dp 2 × tp 2 fsdp", "pp 2 × tp 2 sequence")
+# A few meshes; the others are slow: on a mesh, too, a strategy's arrays are its own.
+SOME_MESHES = ("pp 2 × dp 2 zero1", "dp 2 × tp 2 fsdp", "pp 2 × tp 2 sequence", "pp 2 × cp 2")
 EVERYWHERE = [pytest.param(name, marks=[pytest.mark.slow] * (
-                  name in HYBRIDS and name not in MESHES_IN_THREE_WAYS))
+                  name in HYBRIDS and name not in SOME_MESHES))
               for name in (*ALL, *CONTEXT_PARALLEL)
               if name != "alone" and ("tp" in name or "sequence" not in name)]
 

@@ -99,7 +99,7 @@ def numbers(rank: int, dtype: str) -> np.ndarray:
     return array
 
 
-@worlds(2, 3, mpi=(2, 4))
+@worlds(2, 3, mpi=(4,), slow_mpi=(2,))
 @pytest.mark.parametrize("op", OPERATORS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")       # infinity times 0, and minus infinity
 def test_every_algorithm_of_every_dtype_with_nan(world, op):

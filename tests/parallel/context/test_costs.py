@@ -26,6 +26,7 @@ from minipar.parallel.context.token_order import positions_of_ranks
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.random import training_step
 from tests.support.counting import CountingArray
+from tests.support.sweeps import every
 
 BATCH, HEADS, KV_HEADS, N, SIZE = 2, 4, 2, 3, 8
 WIDTH = (HEADS + 2 * KV_HEADS) * N
@@ -150,11 +151,12 @@ def kept(cp, tp, parallel, remat, dropout, num_layers, ulysses):
     return np.array(Cluster(cp * tp).run(body)[0])
 
 
-@pytest.mark.parametrize("remat", REMATS)
-@pytest.mark.parametrize("cp, tp, parallel, ulysses", [
-    (2, 1, "tensor", 1), (3, 1, "tensor", 1), (2, 2, "sequence", 1), (4, 1, "tensor", 2),
-    (4, 1, "tensor", 4), (2, 2, "gathered again", 2), (3, 4, "tensor", 3)])
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
+SPLITS = [(2, 1, "tensor", 1), (3, 1, "tensor", 1), (2, 2, "sequence", 1), (4, 1, "tensor", 2),
+          (4, 1, "tensor", 4), (2, 2, "gathered again", 2), (3, 4, "tensor", 3)]
+
+
+@pytest.mark.parametrize("cp, tp, parallel, ulysses, dropout, remat", every(4, [
+    (*split, dropout, remat) for dropout in (0.0, 0.1) for split in SPLITS for remat in REMATS]))
 def test_a_layer_keeps_what_the_formula_says(cp, tp, parallel, ulysses, dropout, remat):
     more, less = (kept(cp, tp, parallel, remat, dropout, layers, ulysses) for layers in (3, 2))
     config = GPTConfig(11, num_layers=1, dropout=dropout, **SIZES)

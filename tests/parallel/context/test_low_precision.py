@@ -15,6 +15,7 @@ from minipar.parallel.registry import make_strategy
 from minipar.testing import worlds
 from tests.parallel.test_low_precision import roundings
 from tests.support.low_precision_runs import UNIT, alone, train
+from tests.support.sweeps import every
 
 FORMATS = {"bf16": BFLOAT16, "fp16": FLOAT16}
 DRAW = np.random.default_rng(0)
@@ -55,9 +56,9 @@ def test_half_the_bytes_and_the_same_numbers(world, method):
     world.run(body)
 
 
-@pytest.mark.parametrize("context", [ContextOptions(), ContextOptions(ulysses=2),
-                                     ContextOptions("all_gather")])
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision, context", every(2, [
+    (precision, context) for precision in ("bf16", "fp16") for context in (
+        ContextOptions(), ContextOptions(ulysses=2), ContextOptions("all_gather"))]))
 def test_a_gpt_in_low_precision(precision, context):
     """Messages in the format of activations: gradients of one process but for rounding."""
     expected = alone("gpt", precision, parts=4)

@@ -37,7 +37,7 @@ def copies(case, optimizer, num_copies, every):
         LocalSGDByCopies(case.build(), comm, num_copies, every), case, optimizer))[0][0]
 
 
-@worlds(1, 2, 3, 4, mpi=(3,))
+@worlds(1, 3, mpi=(3,), slow=(2, 4))
 @pytest.mark.parametrize("every", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", [lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
                                        lambda slabs: AdamW(slabs, lr=0.01)], ids=["sgd", "adamw"])
