@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-HERE = Path(__file__).parent
+HERE = str(Path(__file__).parent)
 
 
 def pytest_collection_modifyitems(items: list) -> None:
     """Mark them all, so that the other targets leave them out."""
     for item in items:
-        if HERE in item.path.parents:
+        if str(item.path).startswith(HERE):
             item.add_marker(pytest.mark.gpu)
 
 

@@ -77,6 +77,8 @@ def test_a_lesson_takes_seconds(script, tmp_path):
                           capture_output=True, timeout=60, encoding="utf-8",
                           env=mpirun_environment())
     assert done.returncode == 0, done.stderr
+    assert "(4 real MPI ranks)" in " ".join(done.stdout.split())        # in 80 columns, too
+    assert done.stdout.count("Takeaway:") == 1
     result = json.loads((tmp_path / script.stem[:2] / "lesson.json").read_text("utf-8"))
     assert result["seconds"] <= 10
 

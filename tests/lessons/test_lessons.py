@@ -24,7 +24,7 @@ TIMED = (1, 2, 3, 4, 5, 8, 12, 13, 21)      # lessons that predict seconds of si
 ALONE = (0, 6, 20, 22, 23, 24, 25, 26, 30)  # lessons about the work within a rank
 LIKE_ANOTHER = (2, 3, 5, 8, 9, 11, 13, 15, 18, 21)      # real ranks: like 4, 7, 10, 12 or 14
 LONGEST = 0                 # its figures are formulas that tests/formulas checks
-ONE = 2                     # the lesson that the default suite also runs in its own processes
+ONE = LESSONS[2]            # the lesson that the default suite also runs in its own processes
 EXERCISES = entries.load(ROOT)
 
 
@@ -37,12 +37,6 @@ def run(lesson: Path, *words: str, launcher: Sequence[str] = ()) -> subprocess.C
 def last_line(done: subprocess.CompletedProcess) -> str:
     """Of standard error; before it matplotlib may announce its font cache."""
     return done.stderr.strip().rpartition("\n")[2]
-
-
-def one_then_slow(lessons: list[Path]) -> list:
-    """In processes of their own: one lesson, and the rest under `slow`."""
-    return [pytest.param(lesson, id=lesson.stem, marks=[pytest.mark.slow] * (i != ONE))
-            for i, lesson in enumerate(lessons)]
 
 
 def in_both_worlds(lessons: list[Path]) -> list:
@@ -107,13 +101,12 @@ def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
         assert re.search("predicted ┃ +simulated", printed), "virtual seconds are not measured"
 
 
-@pytest.mark.parametrize("lesson", one_then_slow(LESSONS))
-def test_lesson_runs_alone(lesson, tmp_path):
-    done = run(lesson, "--ranks", 3, "--out", tmp_path)
+def test_a_lesson_runs_alone(tmp_path):
+    done = run(ONE, "--ranks", 3, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "(3 simulated ranks)" in " ".join(done.stdout.split())       # in 80 columns, too
     assert done.stdout.count("Takeaway:") == 1
-    assert (tmp_path / lesson.stem[:2] / "picture.png").exists()
+    assert (tmp_path / ONE.stem[:2] / "picture.png").exists()
 
 
 @pytest.mark.slow
@@ -126,17 +119,18 @@ def test_lesson_on_other_worlds(lesson, num_ranks, tmp_path):
         assert num_ranks == 1
     else:
         assert done.returncode == 0, done.stderr
-        assert list(tmp_path.iterdir())
+        assert done.stdout.count("Takeaway:") == 1
+        assert (tmp_path / lesson.stem[:2] / "picture.png").exists()
 
 
 @pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
-@pytest.mark.parametrize("lesson", one_then_slow(LESSONS))
-def test_lesson_runs_on_real_ranks(lesson, tmp_path):
-    done = run(lesson, "--out", tmp_path, launcher=[find_mpirun(), "-n", "2"])
+def test_a_lesson_runs_on_real_ranks(tmp_path):
+    """All of them do on four, in test_form.py, under `slow`."""
+    done = run(ONE, "--out", tmp_path, launcher=[find_mpirun(), "-n", "2"])
     assert done.returncode == 0, done.stderr
     assert "(2 real MPI ranks)" in " ".join(done.stdout.split())        # in 80 columns, too
     assert done.stdout.count("Takeaway:") == 1
-    assert (tmp_path / lesson.stem[:2] / "picture.png").exists()
+    assert (tmp_path / ONE.stem[:2] / "picture.png").exists()
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)

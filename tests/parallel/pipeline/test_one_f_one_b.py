@@ -88,7 +88,7 @@ def test_eight_stages_do_not_hang(m):
 
 
 @pytest.mark.slow
-@worlds(1, 2, 3, 4, mpi=(2, 4))
+@worlds(2, 3, 4, mpi=(4,))
 @pytest.mark.parametrize("m", range(1, 10))
 @pytest.mark.parametrize("model", DEEP)
 def test_the_whole_product(world, model, m):
