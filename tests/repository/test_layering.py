@@ -137,6 +137,7 @@ def test_nothing_is_pickled():
             if text in file.read_text()] == []
 
 
+@cache
 def lines_of_code(text: str) -> set[int]:
     """The numbers of the lines that hold code: no blank lines, comments or docstrings."""
     tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))

@@ -38,7 +38,7 @@ class Matrix(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """True if no cell is slow: then a quarter of the cells shows real ranks enough."""
+        """True if no cell is slow: then every second proven cell shows enough."""
         return not any(cell.slow for cell in self.cells.values())
 
 

@@ -10,9 +10,12 @@ from minipar.parallel.data.local_sgd_by_copies import LocalSGDByCopies
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
+from tests.support import sweeps
 from tests.support.cases import Case, assert_all_close
 
 STEPS = 6
+OPTIMIZERS = {"sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
+              "adamw": lambda slabs: AdamW(slabs, lr=0.01)}
 
 
 def train(strategy, case, optimizer, steps=STEPS):
@@ -38,9 +41,9 @@ def copies(case, optimizer, num_copies, every):
 
 
 @worlds(1, 3, mpi=(3,), slow=(2, 4))
-@pytest.mark.parametrize("every", [1, 2, 3])
-@pytest.mark.parametrize("optimizer", [lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
-                                       lambda slabs: AdamW(slabs, lr=0.01)], ids=["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer, every", sweeps.every(2, [
+    pytest.param(optimizer, every, id=f"{name}-{every}")
+    for name, optimizer in OPTIMIZERS.items() for every in (1, 2, 3)]))
 def test_it_equals_copies_in_one_process(world, every, optimizer):
     case = Case("gpt dropout", parts=(7, 4))
     right = copies(case, optimizer, world.size, every)
@@ -51,7 +54,7 @@ def test_it_equals_copies_in_one_process(world, every, optimizer):
     world.run(body)
 
 
-@worlds(4, mpi=(4,))
+@worlds(4, mpi=(), slow_mpi=(4,))
 @pytest.mark.parametrize("sizes", [{"pp": 2, "dp": 2}, {"dp": 2, "tp": 2}, {"dp": 2, "cp": 2}],
                          ids=lambda sizes: "-".join(sizes))
 def test_also_beside_other_axes(world, sizes):
