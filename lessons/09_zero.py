@@ -92,7 +92,8 @@ def main(comm: Communicator) -> None:
     mine, found, rows = [(part(comm, a), part(comm, b)) for a, b in zip(x, labels)], {}, []
     for method, share, sends in ((data_parallel, 1, 2), (zero1, p, 2), (zero2, p, m + 1)):
         found[method] = [*start.copy()]
-        states = np.zeros((4, 2, width, width) if share == 1 else (4, 2, width**2 // p))
+        shape = (width, width) if method is data_parallel else (width**2 // p,)
+        states = np.zeros((4, 2, *shape))
         trace, _ = counted(comm, partial(method, comm, found[method], states, mine, labels.size, 1))
         assert np.abs(np.array(found[method]) - alone).max() < 1e-9, "the weights of one process"
         if comm.rank == 0:

@@ -1,5 +1,6 @@
 """Activation memory by formula is what the ledger counts, byte for byte."""
 
+import re
 from functools import partial
 from itertools import product
 
@@ -92,7 +93,11 @@ def test_layers_that_are_not_gpt_2_s_are_refused(kind):
 
 @pytest.mark.slow
 def test_the_page_s_tables_are_up_to_date():
-    assert memory_page.PAGE.read_text() == memory_page.page(), \
-        "run: python -m tests.support.memory_page"
+    """To the words; what is measured moves by a little with every allocation of the library."""
+    shown, measured = memory_page.PAGE.read_text(), memory_page.page()
+    number, advice = re.compile(r"\d+(?:\.\d+)?"), "run: python -m tests.support.memory_page"
+    assert number.sub("#", shown) == number.sub("#", measured), advice
+    np.testing.assert_allclose(*([float(found) for found in number.findall(text)]
+                                 for text in (shown, measured)), rtol=0.02, err_msg=advice)
     total = sum(size for size, _ in memory_page.PAPER.values()) * memory_page.WHOLE
     assert total == pytest.approx(paper_layer_bytes(memory_page.CONFIG, memory_page.BATCH))
