@@ -51,7 +51,7 @@ def data_parallel(comm: Communicator, weights: list, states: list, batches: list
                   t: int) -> None:
     """Every rank steps on everything."""
     for w, grad, state in zip(weights, gradients(weights, batches, num_rows), states):
-        adam(w, all_reduce(comm, grad), state, t)
+        adam(w, all_reduce(comm, grad), state.reshape(2, *w.shape), t)
 
 
 def zero1(comm: Communicator, weights: list, states: list, batches: list, num_rows: int,
@@ -92,8 +92,7 @@ def main(comm: Communicator) -> None:
     mine, found, rows = [(part(comm, a), part(comm, b)) for a, b in zip(x, labels)], {}, []
     for method, share, sends in ((data_parallel, 1, 2), (zero1, p, 2), (zero2, p, m + 1)):
         found[method] = [*start.copy()]
-        shape = (width, width) if method is data_parallel else (width**2 // p,)
-        states = np.zeros((4, 2, *shape))
+        states = np.zeros((4, 2, width**2 // share))
         trace, _ = counted(comm, partial(method, comm, found[method], states, mine, labels.size, 1))
         assert np.abs(np.array(found[method]) - alone).max() < 1e-9, "the weights of one process"
         if comm.rank == 0:
