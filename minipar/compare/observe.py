@@ -1,0 +1,290 @@
+"""Record the run of a strategy on one rank, in global coordinates.
+
+    forward     the output of each module and part         ┐ rows of the microbatch, this rank's
+    backward    the gradient at the same places            ┘ tokens, its columns of a cut layer
+    local gradient      of each parameter before its reduction: one term for each microbatch
+    gradient            after the reduction, as the optimizer gets it
+    norm, state, parameter      after the step
+
+Nothing in the strategy knows of it: modules are watched by `around`, gradients by ready hooks, what
+the optimizer has by the segments of its slabs.
+"""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..autograd import Function, GradientSlot, Tensor
+from ..backend import Array, to_host
+from ..comm import Communicator
+from ..comm.collectives import chunk_bounds
+from ..data.batches import Batch
+from ..memory.remat.recompute import is_recomputing
+from ..nn import MoE, Module, Parameter
+from ..nn.module import Part
+from ..parallel.context.layout import ContextSplit
+from ..parallel.data.classic_data_parallel import DataParallel
+from ..parallel.strategy import Strategy
+from ..random import current_step
+from .recorder import Record, Recorder, Runs, from_file, runs_of, to_bytes
+
+
+class Watch(Function):
+    """The same values; backward shows their gradient to `see`."""
+
+    metered = False
+
+    @staticmethod
+    def forward(ctx, array, see):
+        ctx.see = see
+        return array
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.see(g)
+        return [g]
+
+
+class Columns(NamedTuple):
+    """The columns of a cut layer's output: `runs` of `total`; `width` of them are here."""
+
+    width: int
+    total: int
+    runs: Runs
+
+
+class Observer:
+    """Records what `strategy` computes on this rank: a Strategy, or an object with its methods.
+
+        observer = Observer(strategy, recorder)
+        observer.start(step, batch, rows)               before forward_backward
+        observer.gradients(loss)                        after it
+        observer.updated(norm, optimizer)               after the step
+
+    `batch` is the global batch, `rows` those of this rank's microbatches.
+    """
+
+    def __init__(self, strategy: Any, recorder: Recorder):
+        self.strategy, self.model, self.recorder = strategy, strategy.model, recorder
+        self.step, self.batch = -1, Batch(*[np.empty(0)] * 3)
+        self.row_of: dict[int, int] = {}            # the row of each sample in the batch
+        self.rows: np.ndarray = np.empty(0, int)    # of the microbatch in work
+        self.columns: Columns | None = None         # of the last cut layer's output
+        self.microbatches: Sequence[np.ndarray] = []
+        self.calls: dict[tuple, int] = {}
+        self.context: ContextSplit | None = next(
+            (split for _, module in self.model.named_modules()
+             if (split := vars(module).get("context_split"))), None)
+        self.doors = [module.around(partial(self.call, name, module))
+                      for name, module in watched(self.model)]
+        self.names = {parameter.slot: name for name, parameter in self.model.named_parameters()}
+        self.parameter_of = {p.slot: p for p in self.model.parameters()}
+        self.before: dict[GradientSlot, np.ndarray] = {}    # gradients of earlier microbatches
+        for slot in self.names:
+            slot.ready_hooks.insert(0, self.on_gradient)
+        self.record_parameters("initial", 0)
+
+    def close(self) -> None:
+        """Watch no longer."""
+        for door in self.doors:
+            door.remove()
+        for slot in self.names:
+            slot.ready_hooks.remove(self.on_gradient)
+
+    # Activations.
+
+    def start(self, step: int, batch: Batch, rows: Sequence[np.ndarray]) -> None:
+        """Before the forward of a step."""
+        self.step, self.batch, self.microbatches = step, batch, rows
+        self.rows = rows[0]
+        self.row_of = {int(sample): row for row, sample in enumerate(batch.samples)}
+        self.calls, self.before = {}, {}
+
+    def call(self, name: str, module: Module, forward: Callable, *inputs: Any,
+             **options: Any) -> Any:
+        """Around a module's call: record its output, and later the gradient of that."""
+        y = forward(*inputs, **options)
+        known = current_step()
+        if self.step < 0 or not isinstance(y, Tensor) or y.dtype.kind != "f":
+            return y
+        if known is not None:
+            self.rows = np.array([self.row_of.get(int(sample), -1) for sample in known.samples],
+                                 int)
+        elif (count := self.calls.get((name,), 0)) < len(self.microbatches):
+            self.rows, self.calls[name,] = self.microbatches[count], count + 1
+        place = self.place_of(module, y.shape)
+        if place is None:
+            return y
+        shape, box = place
+        if not is_recomputing():
+            call = name, tuple(self.rows)
+            self.calls[call] = self.calls.get(call, 0) + 1
+            if self.calls[call] > 1:
+                return y                        # a second use: of its own place
+            self.record(name, "forward", y.data, shape, box)
+        return Watch.apply(y, see=partial(self.see, name, self.rows, shape, box)) \
+            if y.requires_grad else y
+
+    def see(self, name: str, rows: np.ndarray, shape: tuple, box: list, grad: Array) -> None:
+        """In backward: record the gradient of an output, whose microbatch is now in work."""
+        self.rows = rows
+        self.record(name, "backward", grad, shape, box)
+
+    def place_of(self, module: Module, local: tuple[int, ...]) -> tuple[tuple, list] | None:
+        """The global shape and the box of an output of shape `local`; None where rows are mixed."""
+        if len(local) < 2 or local[0] != len(self.rows) or min(self.rows, default=0) < 0:
+            return None
+        shape, box = [len(self.batch.samples), *local[1:]], [runs_of(self.rows)]
+        box += [None] * (len(local) - 1)                # whole, until something cuts it
+        if len(local) == 3 and self.batch.inputs.ndim == 2:
+            shape[1] = self.batch.inputs.shape[1]
+            box[1] = self.tokens(local[1], shape[1])
+        columns = self.columns_of(module, local[-1])
+        if columns is not None:
+            shape[-1], box[-1] = columns.total, columns.runs
+        return tuple(shape), box
+
+    def tokens(self, here: int, total: int) -> Runs:
+        """This rank's tokens of an output that has `here` of `total`."""
+        mine = np.arange(total) if self.context is None else self.context.layout_of(total).mine
+        if here < len(mine):            # sequence parallelism
+            tp = self.strategy.tp
+            mine = mine[slice(*chunk_bounds(len(mine), tp.size)[tp.rank])]
+        return runs_of(mine[:here])
+
+    def columns_of(self, module: Module, width: int) -> Columns | None:
+        """Which columns of a cut layer's output are here; None: all."""
+        weight = dict(module.named_parameters()).get("weight")
+        if isinstance(module, Part) and "wte" in getattr(module, "names", ()):
+            table = self.model.wte._parameters["weight"]        # a tied head: rows are columns
+            start, stop = table.box[0]
+            if width == stop - start < table.global_shape[0] and "ln_f" in module.names:
+                return Columns(width, table.global_shape[0], ((start, stop),))
+        if weight is not None and not isinstance(module, Part):
+            (start, stop), total = weight.box[-1], weight.global_shape[-1]
+            order = np.arange(total) if weight.order is None else np.array(weight.order)
+            self.columns = Columns(width, total, runs_of(order[start:stop])) \
+                if width == stop - start < total else None
+        elif module.parameters() or self.columns and self.columns.width != width:
+            self.columns = None                     # an activation has the columns of its layer
+        return self.columns
+
+    # Parameters.
+
+    def on_gradient(self, slot: GradientSlot) -> None:
+        """A backward has completed a parameter's gradient, which is not reduced yet."""
+        grad, parameter = slot.grad, self.parameter_of[slot]
+        if self.step < 0 or grad is None:
+            return
+        here, adds_up = host_copy(grad), not getattr(self.strategy, "reduces_each_backward", False)
+        before = self.before.get(slot)
+        if adds_up:
+            self.before[slot] = here
+        order = parameter.order
+        last = runs_of(np.array(order)[slice(*parameter.box[-1])]) if order is not None \
+            else (parameter.box[-1],)
+        self.record(self.names[slot], "local gradient",
+                    here - before if adds_up and before is not None else here,
+                    parameter.global_shape, [*((run,) for run in parameter.box[:-1]), last],
+                    self.term_of(parameter))
+
+    def term_of(self, parameter: Parameter) -> str:
+        """The name of what this rank adds to a parameter's gradient: the rows it comes from."""
+        rows = " ".join(f"{a}-{b - 1}" for a, b in runs_of(self.rows))
+        strategy, words = self.strategy, [f"rows {rows or 'none'}"]
+        if not isinstance(strategy, Strategy):
+            return words[0]
+        if strategy.cp.size > 1:
+            words.append(f"cp {strategy.cp.rank}")
+        if any(parameter in slab.parameters for _, slab in strategy.stages.shared):
+            words.append(f"stage {strategy.pp.rank}")
+        return ", ".join(words)
+
+    def gradients(self, loss: float) -> None:
+        """After forward_backward: the loss, and the gradients as the optimizer gets them."""
+        self.record("loss", "loss", np.array(loss))
+        if isinstance(self.strategy, DataParallel) and self.strategy.comm.rank:
+            return                              # rank 0 alone has gradients and an optimizer
+        for slab in slabs_of(self.strategy):
+            self.record_segments(slab, slab.complete_grad(), "gradient")
+
+    def updated(self, norm: float | None, optimizer: Any) -> None:
+        """After the step: the norm, the optimizer's states, the parameters."""
+        if norm is not None:
+            self.record("norm", "norm", np.array(norm))
+        if not (isinstance(self.strategy, DataParallel) and self.strategy.comm.rank):
+            for slab, states in zip(optimizer.slabs, optimizer.states):
+                for name, values in states.items():
+                    self.record_segments(slab, values, "state", f"{name} of ")
+        self.record_parameters("parameter", self.step)
+        self.step = -1                          # an evaluation is not recorded
+
+    def record_parameters(self, phase: str, step: int) -> None:
+        """Those that the optimizer has, and those that the model computes with."""
+        if isinstance(self.strategy, DataParallel) and self.strategy.comm.rank:
+            return                              # they come with the next forward
+        self.step = step
+        for slab in slabs_of(self.strategy):
+            self.record_segments(slab, slab.data, phase)
+        for name, parameter in self.model.named_parameters():
+            if parameter.initialized and hasattr(self.strategy, "slabs"):
+                places = parameter.local_part(np.arange(np.prod(parameter.global_shape))
+                                              .reshape(parameter.global_shape))
+                self.record(name, phase, parameter.data, parameter.global_shape,
+                            [runs_of(places)])
+        self.step = -1
+
+    def record_segments(self, slab: Any, values: Array, phase: str, before: str = "") -> None:
+        """Each segment's part of `values`, an array beside the slab's."""
+        for segment in slab.segments:
+            shape = segment.global_shape
+            places = segment.local_part(np.arange(np.prod(shape)).reshape(shape))
+            self.record(before + segment.name, phase, values[segment.start:segment.stop], shape,
+                        [runs_of(places)])
+
+    def record(self, name: str, phase: str, values: Array, shape: Sequence[int] | None = None,
+               box: Sequence[Any] | None = None, term: str = "") -> None:
+        """Keep a host copy."""
+        self.recorder.record(name, host_copy(values), phase, self.step, shape, box, term)
+
+
+def watched(model: Module) -> Iterator[tuple[str, Module]]:
+    """The modules and parts whose outputs have rows: not what computes tokens by expert."""
+    inside = {id(module) for _, moe in model.named_modules() if isinstance(moe, MoE)
+              for _, module in moe.named_modules() if module is not moe}
+    yield from ((name, part) for name, part in vars(model).items() if isinstance(part, Part)
+                and name != "cross_entropy")
+    yield from ((name, module) for name, module in model.named_modules()
+                if name and id(module) not in inside)
+
+
+def slabs_of(strategy: Any) -> Sequence[Any]:
+    """What a strategy optimizes; of an object without slabs, those of its model."""
+    return getattr(strategy, "slabs", strategy.model.slabs)
+
+
+def host_copy(array: Array) -> np.ndarray:
+    """A copy in NumPy."""
+    return np.array(to_host(array))
+
+
+def gather_records(comm: Communicator, records: Sequence[Record]) -> list[Record] | None:
+    """Collective.  All ranks' records, on rank 0; None elsewhere."""
+    text = np.frombuffer(to_bytes(records), np.uint8)
+    with comm.labelled("control"):
+        if comm.rank:
+            comm.send(np.array([text.size]), 0)
+            comm.send(text, 0)
+            return None
+        found = list(records)
+        for rank in range(1, comm.size):
+            size = np.empty(1, int)
+            comm.recv(size, rank)
+            text = np.empty(int(size[0]), np.uint8)
+            comm.recv(text, rank)
+            found += from_file(io.BytesIO(text.tobytes()))
+    return found
