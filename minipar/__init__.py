@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:       # what a type checker and an editor see; `_MODULES` says the same
     from . import data as data
+    from . import testing as testing
     from .autograd import Tensor, backward, no_grad
     from .comm import Cluster, Communicator
     from .comm.collectives import (
@@ -63,8 +64,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name on its first use (PEP 562)."""
-    if name == "data":
-        return import_module(".data", __name__)
+    if name in ("data", "testing"):
+        return import_module(f".{name}", __name__)
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f".{module}", __name__), name)

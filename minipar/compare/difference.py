@@ -1,4 +1,4 @@
-"""Two recordings side by side: the first array, in program order, that differs by more than rounding.
+"""Two recordings side by side: the first array that differs by more than rounding.
 
     left  in float64  ─┬─ left  in float32     what rounding may do, for each array: measured
                        └─ right in float64     a difference here is no rounding, in any case
@@ -10,106 +10,19 @@ root mean square (RMS), between float64 and the lower precision on the left; an 
 to be rounded well is allowed what is usual in its step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from .recorder import PHASES, Record, indices_of
+from .causes import explain
+from .recorder import Record
+from .whole import Gap, Key, Layout, Size, Whole, assemble, ratio, terms_of
 
 FACTOR = 8.0            # differences up to this many times the measured rounding are rounding
 EQUAL = 1e-10           # in float64, relative to the largest element of an array
 FLOAT64 = 2.0 ** -29    # rounding of float64 / rounding of float32
 ASSUMED = 64 * 2.0 ** -24       # relative, where rounding was not measured: float32
-
-Key = tuple[int, str, str]      # step, phase, name
-
-
-class Whole(NamedTuple):
-    """A global array, with what its ranks recorded; `known`: the elements that some rank has."""
-
-    values: np.ndarray
-    known: np.ndarray
-    records: list[Record]
-
-    @property
-    def has_terms(self) -> bool:
-        """True if it is a sum of what ranks recorded."""
-        return len({record.term for record in self.records}) > 1
-
-    def part(self, record: Record) -> np.ndarray:
-        """The elements that a rank recorded."""
-        return box_of(self.values, record)[place_of(record)]
-
-
-def box_of(array: np.ndarray, record: Record) -> np.ndarray:
-    """The global array as the record's box counts it: a row, if it is flat."""
-    return array.reshape(-1) if len(record.box) != array.ndim else array
-
-
-def place_of(record: Record) -> tuple:
-    """Where the elements of a record are in the global array."""
-    return np.ix_(*map(indices_of, record.box)) if record.box else ()
-
-
-def assemble(records: Iterable[Record]) -> dict[Key, Whole]:
-    """Global arrays from the records of all ranks, in the order of their first record.
-
-    Of several ranks that recorded an element, the first counts.
-    """
-    by_key: dict[Key, list[Record]] = {}
-    for record in records:
-        by_key.setdefault(record.key, []).append(record)
-    order = sorted(by_key, key=lambda key: (key[0], PHASES.index(key[1])))
-    return {key: whole_of(by_key[key]) for key in order if key[1] != "rows"}
-
-
-def whole_of(records: list[Record]) -> Whole:
-    """The global array of some records of one key."""
-    values, known = np.zeros(records[0].shape), np.zeros(records[0].shape, bool)
-    for term in dict.fromkeys(record.term for record in records):
-        here, seen = np.zeros_like(values), np.zeros_like(known)
-        for record in records:
-            if record.term == term:
-                place = place_of(record)
-                is_new = ~box_of(seen, record)[place]
-                flat = box_of(here, record)
-                flat[place] = np.where(is_new, record.values, flat[place])
-                box_of(seen, record)[place] = True
-        values, known = values + here, known | seen
-    return Whole(values, known, records)
-
-
-class Size(NamedTuple):
-    """How large an array is, or a difference: its largest element, and the RMS."""
-
-    largest: float
-    rms: float
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> "Size":
-        """That of some values; infinite, if one is no number."""
-        if not values.size:
-            return cls(0.0, 0.0)
-        if not np.isfinite(values).all():
-            return cls(np.inf, np.inf)
-        return cls(float(np.abs(values).max()), float(np.sqrt(np.mean(np.square(values)))))
-
-    def __mul__(self, factor: float) -> "Size":
-        return Size(self.largest * factor, self.rms * factor)
-
-    def union(self, other: "Size") -> "Size":
-        """The larger of both."""
-        return Size(max(self.largest, other.largest), max(self.rms, other.rms))
-
-    def over(self, bound: "Size") -> float:
-        """How many times the bound it is."""
-        return max(ratio(self.largest, bound.largest), ratio(self.rms, bound.rms))
-
-
-def ratio(a: float, b: float) -> float:
-    """a / b, 0 for nothing."""
-    return a / b if b else np.inf if a else 0.0
 
 
 def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict[Key, Size]:
@@ -125,26 +38,6 @@ def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict
             for key, size in found.items()}
 
 
-class Gap(NamedTuple):
-    """The difference of an array: relative to its largest element, and to what is allowed."""
-
-    key: Key
-    distance: float
-    ratio: float            # above 1: no rounding
-    ranks: tuple[int, ...]  # whose elements are different
-
-    @property
-    def is_different(self) -> bool:
-        """True if it is more than rounding."""
-        return not self.ratio <= 1
-
-    def __str__(self) -> str:
-        step, phase, name = self.key
-        where = f" on rank{'s' * (len(self.ranks) != 1)} {', '.join(map(str, self.ranks))}" \
-            if self.ranks else ""
-        return f"step {step}, {phase} of {name}{where}: {self.distance:.1e} (relative)"
-
-
 def gap_of(key: Key, left: Whole, right: Whole | None, allowed: Size) -> Gap:
     """The gap between two arrays; elements that no rank on the right has count as infinite."""
     size = Size.of(left.values)
@@ -154,9 +47,10 @@ def gap_of(key: Key, left: Whole, right: Whole | None, allowed: Size) -> Gap:
     if key[1] in ("gradient", "state", "parameter") and (left.known & ~right.known).any():
         apart = np.full_like(apart, np.inf)
     found, ranks = Size.of(apart), set()
+    terms = terms_of(left) if right.has_terms and {r.term for r in right.records} <= {
+        r.term for r in left.records} else terms_of(right)
     for record in right.records:
-        other = left if not right.has_terms else whole_of(
-            [each for each in right.records if each.term == record.term])
+        other = terms[record.term] if right.has_terms else left
         here = Size.of(record.values - other.part(record))
         if right.has_terms:
             here = Size(here.largest, 0.0)
@@ -218,7 +112,6 @@ def find(left: Sequence[Record], right: Sequence[Record], low_left: Sequence[Rec
 
     `low_left` is the left in float32, or in the lower precision, from which rounding is measured.
     """
-    from .causes import explain
     exact, other, rounded = assemble(left), assemble(right), assemble(low_left)
     rounding = measure_rounding(exact, rounded)
     allowed = {key: (size * (FACTOR * FLOAT64)).union(Size.of(exact[key].values) * EQUAL)
@@ -230,4 +123,7 @@ def find(left: Sequence[Record], right: Sequence[Record], low_left: Sequence[Rec
     is_different = any(gap.is_different for gap in [*gaps, *low_gaps])
     verdict = "different" if is_different else "equal" if low_right is None else "rounding"
     found = Difference(verdict, gaps, low_gaps, dtype)
-    return found._replace(cause=explain(found, exact, other)) if is_different else found
+    if not is_different:
+        return found
+    return found._replace(cause=explain(found.places[0], gaps, exact, other, Layout.of(right),
+                                        dtype))

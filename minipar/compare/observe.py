@@ -12,7 +12,6 @@ the optimizer has by the segments of its slabs.
 
 import io
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from ..comm import Communicator
 from ..comm.collectives import chunk_bounds
 from ..data.batches import Batch
 from ..memory.remat.recompute import is_recomputing
-from ..nn import MoE, Module, Parameter
+from ..nn import Module, MoE, Parameter
 from ..nn.module import Part
 from ..parallel.context.layout import ContextSplit
 from ..parallel.data.classic_data_parallel import DataParallel
@@ -40,11 +39,13 @@ class Watch(Function):
 
     @staticmethod
     def forward(ctx, array, see):
+        """The array itself."""
         ctx.see = see
         return array
 
     @staticmethod
     def backward(ctx, g):
+        """The gradient itself, which is seen."""
         ctx.see(g)
         return [g]
 
@@ -81,6 +82,12 @@ class Observer:
              if (split := vars(module).get("context_split"))), None)
         self.doors = [module.around(partial(self.call, name, module))
                       for name, module in watched(self.model)]
+        # parts whose output columns are the rows of a weight: a tied head, and attention's heads
+        self.rows_as_columns = {
+            id(vars(module)[part]): weight for _, module in self.model.named_modules()
+            for part, layer in (("head", "wte"), ("core", "c_proj"))
+            if part in vars(module) and layer in module._modules
+            and (weight := module._modules[layer]._parameters.get("weight")) is not None}
         self.names = {parameter.slot: name for name, parameter in self.model.named_parameters()}
         self.parameter_of = {p.slot: p for p in self.model.parameters()}
         self.before: dict[GradientSlot, np.ndarray] = {}    # gradients of earlier microbatches
@@ -159,11 +166,11 @@ class Observer:
     def columns_of(self, module: Module, width: int) -> Columns | None:
         """Which columns of a cut layer's output are here; None: all."""
         weight = dict(module.named_parameters()).get("weight")
-        if isinstance(module, Part) and "wte" in getattr(module, "names", ()):
-            table = self.model.wte._parameters["weight"]        # a tied head: rows are columns
-            start, stop = table.box[0]
-            if width == stop - start < table.global_shape[0] and "ln_f" in module.names:
-                return Columns(width, table.global_shape[0], ((start, stop),))
+        rows = self.rows_as_columns.get(id(module))
+        if rows is not None:
+            (start, stop), total = rows.box[0], rows.global_shape[0]
+            if width == stop - start < total:
+                return Columns(width, total, ((start, stop),))
         if weight is not None and not isinstance(module, Part):
             (start, stop), total = weight.box[-1], weight.global_shape[-1]
             order = np.arange(total) if weight.order is None else np.array(weight.order)
@@ -256,10 +263,13 @@ def watched(model: Module) -> Iterator[tuple[str, Module]]:
     """The modules and parts whose outputs have rows: not what computes tokens by expert."""
     inside = {id(module) for _, moe in model.named_modules() if isinstance(moe, MoE)
               for _, module in moe.named_modules() if module is not moe}
-    yield from ((name, part) for name, part in vars(model).items() if isinstance(part, Part)
-                and name != "cross_entropy")
-    yield from ((name, module) for name, module in model.named_modules()
-                if name and id(module) not in inside)
+    for name, module in model.named_modules():
+        if id(module) not in inside:
+            if name:
+                yield name, module
+            yield from ((f"{name}.{part_name}".lstrip("."), part)
+                        for part_name, part in vars(module).items()
+                        if isinstance(part, Part) and part_name != "cross_entropy")
 
 
 def slabs_of(strategy: Any) -> Sequence[Any]:

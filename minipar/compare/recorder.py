@@ -18,7 +18,9 @@ heads three.  A flat piece of a parameter has a box of one axis, in the array as
 
 The file is an .npz: arrays "0", "1", … and "index", the JSON text (uint8) of a list with an entry
 for each array: name, phase, step, rank, shape, box, term.  The arrays have the dtype of the run;
-bfloat16, which .npz does not know, is written as float32.
+bfloat16, which .npz does not know, is written as float32.  Two kinds of records of the phase
+"layout" help to explain a difference: "microbatch 0" with the rows of a microbatch of this rank,
+and "axis tp" with its coordinate on a mesh.
 """
 
 import io
@@ -31,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 # in the order in which one process computes them
-PHASES = ("initial", "rows", "forward", "loss", "backward", "local gradient", "gradient", "norm",
+PHASES = ("layout", "initial", "forward", "loss", "backward", "local gradient", "gradient", "norm",
           "state", "parameter")
 Runs = tuple[tuple[int, int], ...]          # indices along an axis, in order
 

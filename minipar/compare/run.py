@@ -23,6 +23,7 @@ import numpy as np
 
 from ..comm import Cluster, Communicator
 from ..data.batches import Batch, shard_range
+from ..nn import MoE
 from ..optim import AdamW, clip_grad_norm
 from ..parallel.strategy import Microbatch, Strategy
 from .difference import Difference, find
@@ -88,17 +89,32 @@ def find_difference(left: Program, right: Program, batches: Any = None, *,
     return find(run_left("float64"), exact_right, run_left(low), low_right, low)
 
 
-def blocks_of(records: Sequence[Record]) -> dict[int, list[np.ndarray]]:
-    """The rows of the microbatches of all ranks, by step."""
-    found: dict[int, dict[tuple, None]] = {}
+Blocks = dict[int, dict[str, list[tuple[int, ...]]]]     # rows of microbatches, by step and name
+
+
+def blocks_of(records: Sequence[Record]) -> Blocks:
+    """The rows of the microbatches of all ranks, by step, and by name: "microbatch 0"."""
+    found: Blocks = {}
     for each in records:
-        if each.phase == "rows" and len(each.values):
-            found.setdefault(each.step, {})[tuple(each.values.tolist())] = None
-    return {step: [np.array(rows) for rows in sorted(blocks)] for step, blocks in found.items()}
+        if each.name.startswith("microbatch "):
+            blocks, rows = found.setdefault(each.step, {}), tuple(each.values.tolist())
+            if rows and rows not in blocks.setdefault(each.name, []):
+                blocks[each.name].append(rows)
+    return found
+
+
+def rows_of_blocks(blocks: dict[str, list[tuple[int, ...]]], model: Any) -> list[np.ndarray]:
+    """The rows of one process's microbatches: those of each rank; of all ranks, for experts.
+
+    The losses of routers may be those of a microbatch over all ranks.
+    """
+    if any(isinstance(module, MoE) for _, module in model.named_modules()):
+        return [np.array(sorted(sum(blocks[name], ())), int) for name in blocks]
+    return [np.array(rows) for rows in sorted(sum(blocks.values(), []))]
 
 
 def simulate_run(program: Program, num_ranks: int, plan: Plan, dtype: str, num_microbatches: int,
-                 blocks: dict[int, list[np.ndarray]] | None = None) -> list[Record]:
+                 blocks: Blocks | None = None) -> list[Record]:
     """The records of a program on simulated ranks."""
     results, _ = Cluster(num_ranks).run(
         lambda comm: record_rank(comm, program, plan, dtype, num_microbatches, blocks))
@@ -106,7 +122,7 @@ def simulate_run(program: Program, num_ranks: int, plan: Plan, dtype: str, num_m
 
 
 def record_rank(comm: Communicator, program: Program, plan: Plan, dtype: str,
-                num_microbatches: int, blocks: dict[int, list[np.ndarray]] | None = None
+                num_microbatches: int, blocks: Blocks | None = None
                 ) -> list[Record]:
     """Collective.  This rank's records of a program; `blocks` are the rows of its microbatches."""
     recorder = Recorder(comm.rank)
@@ -121,14 +137,17 @@ def record_rank(comm: Communicator, program: Program, plan: Plan, dtype: str,
 
 
 def train(comm: Communicator, strategy: Any, optimizer: Any, plan: Plan, recorder: Recorder,
-          num_microbatches: int, blocks: dict[int, list[np.ndarray]] | None) -> None:
+          num_microbatches: int, blocks: Blocks | None) -> None:
     """Take the steps of a plan, and record them."""
     observer = Observer(strategy, recorder)
+    for axis in getattr(getattr(strategy, "mesh", None), "axes", ()):
+        recorder.record(f"axis {axis}", strategy.mesh.coordinate(axis), "layout")
     for step in range(plan.steps):
         batch = plan.batches.batch(step)
-        rows = blocks[step] if blocks else rows_of(comm, strategy, batch, num_microbatches)
+        rows = rows_of_blocks(blocks[step], strategy.model) if blocks \
+            else rows_of(comm, strategy, batch, num_microbatches)
         for i, each in enumerate(rows):
-            recorder.record(f"microbatch {i}", each, "rows", step)
+            recorder.record(f"microbatch {i}", each, "layout", step)
         microbatches = [Microbatch(*(array[each] for array in batch)) for each in rows]
         observer.start(step, batch, rows)
         optimizer.zero_grad()
