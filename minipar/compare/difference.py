@@ -22,7 +22,9 @@ from .whole import Gap, Key, Layout, Size, Whole, assemble, ratio, terms_of
 FACTOR = 8.0            # differences up to this many times the measured rounding are rounding
 EQUAL = 1e-10           # in float64, relative to the largest element of an array
 FLOAT64 = 2.0 ** -29    # rounding of float64 / rounding of float32
-ASSUMED = 64 * 2.0 ** -24       # relative, where rounding was not measured: float32
+ASSUMED = 2.0 ** -18    # rounding of float32 where it was not measured, relative to an array
+
+Records = Sequence[Record]
 
 
 def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict[Key, Size]:
@@ -36,6 +38,19 @@ def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict
     typical = {step: float(np.median(ratios)) for step, ratios in usual.items()}
     return {key: size.union(Size.of(exact[key].values) * typical[key[0]])
             for key, size in found.items()}
+
+
+def assume_rounding(arrays: dict[Key, Whole], relative: float = ASSUMED,
+                    to_largest: float = ASSUMED / 64) -> dict[Key, Size]:
+    """Rounding relative to each array, and to the largest one of its step and phase.
+
+    So an array that is 0 but for rounding may be so in another way.
+    """
+    sizes, largest = {key: Size.of(whole.values) for key, whole in arrays.items()}, {}
+    for key, size in sizes.items():
+        largest[key[:2]] = size.union(largest.get(key[:2], size))
+    return {key: (size * relative).union(largest[key[:2]] * to_largest)
+            for key, size in sizes.items()}
 
 
 def gap_of(key: Key, left: Whole, right: Whole | None, allowed: Size) -> Gap:
@@ -85,7 +100,7 @@ class Difference(NamedTuple):
     @property
     def places(self) -> list[Gap]:
         """All arrays that differ by more than rounding, in program order."""
-        return [gap for gap in self.gaps or self.low_gaps if gap.is_different] or \
+        return [gap for gap in self.gaps if gap.is_different] or \
             [gap for gap in self.low_gaps if gap.is_different]
 
     @property
@@ -93,37 +108,77 @@ class Difference(NamedTuple):
         """The first of them."""
         return next(iter(self.places), None)
 
+    @property
+    def distance(self) -> float:
+        """The largest difference in float64, relative to its array."""
+        return max((gap.distance for gap in self.gaps), default=0.0)
+
     def __str__(self) -> str:
-        exact = max((gap.distance for gap in self.gaps), default=0.0)
         if self.verdict == "different":
             return f"different: {self.first}" + (f"; {self.cause}" if self.cause else "")
         if self.verdict == "equal":
-            return f"equal: in float64 they agree to {exact:.0e} (relative)"
+            return f"equal: in float64 they agree to {self.distance:.0e} (relative)"
         worst = max(self.low_gaps, key=lambda gap: gap.ratio)
-        return (f"rounding: in float64 they agree to {exact:.0e}; in {self.dtype} they differ by "
+        return ((f"rounding: in float64 they agree to {self.distance:.0e}; " if self.gaps else
+                 "rounding: ") + f"in {self.dtype} they differ by "
                 f"{max(gap.distance for gap in self.low_gaps):.0e}, at most "
-                f"{worst.ratio * FACTOR:.1f} × what another order of sums gives (allowed: "
-                f"{FACTOR:g} ×)")
+                f"{worst.ratio * FACTOR:.1f} × what another order of sums gives (up to "
+                f"{FACTOR:g} × is rounding)")
 
 
-def find(left: Sequence[Record], right: Sequence[Record], low_left: Sequence[Record],
-         low_right: Sequence[Record] | None = None, dtype: str = "float32") -> Difference:
-    """Compare two runs in float64, and in a lower precision.
+class Comparison:
+    """Compares two runs step by step; `dtype` is the lower precision.
 
-    `low_left` is the left in float32, or in the lower precision, from which rounding is measured.
+    `before` are the parameters of left and right before the step, for the explanation.
     """
-    exact, other, rounded = assemble(left), assemble(right), assemble(low_left)
-    rounding = measure_rounding(exact, rounded)
-    allowed = {key: (size * (FACTOR * FLOAT64)).union(Size.of(exact[key].values) * EQUAL)
-               for key, size in rounding.items()}
-    gaps, low_gaps = gaps_of(exact, other, allowed), []
-    if low_right is not None:
-        allowed = {key: size * FACTOR for key, size in rounding.items()}
-        low_gaps = gaps_of(rounded, assemble(low_right), allowed)
-    is_different = any(gap.is_different for gap in [*gaps, *low_gaps])
-    verdict = "different" if is_different else "equal" if low_right is None else "rounding"
-    found = Difference(verdict, gaps, low_gaps, dtype)
-    if not is_different:
-        return found
-    return found._replace(cause=explain(found.places[0], gaps, exact, other, Layout.of(right),
-                                        dtype))
+
+    def __init__(self, dtype: str = "float32"):
+        self.found = Difference("equal", [], [], dtype)
+        self.before: tuple[dict[Key, Whole], dict[Key, Whole]] = {}, {}
+
+    def add(self, left: Records = (), right: Records = (), low_left: Records = (),
+            low_right: Records = ()) -> Difference:
+        """A step's records of both runs in float64, of both in the lower precision, or of all.
+
+        Rounding is measured if there are both of the left, else assumed.
+        """
+        exact, other, low, low_other = map(assemble, (left, right, low_left, low_right))
+        rounding = measure_rounding(exact, low) if exact and low else assume_rounding(low)
+        equal = assume_rounding(exact, EQUAL, EQUAL * 1e-4)
+        gaps = gaps_of(exact, other, {key: size.union(rounding.get(key, size * 0) * (
+            FACTOR * FLOAT64)) for key, size in equal.items()}) if other else []
+        low_gaps = gaps_of(low, low_other, {key: size * FACTOR for key, size in rounding.items()}) \
+            if low_other else []
+        wrong = [gap for gap in gaps if gap.is_different]
+        if not wrong and low_other:
+            exact, other, right = low, low_other, low_right
+            wrong = [gap for gap in low_gaps if gap.is_different]
+        found = self.found
+        if found.verdict != "different":
+            cause = explain(wrong[0], gaps or low_gaps, self.before[0] | exact,
+                            self.before[1] | other, Layout.of(right), found.dtype) if wrong else ""
+            found = found._replace(cause=cause, verdict="different" if wrong else
+                                   "rounding" if low_gaps else "equal")
+        self.before = parameters(exact), parameters(other)
+        self.found = found._replace(gaps=[*found.gaps, *gaps],
+                                    low_gaps=[*found.low_gaps, *low_gaps])
+        return self.found
+
+
+def parameters(run: dict[Key, Whole]) -> dict[Key, Whole]:
+    """The parameters among the arrays of a step."""
+    return {key: whole for key, whole in run.items() if key[1] in ("parameter", "initial")}
+
+
+def compare_recordings(left: Records, right: Records, exact: Records = ()) -> Difference:
+    """Compare two recordings; `exact`, if any, is the left in float64, to measure rounding."""
+    dtypes = [str(each.values.dtype) for each in left if each.phase in ("forward", "gradient")]
+    dtype = max(dtypes, key=dtypes.count, default="float32")
+    comparison = Comparison(dtype)
+    for step in sorted({each.step for each in left}):
+        here = [[each for each in run if each.step == step] for run in (left, right, exact)]
+        if dtype == "float64":
+            comparison.add(here[0], here[1])
+        else:
+            comparison.add(here[2], [], here[0], here[1])
+    return comparison.found

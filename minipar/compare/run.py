@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..comm import Cluster, Communicator
+from ..comm.collectives import broadcast
 from ..data.batches import Batch, shard_range
 from ..nn import MoE
 from ..optim import AdamW, clip_grad_norm
 from ..parallel.strategy import Microbatch, Strategy
-from .difference import Difference, find
-from .observe import Observer, slabs_of
+from .difference import Comparison, Difference
+from .observe import Observer, gather_records, slabs_of
 from .recorder import Record, Recorder
 
 Program = Callable[..., Any]        # program(comm) or program(comm, dtype)
@@ -51,6 +52,14 @@ def record(name: str, values: Any, **place: Any) -> None:
         recorder.record(name, getattr(values, "data", values), **place)
 
 
+class Side(NamedTuple):
+    """A program, on so many ranks; each cuts its rows into so many microbatches."""
+
+    program: Program
+    num_ranks: int = 1
+    num_microbatches: int = 1
+
+
 class Plan(NamedTuple):
     """How programs are trained: `batches.batch(step)` for each of `steps`."""
 
@@ -59,6 +68,19 @@ class Plan(NamedTuple):
     optimizer: Callable[[Sequence[Any]], Any]
     clip: float
     seed: int
+
+
+class Trained(NamedTuple):
+    """What a program may return in the place of a strategy, to train in its own way.
+
+    compute(microbatches, step) leaves the gradients of a batch, and returns its loss;
+    update(step) clips them and takes the step, and returns their norm, or None.
+    """
+
+    strategy: Any
+    optimizer: Any
+    compute: Callable[[list[Microbatch], int], float]
+    update: Callable[[int], float | None]
 
 
 def adamw(slabs: Sequence[Any]) -> AdamW:
@@ -75,91 +97,128 @@ def find_difference(left: Program, right: Program, batches: Any = None, *,
 
     `ranks` and `microbatches` are those of left and right.  `batches` are global batches, of which
     each rank is given its rows.  One process on the left is given the microbatches of all ranks on
-    the right, one after the other.
+    the right, one after the other.  It ends with the first step that is different.
     """
+    sides = Side(left, ranks[0], microbatches[0]), Side(right, ranks[1], microbatches[1])
     plan = Plan(batches, steps, optimizer, clip, seed)
-    exact_right = simulate_run(right, ranks[1], plan, "float64", microbatches[1])
-    blocks = blocks_of(exact_right) if ranks[0] == 1 else None
+    results, _ = Cluster(max(ranks)).run(lambda comm: compare_sides(comm, *sides, plan, dtype))
+    return results[0]
 
-    def run_left(dtype: str) -> list[Record]:
-        return simulate_run(left, ranks[0], plan, dtype, microbatches[0], blocks)
+
+def compare_sides(comm: Communicator, left: Side, right: Side, plan: Plan, dtype: str
+                  ) -> Difference | None:
+    """Collective.  `find_difference` on the first ranks of `comm`; its result is on rank 0."""
     low = "float32" if dtype == "float64" else dtype
-    low_right = None if dtype == "float64" else \
-        simulate_run(right, ranks[1], plan, dtype, microbatches[1])
-    return find(run_left("float64"), exact_right, run_left(low), low_right, low)
+    wanted = [(right, "float64"), (left, "float64"), (left, low), (right, low)]
+    runs = [Run(comm, *each, plan) for each in wanted[:3 if dtype == "float64" else 4]]
+    comparison = Comparison(low)
+    for step in range(plan.steps):
+        exact_right = runs[0].step(step)
+        blocks = blocks_of(exact_right) if left.num_ranks == 1 else {}
+        exact, low_left = (run.step(step, blocks) for run in runs[1:3])
+        low_right = runs[3].step(step) if dtype != "float64" else []
+        if comm.rank == 0:
+            comparison.add(exact, exact_right, low_left, low_right)
+        is_different = np.array(comparison.found.verdict == "different", np.int64)
+        if broadcast(comm, is_different.reshape(1))[0]:
+            break
+    return comparison.found if comm.rank == 0 else None
 
 
-Blocks = dict[int, dict[str, list[tuple[int, ...]]]]     # rows of microbatches, by step and name
+class Run:
+    """One program on the first ranks of `comm`, a step at a time, in `dtype`.  Collective."""
+
+    def __init__(self, comm: Communicator, side: Side, dtype: str, plan: Plan):
+        self.comm = comm.split(0 if comm.rank < side.num_ranks else None)
+        self.side, self.plan, self.recorder = side, plan, Recorder(comm.rank)
+        self.trained: Trained | None = None
+        if self.comm is None:
+            return
+        with recording(self.recorder):
+            made = side.program(self.comm, dtype) \
+                if len(inspect.signature(side.program).parameters) > 1 else side.program(self.comm)
+        if made is not None:
+            self.trained = trained(made, plan)
+            self.observer = Observer(self.trained.strategy, self.recorder)
+            mesh = getattr(self.trained.strategy, "mesh", None)
+            self.coordinates = {} if mesh is None else {
+                axis: mesh.coordinate(axis) for axis in mesh.axes}
+
+    def step(self, step: int, blocks: "Blocks | None" = None) -> list[Record]:
+        """Take a step; on rank 0 the records of all ranks since the last one, else []."""
+        if self.comm is None:
+            return []
+        if self.trained is not None:
+            with recording(self.recorder):
+                self.train(step, blocks)
+        records = self.recorder.records
+        self.recorder.records = []
+        return gather_records(self.comm, records) or []
+
+    def train(self, step: int, blocks: "Blocks | None") -> None:
+        """Take a step, and record it; `blocks` are the rows of other ranks' microbatches."""
+        assert self.trained is not None and self.comm is not None
+        strategy, optimizer, compute, update = self.trained
+        batch = self.plan.batches.batch(step)
+        rows = rows_of_blocks(blocks, strategy.model) if blocks \
+            else rows_of(self.comm, strategy, batch, self.side.num_microbatches)
+        for i, each in enumerate(rows):
+            self.recorder.record(f"microbatch {i}", each, "layout", step)
+        for axis, place in self.coordinates.items():
+            self.recorder.record(f"axis {axis}", place, "layout", step)
+        self.observer.start(step, batch, rows)
+        optimizer.zero_grad()
+        loss = compute([Microbatch(*(array[each] for array in batch)) for each in rows], step)
+        self.observer.gradients(loss)
+        self.observer.updated(update(step), optimizer)
+
+
+def trained(made: Any, plan: Plan) -> Trained:
+    """What a program returned, with what it left out: an optimizer, and how to train with it."""
+    if isinstance(made, Trained):
+        return made
+    strategy, optimizer = made if isinstance(made, tuple) else \
+        (made, plan.optimizer(slabs_of(made)))
+
+    def compute(microbatches: list[Microbatch], step: int) -> float:
+        if isinstance(strategy, Strategy):
+            return strategy.forward_backward(microbatches, plan.seed, step)
+        return strategy.forward_backward(microbatches)
+
+    def update(step: int) -> float:
+        slabs = slabs_of(strategy)
+        clip = getattr(strategy, "clip_grad_norm", lambda most: clip_grad_norm(slabs, most))
+        norm = clip(plan.clip)
+        if hasattr(strategy, "step"):
+            strategy.step(optimizer)
+        else:
+            optimizer.step()
+        return float(norm)
+    return Trained(strategy, optimizer, compute, update)
+
+
+Blocks = dict[str, list[tuple[int, ...]]]       # rows of microbatches, by name: "microbatch 0"
 
 
 def blocks_of(records: Sequence[Record]) -> Blocks:
-    """The rows of the microbatches of all ranks, by step, and by name: "microbatch 0"."""
-    found: Blocks = {}
+    """The rows of the microbatches of all ranks."""
+    blocks: Blocks = {}
     for each in records:
         if each.name.startswith("microbatch "):
-            blocks, rows = found.setdefault(each.step, {}), tuple(each.values.tolist())
+            rows = tuple(each.values.tolist())
             if rows and rows not in blocks.setdefault(each.name, []):
                 blocks[each.name].append(rows)
-    return found
+    return blocks
 
 
-def rows_of_blocks(blocks: dict[str, list[tuple[int, ...]]], model: Any) -> list[np.ndarray]:
+def rows_of_blocks(blocks: Blocks, model: Any) -> list[np.ndarray]:
     """The rows of one process's microbatches: those of each rank; of all ranks, for experts.
 
     The losses of routers may be those of a microbatch over all ranks.
     """
     if any(isinstance(module, MoE) for _, module in model.named_modules()):
-        return [np.array(sorted(sum(blocks[name], ())), int) for name in blocks]
+        return [np.array(sorted(sum(rows, ())), int) for rows in blocks.values()]
     return [np.array(rows) for rows in sorted(sum(blocks.values(), []))]
-
-
-def simulate_run(program: Program, num_ranks: int, plan: Plan, dtype: str, num_microbatches: int,
-                 blocks: Blocks | None = None) -> list[Record]:
-    """The records of a program on simulated ranks."""
-    results, _ = Cluster(num_ranks).run(
-        lambda comm: record_rank(comm, program, plan, dtype, num_microbatches, blocks))
-    return [each for records in results for each in records]
-
-
-def record_rank(comm: Communicator, program: Program, plan: Plan, dtype: str,
-                num_microbatches: int, blocks: Blocks | None = None
-                ) -> list[Record]:
-    """Collective.  This rank's records of a program; `blocks` are the rows of its microbatches."""
-    recorder = Recorder(comm.rank)
-    with recording(recorder):
-        made = program(comm, dtype) if len(inspect.signature(program).parameters) > 1 \
-            else program(comm)
-        if made is not None:
-            strategy, optimizer = made if isinstance(made, tuple) else (made, None)
-            train(comm, strategy, optimizer or plan.optimizer(slabs_of(strategy)), plan, recorder,
-                  num_microbatches, blocks)
-    return recorder.records
-
-
-def train(comm: Communicator, strategy: Any, optimizer: Any, plan: Plan, recorder: Recorder,
-          num_microbatches: int, blocks: Blocks | None) -> None:
-    """Take the steps of a plan, and record them."""
-    observer = Observer(strategy, recorder)
-    for axis in getattr(getattr(strategy, "mesh", None), "axes", ()):
-        recorder.record(f"axis {axis}", strategy.mesh.coordinate(axis), "layout")
-    for step in range(plan.steps):
-        batch = plan.batches.batch(step)
-        rows = rows_of_blocks(blocks[step], strategy.model) if blocks \
-            else rows_of(comm, strategy, batch, num_microbatches)
-        for i, each in enumerate(rows):
-            recorder.record(f"microbatch {i}", each, "layout", step)
-        microbatches = [Microbatch(*(array[each] for array in batch)) for each in rows]
-        observer.start(step, batch, rows)
-        optimizer.zero_grad()
-        loss = strategy.forward_backward(microbatches, plan.seed, step) \
-            if isinstance(strategy, Strategy) else strategy.forward_backward(microbatches)
-        observer.gradients(loss)
-        clip = getattr(strategy, "clip_grad_norm", lambda most: clip_grad_norm(
-            slabs_of(strategy), most))
-        norm = clip(plan.clip)
-        (strategy.step(optimizer) if hasattr(strategy, "step") else optimizer.step())
-        observer.updated(norm, optimizer)
-    observer.close()
 
 
 def rows_of(comm: Communicator, strategy: Any, batch: Batch, num_microbatches: int

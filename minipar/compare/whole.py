@@ -125,7 +125,8 @@ class Gap(NamedTuple):
         step, phase, name = self.key
         where = f" on rank{'s' * (len(self.ranks) != 1)} {', '.join(map(str, self.ranks))}" \
             if self.ranks else ""
-        return f"step {step}, {phase} of {name}{where}: {self.distance:.1e} (relative)"
+        what = name if name == phase else f"{phase} of {name}"
+        return f"step {step}, {what}{where}: {self.distance:.1e} (relative)"
 
 
 class Layout(NamedTuple):
