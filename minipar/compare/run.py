@@ -60,14 +60,19 @@ class Side(NamedTuple):
     num_microbatches: int = 1
 
 
+def adamw(slabs: Sequence[Any]) -> AdamW:
+    """The optimizer, if no other is given."""
+    return AdamW(slabs, lr=1e-3, weight_decay=0.1)
+
+
 class Plan(NamedTuple):
     """How programs are trained: `batches.batch(step)` for each of `steps`."""
 
     batches: Any
     steps: int
-    optimizer: Callable[[Sequence[Any]], Any]
-    clip: float
-    seed: int
+    optimizer: Callable[[Sequence[Any]], Any] = adamw
+    clip: float = 1.0
+    seed: int = 0
 
 
 class Trained(NamedTuple):
@@ -81,11 +86,6 @@ class Trained(NamedTuple):
     optimizer: Any
     compute: Callable[[list[Microbatch], int], float]
     update: Callable[[int], float | None]
-
-
-def adamw(slabs: Sequence[Any]) -> AdamW:
-    """The optimizer, if no other is given."""
-    return AdamW(slabs, lr=1e-3, weight_decay=0.1)
 
 
 def find_difference(left: Program, right: Program, batches: Any = None, *,

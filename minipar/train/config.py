@@ -134,8 +134,8 @@ A_PIPELINE = Beside("mesh", "pp", "goes with a pipeline")
 class ParallelConfig:
     """The strategy, the mesh and the pipeline: the division of the work over ranks."""
 
-    strategy: str = option("ddp", "the way in which the ranks of dp share the work",
-                           choices="parallel.registry:STRATEGIES")
+    strategy: str = option("ddp", "the way in which the ranks of dp share the work; or a class of "
+                           "your own", choices="parallel.registry:STRATEGIES", or_class=True)
     accumulate: int = option(1, "add up the gradients of K microbatches in each step", least=1,
                              metavar="K")
     bucket_mb: float | None = option(

@@ -31,6 +31,7 @@ _MODULES = {
     "bars": ("Bar", "TracedRun", "Wait", "side_by_side", "timeline_bars", "waits_of"),
     "curves": ("CostCurves", "MilestoneRun", "Requirement", "draw_crossovers",
                "draw_device_limits", "draw_load_curve", "draw_loss", "draw_milestone"),
+    "differences": ("draw_difference",),
     "distributions": ("GridPanel", "draw_precision", "draw_quantization_grids",
                       "draw_soft_targets"),
     "experts": ("draw_expert_loads", "draw_token_flow"),
