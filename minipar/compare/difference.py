@@ -147,8 +147,9 @@ class Comparison:
         equal = assume_rounding(exact, EQUAL, EQUAL * 1e-4)
         gaps = gaps_of(exact, other, {key: size.union(rounding.get(key, size * 0) * (
             FACTOR * FLOAT64)) for key, size in equal.items()}) if other else []
-        low_gaps = gaps_of(low, low_other, {key: size * FACTOR for key, size in rounding.items()}) \
-            if low_other else []
+        low_gaps = gaps_of(low, low_other, {
+            key: (size * FACTOR).union(self.moved(key, low) * 2) for key, size in rounding.items()}
+            ) if low_other else []
         wrong = [gap for gap in gaps if gap.is_different]
         if not wrong and low_other:
             exact, other, right = low, low_other, low_right
@@ -159,10 +160,21 @@ class Comparison:
                             self.before[1] | other, Layout.of(right), found.dtype) if wrong else ""
             found = found._replace(cause=cause, verdict="different" if wrong else
                                    "rounding" if low_gaps else "equal")
-        self.before = parameters(exact), parameters(other)
+        self.before = tuple(before | parameters(run) for before, run in
+                            zip(self.before, (exact, other)))
         self.found = found._replace(gaps=[*found.gaps, *gaps],
                                     low_gaps=[*found.low_gaps, *low_gaps])
         return self.found
+
+
+    def moved(self, key: Key, run: dict[Key, Whole]) -> Size:
+        """How far a parameter is from its initial values; nothing for another array.
+
+        Adam makes a whole step of a gradient that is nothing but rounding.
+        """
+        first = (self.before[0] | run).get((0, "initial", key[2]))
+        return Size(0, 0) if key[1] != "parameter" or first is None else \
+            Size.of(run[key].values - first.values)
 
 
 def parameters(run: dict[Key, Whole]) -> dict[Key, Whole]:

@@ -10,7 +10,6 @@ Nothing in the strategy knows of it: modules are watched by `around`, gradients 
 the optimizer has by the segments of its slabs.
 """
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ import numpy as np
 from ..autograd import Function, GradientSlot, Tensor
 from ..backend import Array, to_host
 from ..comm import Communicator
-from ..comm.collectives import chunk_bounds
+from ..comm.collectives import chunk_bounds, gather_object
 from ..data.batches import Batch
 from ..memory.remat.recompute import is_recomputing
 from ..nn import Module, MoE, Parameter
@@ -29,7 +28,7 @@ from ..parallel.context.layout import ContextSplit
 from ..parallel.data.classic_data_parallel import DataParallel
 from ..parallel.strategy import Strategy
 from ..random import current_step
-from .recorder import Record, Recorder, Runs, from_file, runs_of, to_bytes
+from .recorder import Record, Recorder, Runs, runs_of
 
 
 class Watch(Function):
@@ -237,8 +236,10 @@ class Observer:
         self.step = step
         for slab in slabs_of(self.strategy):
             self.record_segments(slab, slab.data, phase)
+        owned = [slab.data for slab in slabs_of(self.strategy)]
         for name, parameter in self.model.named_parameters():
-            if parameter.initialized and hasattr(self.strategy, "slabs"):
+            if parameter.initialized and not any(np.may_share_memory(parameter.data, each)
+                                                 for each in owned):
                 places = parameter.local_part(np.arange(np.prod(parameter.global_shape))
                                               .reshape(parameter.global_shape))
                 self.record(name, phase, parameter.data, parameter.global_shape,
@@ -264,7 +265,7 @@ def watched(model: Module) -> Iterator[tuple[str, Module]]:
     inside = {id(module) for _, moe in model.named_modules() if isinstance(moe, MoE)
               for _, module in moe.named_modules() if module is not moe}
     for name, module in model.named_modules():
-        if id(module) not in inside:
+        if id(module) not in inside and getattr(module, "rate", 1):     # no dropout of nothing
             if name:
                 yield name, module
             yield from ((f"{name}.{part_name}".lstrip("."), part)
@@ -284,17 +285,20 @@ def host_copy(array: Array) -> np.ndarray:
 
 def gather_records(comm: Communicator, records: Sequence[Record]) -> list[Record] | None:
     """Collective.  All ranks' records, on rank 0; None elsewhere."""
-    text = np.frombuffer(to_bytes(records), np.uint8)
     with comm.labelled("control"):
-        if comm.rank:
-            comm.send(np.array([text.size]), 0)
-            comm.send(text, 0)
+        lists = gather_object(comm, [(*each[:-1], each.values.dtype.str, each.values.shape)
+                                     for each in records])
+        if lists is None:
+            for each in records:
+                if each.values.size:
+                    comm.send(each.values, 0)
             return None
         found = list(records)
         for rank in range(1, comm.size):
-            size = np.empty(1, int)
-            comm.recv(size, rank)
-            text = np.empty(int(size[0]), np.uint8)
-            comm.recv(text, rank)
-            found += from_file(io.BytesIO(text.tobytes()))
+            for name, phase, step, _, shape, box, term, dtype, size in lists[rank]:
+                values = np.empty(size, dtype)
+                if values.size:
+                    comm.recv(values, rank)
+                found.append(Record(name, phase, step, rank, tuple(shape), tuple(
+                    tuple((a, b) for a, b in runs) for runs in box), term, values))
     return found

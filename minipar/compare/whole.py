@@ -38,8 +38,10 @@ def box_of(array: np.ndarray, record: Record) -> np.ndarray:
 
 
 def place_of(record: Record) -> tuple:
-    """Where the elements of a record are in the global array."""
-    return np.ix_(*map(indices_of, record.box)) if record.box else ()
+    """Where the elements of a record are in the global array: slices, if they are neighbours."""
+    if all(len(runs) == 1 for runs in record.box):
+        return tuple(slice(*runs[0]) for runs in record.box)
+    return np.ix_(*map(indices_of, record.box))
 
 
 def assemble(records: Iterable[Record]) -> dict[Key, Whole]:
@@ -58,15 +60,15 @@ def whole_of(records: list[Record]) -> Whole:
     """The global array of some records of one key."""
     values, known = np.zeros(records[0].shape), np.zeros(records[0].shape, bool)
     for term in dict.fromkeys(record.term for record in records):
-        here, seen = np.zeros_like(values), np.zeros_like(known)
-        for record in records:
-            if record.term == term:
-                place = place_of(record)
-                is_new = ~box_of(seen, record)[place]
-                flat = box_of(here, record)
-                flat[place] = np.where(is_new, record.values, flat[place])
-                box_of(seen, record)[place] = True
-        values, known = values + here, known | seen
+        here = [record for record in records if record.term == term]
+        boxes = {record.box: record for record in here[::-1]}       # replicas: the first one
+        seen = np.zeros_like(known)
+        for record in boxes.values():
+            place, flat = place_of(record), box_of(values, record)
+            is_old = box_of(seen, record)[place]        # of a box that overlaps: the first counts
+            flat[place] += np.where(is_old, 0, record.values) if is_old.any() else record.values
+            box_of(seen, record)[place] = True
+        known |= seen
     return Whole(values, known, records)
 
 

@@ -43,11 +43,23 @@ class Difference(Protocol):
 
 
 def grid_of(gaps: Sequence[Gap]) -> tuple[list[str], np.ndarray]:
-    """The names of the arrays, in program order, and the largest ratio of each by column."""
+    """The rows, in program order, and the largest ratio of each by column.
+
+    A parameter is in the row of its module, if that has one.
+    """
+    gaps = sorted(gaps, key=lambda gap: gap.key[1] == "initial")
     names = list(dict.fromkeys(gap.key[2].rpartition(" of ")[2] for gap in gaps))
+    rows = {name: module if (module := name.rpartition(".")[0]) in names else name
+            for name in names}
+    names = list(dict.fromkeys(name if name in COLUMNS["forward"] else rows[name] if
+                               name.rpartition(".")[2] in ("weight", "bias") else name
+                               for name in names))
+    rows = {name: row if row in names else name for name, row in rows.items()}
     ratios = np.full((len(names), len(COLUMNS)), np.nan)
     for gap in gaps:
-        row = names.index(gap.key[2].rpartition(" of ")[2])
+        name = gap.key[2].rpartition(" of ")[2]
+        row = names.index(rows[name] if gap.key[1] in COLUMNS["gradient"] + COLUMNS["update"]
+                          else name)
         column = next(i for i, phases in enumerate(COLUMNS.values()) if gap.key[1] in phases)
         ratios[row, column] = np.fmax(ratios[row, column], gap.ratio)
     return names, ratios
