@@ -58,18 +58,18 @@ def gap_of(key: Key, left: Whole, right: Whole | None, allowed: Size) -> Gap:
     size = Size.of(left.values)
     if right is None or left.values.shape != right.values.shape:
         return Gap(key, np.inf, np.inf, ())
-    apart = np.where(right.known & left.known, right.values - left.values, 0)
-    if key[1] in ("gradient", "state", "parameter") and (left.known & ~right.known).any():
-        apart = np.full_like(apart, np.inf)
-    found, ranks = Size.of(apart), set()
-    terms = terms_of(left) if right.has_terms and {r.term for r in right.records} <= {
-        r.term for r in left.records} else terms_of(right)
+    found, ranks = Size(0, 0), set()
+    if key[1] in ("gradient", "state", "parameter") and not right.known.all():
+        found = Size.of(np.where(left.known & ~right.known, np.inf, 0))
+    if right.has_terms:
+        found = found.union(Size.of(right.values - left.values))
+        terms = terms_of(left if right.terms <= left.terms else right)
     for record in right.records:
         other = terms[record.term] if right.has_terms else left
         here = Size.of(record.values - other.part(record))
-        if right.has_terms:
+        if right.has_terms:             # of a sum, a term that is rounded alone
             here = Size(here.largest, 0.0)
-        found = found.union(Size(here.largest, 0.0))
+        found = found.union(here)
         if here.over(allowed) > 1:
             ranks.add(record.rank)
     if not ranks and found.over(allowed) > 1:

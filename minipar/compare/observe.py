@@ -11,7 +11,7 @@ the optimizer has by the segments of its slabs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from ..data.batches import Batch
 from ..memory.remat.recompute import is_recomputing
 from ..nn import Module, MoE, Parameter
 from ..nn.module import Part
+from ..nn.parameter import slice_box
 from ..parallel.context.layout import ContextSplit
 from ..parallel.data.classic_data_parallel import DataParallel
 from ..parallel.strategy import Strategy
@@ -190,12 +191,9 @@ class Observer:
         before = self.before.get(slot)
         if adds_up:
             self.before[slot] = here
-        order = parameter.order
-        last = runs_of(np.array(order)[slice(*parameter.box[-1])]) if order is not None \
-            else (parameter.box[-1],)
         self.record(self.names[slot], "local gradient",
                     here - before if adds_up and before is not None else here,
-                    parameter.global_shape, [*((run,) for run in parameter.box[:-1]), last],
+                    parameter.global_shape, box_of(parameter.box, parameter.order),
                     self.term_of(parameter))
 
     def term_of(self, parameter: Parameter) -> str:
@@ -240,24 +238,39 @@ class Observer:
         for name, parameter in self.model.named_parameters():
             if parameter.initialized and not any(np.may_share_memory(parameter.data, each)
                                                  for each in owned):
-                places = parameter.local_part(np.arange(np.prod(parameter.global_shape))
-                                              .reshape(parameter.global_shape))
                 self.record(name, phase, parameter.data, parameter.global_shape,
-                            [runs_of(places)])
+                            box_of(parameter.box, parameter.order))
         self.step = -1
 
     def record_segments(self, slab: Any, values: Array, phase: str, before: str = "") -> None:
         """Each segment's part of `values`, an array beside the slab's."""
         for segment in slab.segments:
-            shape = segment.global_shape
-            places = segment.local_part(np.arange(np.prod(shape)).reshape(shape))
-            self.record(before + segment.name, phase, values[segment.start:segment.stop], shape,
-                        [runs_of(places)])
+            self.record(before + segment.name, phase, values[segment.start:segment.stop],
+                        segment.global_shape, box_of(segment.box, segment.order) if
+                        segment.flat_range is None else flat_box_of(
+                            segment.global_shape, segment.box, segment.order, segment.flat_range))
 
     def record(self, name: str, phase: str, values: Array, shape: Sequence[int] | None = None,
                box: Sequence[Any] | None = None, term: str = "") -> None:
         """Keep a host copy."""
-        self.recorder.record(name, host_copy(values), phase, self.step, shape, box, term)
+        self.recorder.record(name, to_host(values), phase, self.step, shape, box, term)
+
+
+@cache
+def box_of(box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None) -> list[Runs]:
+    """A parameter's box as runs of each axis; `order` reorders the last axis before."""
+    runs: list[Runs] = [(bounds,) for bounds in box]
+    if order is not None:
+        runs[-1] = runs_of(order[slice(*box[-1])])
+    return runs
+
+
+@cache
+def flat_box_of(shape: tuple[int, ...], box: tuple[tuple[int, int], ...],
+                order: tuple[int, ...] | None, part: tuple[int, int]) -> list[Runs]:
+    """The elements `part` of a parameter's box, in the parameter as one row."""
+    whole = np.arange(np.prod(shape)).reshape(shape)
+    return [runs_of(slice_box(whole, box, order).ravel()[slice(*part)])]
 
 
 def watched(model: Module) -> Iterator[tuple[str, Module]]:

@@ -59,8 +59,10 @@ class Record(NamedTuple):
 def runs_of(indices: Any) -> Runs:
     """Indices as runs: [0, 1, 2, 6, 7] → ((0, 3), (6, 8))."""
     indices = np.asarray(indices, np.int64).ravel()
-    parts = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1) if len(indices) else []
-    return tuple((int(part[0]), int(part[-1]) + 1) for part in parts)
+    jumps = np.flatnonzero(np.diff(indices) != 1)
+    firsts, lasts = (indices[at].tolist() for at in (
+        np.r_[0, jumps + 1][:len(indices)], np.r_[jumps, len(indices) - 1][:len(indices)]))
+    return tuple((first, last + 1) for first, last in zip(firsts, lasts))
 
 
 def indices_of(runs: Runs) -> np.ndarray:

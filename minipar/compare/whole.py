@@ -23,9 +23,14 @@ class Whole(NamedTuple):
     records: list[Record]
 
     @property
+    def terms(self) -> set[str]:
+        """The names of the terms that add up to it."""
+        return {record.term for record in self.records}
+
+    @property
     def has_terms(self) -> bool:
         """True if it is a sum of what ranks recorded."""
-        return len({record.term for record in self.records}) > 1
+        return len(self.terms) > 1
 
     def part(self, record: Record) -> np.ndarray:
         """The elements that a rank recorded."""
@@ -58,6 +63,9 @@ def assemble(records: Iterable[Record]) -> dict[Key, Whole]:
 
 def whole_of(records: list[Record]) -> Whole:
     """The global array of some records of one key."""
+    first = records[0]
+    if first.values.shape == first.shape and all(each.term == first.term for each in records):
+        return Whole(first.values.astype(float), np.broadcast_to(True, first.shape), records)
     values, known = np.zeros(records[0].shape), np.zeros(records[0].shape, bool)
     for term in dict.fromkeys(record.term for record in records):
         here = [record for record in records if record.term == term]
@@ -89,9 +97,10 @@ class Size(NamedTuple):
         """That of some values; infinite, if one is no number."""
         if not values.size:
             return cls(0.0, 0.0)
-        if not np.isfinite(values).all():
+        largest = max(float(values.max()), -float(values.min()))
+        if not np.isfinite(largest):
             return cls(np.inf, np.inf)
-        return cls(float(np.abs(values).max()), float(np.sqrt(np.mean(np.square(values)))))
+        return cls(largest, float(np.sqrt(np.vdot(values, values) / values.size)))
 
     def __mul__(self, factor: float) -> "Size":
         return Size(self.largest * factor, self.rms * factor)
