@@ -108,6 +108,11 @@ class Observer:
         """Before the forward of a step."""
         self.step, self.batch, self.microbatches = step, batch, rows
         self.rows = rows[0]
+        mesh = getattr(self.strategy, "mesh", None)
+        for axis in mesh.axes if mesh is not None else ():
+            self.record(f"axis {axis}", "layout", np.array(mesh.coordinate(axis)))
+        for i, each in enumerate(rows):
+            self.record(f"microbatch {i}", "layout", each)
         self.row_of = {int(sample): row for row, sample in enumerate(batch.samples)}
         self.calls, self.before = {}, {}
 

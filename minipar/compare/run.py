@@ -140,9 +140,6 @@ class Run:
         if made is not None:
             self.trained = trained(made, plan)
             self.observer = Observer(self.trained.strategy, self.recorder)
-            mesh = getattr(self.trained.strategy, "mesh", None)
-            self.coordinates = {} if mesh is None else {
-                axis: mesh.coordinate(axis) for axis in mesh.axes}
 
     def step(self, step: int, blocks: "Blocks | None" = None) -> list[Record]:
         """Take a step; on rank 0 the records of all ranks since the last one, else []."""
@@ -158,19 +155,21 @@ class Run:
     def train(self, step: int, blocks: "Blocks | None") -> None:
         """Take a step, and record it; `blocks` are the rows of other ranks' microbatches."""
         assert self.trained is not None and self.comm is not None
-        strategy, optimizer, compute, update = self.trained
-        batch = self.plan.batches.batch(step)
+        batch, strategy = self.plan.batches.batch(step), self.trained.strategy
         rows = rows_of_blocks(blocks, strategy.model) if blocks \
             else rows_of(self.comm, strategy, batch, self.side.num_microbatches)
-        for i, each in enumerate(rows):
-            self.recorder.record(f"microbatch {i}", each, "layout", step)
-        for axis, place in self.coordinates.items():
-            self.recorder.record(f"axis {axis}", place, "layout", step)
-        self.observer.start(step, batch, rows)
-        optimizer.zero_grad()
-        loss = compute([Microbatch(*(array[each] for array in batch)) for each in rows], step)
-        self.observer.gradients(loss)
-        self.observer.updated(update(step), optimizer)
+        recorded_step(self.observer, self.trained, step, batch, rows)
+
+
+def recorded_step(observer: Observer, trained: Trained, step: int, batch: Batch,
+                  rows: Sequence[np.ndarray]) -> float:
+    """Take a step on these rows of the batch, a microbatch each, and record it; its loss."""
+    observer.start(step, batch, rows)
+    trained.optimizer.zero_grad()
+    loss = trained.compute([Microbatch(*(array[each] for array in batch)) for each in rows], step)
+    observer.gradients(loss)
+    observer.updated(trained.update(step), trained.optimizer)
+    return loss
 
 
 def trained(made: Any, plan: Plan) -> Trained:

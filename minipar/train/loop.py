@@ -76,12 +76,14 @@ def train_steps(comm: Communicator, state: TrainState,
                 progress: Callable[[int, float], None] = lambda step, loss: None,
                 save_at: SaveAt | None = None,
                 before_step: Callable[[int], None] = lambda step: None,
-                observe: bool = True) -> None:
+                observe: bool = True,
+                take: Callable[[TrainState, int], float] | None = None) -> None:
     """Take the remaining steps; call before_step(step) before and progress(step, loss) after each.
 
     `save_at(num_steps)`, if given, writes a checkpoint: every --save-every steps, and at the end.
-    One step is traced for the pictures in --out, unless `observe` is False.  Raises
-    UsageError, on every rank at once, when the loss is not finite.
+    One step is traced for the pictures in --out, unless `observe` is False.  `take`, if given,
+    takes the steps in the place of `take_step`.  Raises UsageError, on every rank at once, when the
+    loss is not finite.
     """
     run = state.config.run
     traced_step = -1
@@ -91,7 +93,7 @@ def train_steps(comm: Communicator, state: TrainState,
         before_step(step)
         with state.memory.recording(step == traced_step):
             loss = (observed_step(comm, state, step) if step == traced_step
-                    else take_step(state, step))
+                    else (take or take_step)(state, step))
         state.losses.append(loss)
         progress(step, loss)
         if save_at and run.save_every and (step + 1) % run.save_every == 0 and step + 1 < run.steps:

@@ -21,7 +21,7 @@ from .check import check_machine, checked
 from .checkpoints.models import load_checkpoint
 from .config import TrainConfig
 from .loop import TrainState, train_steps
-from .recipes.side_by_side import compare_with_one_rank
+from .recipes.side_by_side import compare_with_one_rank, recorded
 from .report import ProgressBar, describe_loads, draw_pictures, print_headline
 from .setup.memory import memory_errors_as_usage, process_limit
 from .setup.mesh import num_ranks_of
@@ -94,9 +94,9 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
     world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
     if is_first:
         print_headline(state, world, console)
-    with ProgressBar(comm, state, console) as progress, \
+    with ProgressBar(comm, state, console) as progress, recorded(state, comm.rank) as take, \
             np.errstate(over="ignore", invalid="ignore"):   # take_step reports such a loss
-        train_steps(comm, state, progress, saving(comm, state))
+        train_steps(comm, state, progress, saving(comm, state), take=take)
     result = TrainResult(state.config, state.losses, state.plain_model(comm))
     if is_first:
         summarize(state, result, console)

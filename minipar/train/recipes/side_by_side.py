@@ -7,18 +7,30 @@
 The plain run is trained by the base of all strategies, which no one writes anew.
 """
 
-from functools import partial
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from ...comm import Communicator
 from ...comm.collectives import broadcast
 from ...compare.difference import Difference
-from ...compare.run import Plan, Side, Trained, compare_sides
+from ...compare.observe import Observer
+from ...compare.recorder import Recorder
+from ...compare.run import Plan, Side, Trained, compare_sides, recorded_step
+from ...parallel.expert.router_bias import forget_loads
 from ...parallel.strategy import Microbatch
 from ..check import checked
 from ..config import TrainConfig
-from ..loop import check_finite, gradients_of, on_device, update_parameters
+from ..loop import (
+    TrainState,
+    check_finite,
+    gradients_of,
+    on_device,
+    take_step,
+    update_parameters,
+)
 from ..setup.mesh import num_mesh_ranks
 from ..setup.precision import FULL_PRECISION
 from ..setup.remat import remat_in_float64
@@ -27,7 +39,8 @@ from ..start import start_run
 from ..tasks import make_task
 
 PLAIN = "minipar.parallel.strategy:Strategy"
-RESET = {"resume": None, "out": None, "save_every": 0, "memory_limit": None, "verify": 0}
+RESET = {"resume": None, "record": None, "out": None, "save_every": 0, "memory_limit": None,
+         "verify": 0}
 
 
 def plain(config: TrainConfig) -> TrainConfig:
@@ -58,17 +71,49 @@ def side_of(config: TrainConfig, num_ranks: int) -> Side:
     """The run of a configuration on so many ranks, for `compare_sides`."""
     def program(comm: Communicator, dtype: str) -> Trained:
         chosen = in_dtype(config, dtype)
-        state = start_run(comm, chosen, make_task(chosen))
-
-        def compute(microbatches: list[Microbatch], step: int) -> float:
-            inputs = [each.inputs if each.inputs.dtype.kind in "iu" else
-                      each.inputs.astype(chosen.precision.dtype) for each in microbatches]
-            loss = gradients_of(state, step, on_device(state, [
-                each._replace(inputs=x) for each, x in zip(microbatches, inputs)]))
-            check_finite(state, loss, step)
-            return loss
-        return Trained(state.strategy, state.optimizer, compute, partial(update_parameters, state))
+        return trained_by(start_run(comm, chosen, make_task(chosen)))
     return Side(program, num_ranks, num_microbatches(config))
+
+
+def trained_by(state: TrainState) -> Trained:
+    """The training of a run, in the steps in which it is recorded."""
+    goes_on = True                      # False after an overflow: the step is skipped
+
+    def compute(microbatches: list[Microbatch], step: int) -> float:
+        nonlocal goes_on
+        inputs = [each.inputs if each.inputs.dtype.kind in "iu" else
+                  each.inputs.astype(state.config.precision.dtype) for each in microbatches]
+        loss = gradients_of(state, step, on_device(state, [
+            each._replace(inputs=x) for each, x in zip(microbatches, inputs)]))
+        goes_on = check_finite(state, loss, step)
+        return loss
+
+    def update(step: int) -> float | None:
+        if goes_on:
+            return update_parameters(state, step)
+        return forget_loads(state.strategy)
+    return Trained(state.strategy, state.optimizer, compute, update)
+
+
+@contextmanager
+def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int], float]]:
+    """Context of a run; yields what takes a step, and records the first ones for --record."""
+    run, recorder = state.config.run, Recorder(rank)
+    if run.record is None:
+        yield take_step
+        return
+    observer, trained = Observer(state.strategy, recorder), trained_by(state)
+
+    def take(state: TrainState, step: int) -> float:
+        if step >= state.first_step + run.record_steps:
+            return take_step(state, step)
+        batch = state.task.batches.batch(step)
+        rows = np.array(state.strategy.rows(len(batch.samples)), int)
+        return recorded_step(observer, trained, step, batch,
+                             np.array_split(rows, state.num_microbatches))
+    yield take
+    observer.close()
+    recorder.write(run.record / f"rank{rank}.npz")
 
 
 def plan_of(config: TrainConfig, steps: int) -> Plan:
