@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .recorder import Record, runs_of
-from .whole import Gap, Key, Layout, Whole, terms_of
+from .whole import Gap, Key, Layout, Whole, terms_of, whole_of
 
 CLOSE = 1e-6            # relative: two arrays are the same but for rounding
 
@@ -51,7 +51,8 @@ def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[K
                 "the left, a message or a sum")
     if gap.key not in right:
         return "no rank on the right has it"
-    case = Case(gap, left[gap.key], right[gap.key], right, left, layout)
+    records = sorted(right[gap.key].records, key=lambda each: each.rank not in gap.ranks)
+    case = Case(gap, left[gap.key], whole_of(records), right, left, layout)     # of wrong ranks
     if case.left.values.shape != case.right.values.shape:
         return f"its shape is {case.right.values.shape}, not {case.left.values.shape}"
     seen = next((text for find in PATTERNS if (text := find(case))), "")
@@ -195,6 +196,8 @@ def another_order(case: Case) -> str:
         order_a, order_b = np.argsort(a @ keys, kind="stable"), np.argsort(b @ keys, kind="stable")
         if is_close(b[order_b], a[order_a]):
             moved = np.flatnonzero(order_a[np.argsort(order_b)] != np.arange(length))
+            if not len(moved):
+                continue
             what = ("rows", "tokens", "columns")[axis] if left.ndim == 3 else f"axis {axis}"
             return (f"it is right in another order along its {what}, of which {len(moved)} of "
                     f"{length} are elsewhere: pieces were put together, or cut, in another order")
@@ -231,7 +234,7 @@ def step_not_gradient(case: Case) -> str:
         old, right = before.part(each), case.left.part(each)
         again = each.values - right
         moved = factor_of(each.values - old, right - old)
-        decayed = factor_of(again, old)
+        decayed = factor_of(again, old) or factor_of(again, right)
         ranks = listed([one.rank for one in case.records])
         if moved is not None and abs(moved - 1) > CLOSE:
             return f"gradient and states agree, the step on ranks {ranks} is {number(moved)} × it"

@@ -19,7 +19,7 @@ from .causes import explain
 from .recorder import Record
 from .whole import Gap, Key, Layout, Size, Whole, assemble, ratio, terms_of
 
-FACTOR = 8.0            # differences up to this many times the measured rounding are rounding
+FACTOR = 16.0           # differences up to this many times the measured rounding are rounding
 EQUAL = 1e-10           # in float64, relative to the largest element of an array
 FLOAT64 = 2.0 ** -29    # rounding of float64 / rounding of float32
 ASSUMED = 2.0 ** -18    # rounding of float32 where it was not measured, relative to an array
@@ -61,20 +61,24 @@ def gap_of(key: Key, left: Whole, right: Whole | None, allowed: Size) -> Gap:
     found, ranks = Size(0, 0), set()
     if key[1] in ("gradient", "state", "parameter") and not right.known.all():
         found = Size.of(np.where(left.known & ~right.known, np.inf, 0))
-    if right.has_terms:
+    terms = terms_of(right) if right.has_terms else {}
+    if terms:
         found = found.union(Size.of(right.values - left.values))
-        terms = terms_of(left if right.terms <= left.terms else right)
     for record in right.records:
-        other = terms[record.term] if right.has_terms else left
-        here = Size.of(record.values - other.part(record))
-        if right.has_terms:             # of a sum, a term that is rounded alone
-            here = Size(here.largest, 0.0)
+        here = Size.of(record.values - terms.get(record.term, left).part(record))
         found = found.union(here)
         if here.over(allowed) > 1:
             ranks.add(record.rank)
     if not ranks and found.over(allowed) > 1:
-        ranks = {record.rank for record in right.records}
+        ranks = ranks_of_terms(left, right, allowed) or {each.rank for each in right.records}
     return Gap(key, ratio(found.largest, size.largest), found.over(allowed), tuple(sorted(ranks)))
+
+
+def ranks_of_terms(left: Whole, right: Whole, allowed: Size) -> set[int]:
+    """The ranks whose terms are different; none, if the terms are not those of the left."""
+    terms = terms_of(left) if right.has_terms and right.terms <= left.terms else {}
+    return {each.rank for each in right.records if terms and Size.of(
+        each.values - terms[each.term].part(each)).over(allowed) > 1}
 
 
 def gaps_of(left: dict[Key, Whole], right: dict[Key, Whole],
@@ -148,7 +152,7 @@ class Comparison:
         gaps = gaps_of(exact, other, {key: size.union(rounding.get(key, size * 0) * (
             FACTOR * FLOAT64)) for key, size in equal.items()}) if other else []
         low_gaps = gaps_of(low, low_other, {
-            key: (size * FACTOR).union(self.moved(key, low) * 2) for key, size in rounding.items()}
+            key: (size * FACTOR).union(self.moved(key, low) * 4) for key, size in rounding.items()}
             ) if low_other else []
         wrong = [gap for gap in gaps if gap.is_different]
         if not wrong and low_other:

@@ -90,6 +90,7 @@ class Observer:
             and (weight := module._modules[layer]._parameters.get("weight")) is not None}
         self.names = {parameter.slot: name for name, parameter in self.model.named_parameters()}
         self.parameter_of = {p.slot: p for p in self.model.parameters()}
+        self.terms: dict[tuple[str, str], np.ndarray] = {}  # what was recorded of each
         self.before: dict[GradientSlot, np.ndarray] = {}    # gradients of earlier microbatches
         for slot in self.names:
             slot.ready_hooks.insert(0, self.on_gradient)
@@ -114,7 +115,7 @@ class Observer:
         for i, each in enumerate(rows):
             self.record(f"microbatch {i}", "layout", each)
         self.row_of = {int(sample): row for row, sample in enumerate(batch.samples)}
-        self.calls, self.before = {}, {}
+        self.calls, self.before, self.terms = {}, {}, {}
 
     def call(self, name: str, module: Module, forward: Callable, *inputs: Any,
              **options: Any) -> Any:
@@ -196,17 +197,23 @@ class Observer:
         before = self.before.get(slot)
         if adds_up:
             self.before[slot] = here
-        self.record(self.names[slot], "local gradient",
-                    here - before if adds_up and before is not None else here,
-                    parameter.global_shape, box_of(parameter.box, parameter.order),
-                    self.term_of(parameter))
+        added = here - before if adds_up and before is not None else here
+        term = self.names[slot], self.term_of(parameter)
+        if term in self.terms:          # of two stages, or of a backward in halves
+            self.terms[term] += added
+        else:
+            self.terms[term] = self.record(term[0], "local gradient", added,
+                                           parameter.global_shape,
+                                           box_of(parameter.box, parameter.order), term[1])
 
     def term_of(self, parameter: Parameter) -> str:
         """The name of what this rank adds to a parameter's gradient: the rows it comes from."""
         rows = " ".join(f"{a}-{b - 1}" for a, b in runs_of(self.rows))
-        strategy, words = self.strategy, [f"rows {rows or 'none'}"]
+        strategy, words = self.strategy, [f"rows {rows}" if rows else "no rows"]
         if not isinstance(strategy, Strategy):
             return words[0]
+        if not rows:
+            words.append(f"dp {strategy.dp.rank}")
         if strategy.cp.size > 1:
             words.append(f"cp {strategy.cp.rank}")
         if any(parameter in slab.parameters for _, slab in strategy.stages.shared):
@@ -256,9 +263,9 @@ class Observer:
                             segment.global_shape, segment.box, segment.order, segment.flat_range))
 
     def record(self, name: str, phase: str, values: Array, shape: Sequence[int] | None = None,
-               box: Sequence[Any] | None = None, term: str = "") -> None:
-        """Keep a host copy."""
-        self.recorder.record(name, to_host(values), phase, self.step, shape, box, term)
+               box: Sequence[Any] | None = None, term: str = "") -> np.ndarray:
+        """Keep a host copy, and return it."""
+        return self.recorder.record(name, to_host(values), phase, self.step, shape, box, term)
 
 
 @cache

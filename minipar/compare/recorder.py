@@ -79,11 +79,11 @@ class Recorder:
 
     def record(self, name: str, values: Any, phase: str = "forward", step: int = 0,
                shape: Sequence[int] | None = None, box: Sequence[Any] | None = None,
-               term: str = "") -> None:
+               term: str = "") -> np.ndarray:
         """Keep a copy of `values`, the `box` of a global array of this `shape`; default: whole.
 
-        The box has runs for each axis, None for a whole axis.  Raises ValueError if it does not
-        fit the values.
+        The box has runs for each axis, None for a whole axis.  Returns the copy.  Raises ValueError
+        if the box does not fit the values.
         """
         values = np.array(values)
         shape = tuple(values.shape if shape is None else shape)
@@ -99,6 +99,7 @@ class Recorder:
             raise ValueError(f"unknown phase {phase!r}: choose from {', '.join(PHASES)}")
         self.records.append(Record(name, phase, int(step), self.rank, shape, runs, term,
                                    values.reshape(size)))
+        return self.records[-1].values
 
     def write(self, path: str | Path) -> Path:
         """Write a file, whole or not at all; return its path."""
