@@ -125,8 +125,10 @@ def left_part(case: Case, record: Record) -> np.ndarray | None:
 def constant_factor(case: Case) -> str:
     """Everything is c times too large, or that of some ranks."""
     c = factor_of(case.right.values, case.left.values)
+    name = case.layout.of_number(c) if c is not None else ""
+    if c is not None and case.left.values.size == 1 and not name:
+        return ""                           # one number is always some multiple of another
     if c is not None and abs(c - 1) > CLOSE:
-        name = case.layout.of_number(c)
         return f"all of it is {number(c)} times as large" + (f" ({name})" if name else "") \
             + usual_factor(case, name)
     by_rank: dict[float, list[int]] = {}
@@ -198,7 +200,8 @@ def another_order(case: Case) -> str:
             moved = np.flatnonzero(order_a[np.argsort(order_b)] != np.arange(length))
             if not len(moved):
                 continue
-            what = ("rows", "tokens", "columns")[axis] if left.ndim == 3 else f"axis {axis}"
+            what = {2: ("rows", "columns"), 3: ("rows", "tokens", "columns")}.get(
+                left.ndim, (f"axis {axis}",) * left.ndim)[axis]
             return (f"it is right in another order along its {what}, of which {len(moved)} of "
                     f"{length} are elsewhere: pieces were put together, or cut, in another order")
     if left.ndim == 2 and left.shape[0] == left.shape[1] and is_close(right, left.T):
@@ -281,9 +284,37 @@ def own_rows(case: Case) -> str:
     return ", ".join(texts)
 
 
+def one_row_added(case: Case) -> str:
+    """Every row is off by the same numbers."""
+    left, right = case.left.values, case.right.values
+    if left.ndim < 2 or case.phase != "forward":
+        return ""
+    rows = (right - left).reshape(-1, left.shape[-1])
+    return "every row is off by the same numbers: a bias that several ranks add, or none" \
+        if len(rows) > 1 and is_close(rows, rows[:1].repeat(len(rows), 0)) else ""
+
+
+def rounded(case: Case) -> str:
+    """Elements that are off by as much as rounding to fewer bits makes, everywhere."""
+    left, right = case.left.values, case.right.values
+    off = np.abs(right - left)[left != 0] / np.abs(left[left != 0])
+    typical = float(np.median(off)) if off.size > 1 else 0.0
+    for name, bits in (("bfloat16", 8), ("float16", 11), ("float32", 24)):
+        if 2.0 ** -(bits + 3) < typical < 2.0 ** -(bits - 1):
+            return (f"half of the elements are off by more than {typical:.0e} of themselves, about "
+                    f"as after rounding to {name}: a message or a sum in fewer bits")
+    return ""
+
+
+def loss_alone(case: Case) -> str:
+    """The loss, after outputs that all agree."""
+    return "the outputs of all parts agree: the loss itself adds up other columns or targets, or " \
+        "divides by another number" if case.phase == "loss" else ""
+
+
 PATTERNS: tuple[Callable[[Case], str], ...] = (
     no_numbers, own_norm, step_not_gradient, own_contributions, constant_factor, counted_terms,
-    another_order, zeros, own_rows)
+    another_order, zeros, one_row_added, own_rows, rounded, loss_alone)
 
 
 def where(case: Case, gaps: Sequence[Gap]) -> str:
