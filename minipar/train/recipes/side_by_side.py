@@ -130,7 +130,8 @@ def compare_with_one_rank(comm: Communicator, config: TrainConfig) -> Difference
     config = config.updated(steps=steps, warmup=0, **RESET)
     found = compare_sides(comm, side_of(plain(config), 1), side_of(config, comm.size),
                           plan_of(config, steps), "float64")
-    is_different = broadcast(comm, np.array([found is not None and found.verdict == "different"]))
+    is_different = broadcast(comm, np.array([found is not None and found.verdict == "different"],
+                                            np.int64))
     return found or Difference("different" if is_different[0] else "equal", [], [], "float32")
 
 
