@@ -102,6 +102,7 @@ class Difference(NamedTuple):
     low_gaps: list[Gap]
     dtype: str
     cause: str = ""
+    is_measured: bool = True        # False: what rounding may do was assumed
 
     @property
     def places(self) -> list[Gap]:
@@ -124,12 +125,13 @@ class Difference(NamedTuple):
             return f"different: {self.first}" + (f"; {self.cause}" if self.cause else "")
         if self.verdict == "equal":
             return f"equal: in float64 they agree to {self.distance:.0e} (relative)"
-        worst = max(self.low_gaps, key=lambda gap: gap.ratio)
+        times = FACTOR * max(gap.ratio for gap in self.low_gaps)
+        measure = "what another order of sums gives" if self.is_measured else \
+            f"{ASSUMED:.0e}, since rounding was not measured"
         return ((f"rounding: in float64 they agree to {self.distance:.0e}; " if self.gaps else
                  "rounding: ") + f"in {self.dtype} they differ by "
-                f"{max(gap.distance for gap in self.low_gaps):.0e}, at most "
-                f"{worst.ratio * FACTOR:.1f} × what another order of sums gives (up to "
-                f"{FACTOR:g} × is rounding)")
+                f"{max(gap.distance for gap in self.low_gaps):.0e}, at most {times:.1f} × "
+                f"{measure} (up to {FACTOR:g} × is rounding)")
 
 
 class Comparison:
@@ -149,6 +151,7 @@ class Comparison:
         Rounding is measured if there are both of the left, else assumed.
         """
         exact, other, low, low_other = map(assemble, (left, right, low_left, low_right))
+        is_measured = bool(exact) or not low
         rounding = measure_rounding(exact, low) if exact and low else assume_rounding(low)
         equal = assume_rounding(exact, EQUAL, EQUAL * 1e-4)
         gaps = gaps_of(exact, other, {key: size.union(rounding.get(key, size * 0) * (
@@ -169,7 +172,8 @@ class Comparison:
         self.before = tuple(before | parameters(run) for before, run in
                             zip(self.before, (exact, other)))
         self.found = found._replace(gaps=[*found.gaps, *gaps],
-                                    low_gaps=[*found.low_gaps, *low_gaps])
+                                    low_gaps=[*found.low_gaps, *low_gaps],
+                                    is_measured=is_measured)
         return self.found
 
 

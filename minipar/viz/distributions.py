@@ -172,21 +172,20 @@ def grid_of(gaps: Sequence[Gap]) -> tuple[list[str], np.ndarray]:
 
     A parameter is in the row of its module, if that has one.
     """
+    modules = {gap.key[2] for gap in gaps if gap.key[1] == "forward"}
+
+    def row_of(gap: Gap) -> str:
+        name = gap.key[2].rpartition(" of ")[2]         # of a state: the parameter
+        module = name.rpartition(".")[0]
+        return module if module in modules and gap.key[1] not in ("forward", "backward") else name
+
     gaps = sorted(gaps, key=lambda gap: gap.key[1] == "initial")
-    names = list(dict.fromkeys(gap.key[2].rpartition(" of ")[2] for gap in gaps))
-    rows = {name: module if (module := name.rpartition(".")[0]) in names else name
-            for name in names}
-    names = list(dict.fromkeys(name if name in COLUMNS["forward"] else rows[name] if
-                               name.rpartition(".")[2] in ("weight", "bias") else name
-                               for name in names))
-    rows = {name: row if row in names else name for name, row in rows.items()}
+    names = list(dict.fromkeys(map(row_of, gaps)))
     ratios = np.full((len(names), len(COLUMNS)), np.nan)
     for gap in gaps:
-        name = gap.key[2].rpartition(" of ")[2]
-        row = names.index(rows[name] if gap.key[1] in COLUMNS["gradient"] + COLUMNS["update"]
-                          else name)
         column = next(i for i, phases in enumerate(COLUMNS.values()) if gap.key[1] in phases)
-        ratios[row, column] = np.fmax(ratios[row, column], gap.ratio)
+        place = names.index(row_of(gap)), column
+        ratios[place] = np.fmax(ratios[place], gap.ratio)
     return names, ratios
 
 
@@ -202,8 +201,7 @@ def draw_difference(path: str | Path, found: Difference) -> Path:
     figure, [panels] = new_panels(5.2 * columns, 1.6 + 0.155 * rows,
                                   f"{found.verdict}: step {step}", columns=columns)
     starts = list(LEVELS)
-    colors = ListedColormap([color for color, _ in LEVELS.values()])
-    colors.set_bad(NOTHING)
+    colors = ListedColormap([color for color, _ in LEVELS.values()]).with_extremes(bad=NOTHING)
     for i, axes in enumerate(panels):
         here = slice(i * rows, (i + 1) * rows)
         axes.pcolormesh(np.ma.masked_invalid(np.minimum(ratios[here], 1e300)), cmap=colors,

@@ -19,8 +19,10 @@ from ...compare.difference import Difference
 from ...compare.observe import Observer
 from ...compare.recorder import Recorder
 from ...compare.run import Plan, Side, Trained, compare_sides, recorded_step
+from ...launcher import UsageError
 from ...parallel.expert.router_bias import forget_loads
-from ...parallel.strategy import Microbatch
+from ...parallel.registry import entry_of
+from ...parallel.strategy import Microbatch, Strategy
 from ..check import checked
 from ..config import TrainConfig
 from ..loop import (
@@ -152,4 +154,8 @@ def layout(config: TrainConfig, mesh: str) -> TrainConfig:
     chosen = config.updated(mesh=mesh, warmup=0, **RESET)
     if num_mesh_ranks(mesh) == 1:
         return checked(plain(chosen))
-    return checked(chosen)
+    chosen, strategy = checked(chosen), config.parallel.strategy
+    if entry_of(strategy).specification is not Strategy:
+        raise UsageError(f"--strategy {strategy} does not equal one process, so there is nothing "
+                         "to compare it with: choose another one")
+    return chosen
