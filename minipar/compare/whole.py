@@ -1,7 +1,9 @@
 """Global arrays, put together from what the ranks recorded; and how far two of them are apart.
 
-    rank 0  [ a b . . ]  term "rows 0-1"      every box goes to its place, terms of other names are
-    rank 1  [ . . c d ]  term "rows 0-1"      added up: [ a+e b+f c d ]
+Every box goes to its place, and terms of other names are added up:
+
+    rank 0  [ a b . . ]  term "rows 0-1"
+    rank 1  [ . . c d ]  term "rows 0-1"      [ a+e b+f c d ]
     rank 2  [ e f . . ]  term "rows 2-3"
 """
 

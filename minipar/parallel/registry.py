@@ -3,7 +3,7 @@
     strategy = make_strategy("zero1", model, comm)                       over all ranks
     strategy = make_strategy("zero1", model, DeviceMesh(comm, dp=2, tp=2))
     strategy = make_strategy("ddp", model, DeviceMesh(comm, pp=4), schedule="1f1b")
-    strategy = make_strategy("my.py:MyStrategy", model, comm)            of one's own
+    strategy = make_strategy("FILE.py:CLASS", model, comm)            of one's own
 
 The choices of `minipar train`, the costs of `formulas/data_parallel.py`, the tests and the page of
 compositions follow from the table.  A strategy of your own is one file; with an entry, it is
@@ -105,7 +105,7 @@ def strategies_with(option: str) -> list[str]:
 
 
 def entry_of(name: str) -> StrategyEntry:
-    """The entry of a strategy by name, or of the class at an address: my.py:MyStrategy.
+    """The entry of a strategy by name, or of the class at an address: FILE.py:CLASS.
 
     Raises ValueError for an unknown name, or an address without such a class.
     """

@@ -19,8 +19,10 @@ from ...compare.difference import Difference
 from ...compare.observe import Observer
 from ...compare.recorder import Recorder
 from ...compare.run import Plan, Side, Trained, compare_sides, recorded_step
+from ...launcher import UsageError
 from ...parallel.expert.router_bias import forget_loads
-from ...parallel.strategy import Microbatch
+from ...parallel.registry import entry_of
+from ...parallel.strategy import Microbatch, Strategy
 from ..check import checked
 from ..config import TrainConfig
 from ..loop import (
@@ -130,7 +132,8 @@ def compare_with_one_rank(comm: Communicator, config: TrainConfig) -> Difference
     config = config.updated(steps=steps, warmup=0, **RESET)
     found = compare_sides(comm, side_of(plain(config), 1), side_of(config, comm.size),
                           plan_of(config, steps), "float64")
-    is_different = broadcast(comm, np.array([found is not None and found.verdict == "different"]))
+    is_different = broadcast(comm, np.array([found is not None and found.verdict == "different"],
+                                            np.int64))
     return found or Difference("different" if is_different[0] else "equal", [], [], "float32")
 
 
@@ -151,4 +154,8 @@ def layout(config: TrainConfig, mesh: str) -> TrainConfig:
     chosen = config.updated(mesh=mesh, warmup=0, **RESET)
     if num_mesh_ranks(mesh) == 1:
         return checked(plain(chosen))
-    return checked(chosen)
+    chosen, strategy = checked(chosen), config.parallel.strategy
+    if entry_of(strategy).specification is not Strategy:
+        raise UsageError(f"--strategy {strategy} does not equal one process, so there is nothing "
+                         "to compare it with: choose another one")
+    return chosen
