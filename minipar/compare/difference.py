@@ -67,7 +67,10 @@ def gap_of(key: Key, left: Whole, right: Whole | None, allowed: Size) -> Gap:
     if terms:
         found = found.union(Size.of(right.values - left.values))
     for record in right.records:
-        here = Size.of(record.values - terms.get(record.term, left).part(record))
+        apart = record.values - terms.get(record.term, left).part(record)
+        here = Size.of(apart)
+        # The RMS is a share of the whole array's: a single element weighs no more in a small box.
+        here = Size(here.largest, here.rms * (apart.size / left.values.size) ** 0.5)
         found = found.union(here)
         if here.over(allowed) > 1:
             ranks.add(record.rank)

@@ -1,4 +1,4 @@
-"""Random pairs of correct layouts: in float64 they are equal, in fewer bits they differ by rounding.
+"""Random pairs of correct layouts: equal in float64, and apart by rounding in fewer bits.
 
 `make test-all` tries 200 pairs.
 """
