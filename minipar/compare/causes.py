@@ -55,7 +55,7 @@ def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[K
     case = Case(gap, left[gap.key], whole_of(records), right, left, layout)     # of wrong ranks
     if case.left.values.shape != case.right.values.shape:
         return f"its shape is {case.right.values.shape}, not {case.left.values.shape}"
-    seen = next((text for find in PATTERNS if (text := find(case))), "")
+    seen = next((text for find in PATTERNS if (text := find(case))), "no pattern known here")
     return "; ".join(filter(None, [seen, where(case, gaps)]))
 
 
@@ -102,7 +102,7 @@ def own_contributions(case: Case) -> str:
                 different.append(each)
         if len(different) < 2:
             continue
-        sums = sum(each.values for each in different)
+        sums = np.sum([each.values for each in different], axis=0)
         right = left_part(case, different[0])
         if right is not None and is_close(sums, right):
             ranks = [each.rank for each in different]
@@ -217,8 +217,30 @@ def zeros(case: Case) -> str:
                     "dropout mask, of another seed, sample or place")
     if lost.any() and is_close(np.where(lost, case.left.values, case.right.values),
                                case.left.values):
-        return f"{lost.sum()} of {lost.size} elements are 0, all others are right"
+        return f"{lost.sum()} of {lost.size} elements are 0, all others are right" + (
+            ": their reduction began before they were there, or they were overwritten"
+            if case.phase == "gradient" else "")
     return ""
+
+
+def rounded(case: Case) -> str:
+    """Numbers that are all numbers of a narrower format."""
+    values = case.right.values[case.right.values != 0]
+    if not values.size or not is_close(case.right.values, case.left.values, 2.0 ** -5):
+        return ""
+    bits = np.frexp(values)[0]                  # 0.5 … 1: the fraction
+    for name, digits in (("bfloat16", 8), ("float16", 11), ("float32", 24)):
+        if digits < significant_digits(case.left.values) and (
+                np.ldexp(bits, digits) % 1 == 0).mean() > 0.99:
+            return f"all of it are numbers of {name}: rounded in a message, a sum or a cast"
+    return ""
+
+
+def significant_digits(values: np.ndarray) -> int:
+    """The binary digits that most of the values need: 53 in float64, 24 in float32, …"""
+    fractions = np.frexp(values[values != 0])[0]
+    return next((digits for digits in (8, 11, 24) if (
+        np.ldexp(fractions, digits) % 1 == 0).mean() > 0.99), 53)
 
 
 def step_not_gradient(case: Case) -> str:
@@ -283,7 +305,7 @@ def own_rows(case: Case) -> str:
 
 PATTERNS: tuple[Callable[[Case], str], ...] = (
     no_numbers, own_norm, step_not_gradient, own_contributions, constant_factor, counted_terms,
-    another_order, zeros, own_rows)
+    another_order, zeros, rounded, own_rows)
 
 
 def where(case: Case, gaps: Sequence[Gap]) -> str:
@@ -292,9 +314,10 @@ def where(case: Case, gaps: Sequence[Gap]) -> str:
     same = [gap for gap in gaps if gap.key[:2] == (step, phase)]
     wrong = [gap for gap in same if gap.is_different]
     texts = []
-    if phase in ("local gradient", "gradient", "parameter", "initial") and len(wrong) == 1 and \
-            len(same) > 1:
-        texts.append(f"it is the only one of {len(same)}")
+    if phase in ("local gradient", "gradient", "parameter", "initial") and \
+            len(wrong) < len(same) / 2:
+        texts.append(f"it is the only one of {len(same)}" if len(wrong) == 1 else
+                     f"{len(wrong)} of {len(same)} are different, all others agree")
         if any("stage" in each.term for each in
                case.others.get((step, "local gradient", name), case.right).records):
             texts.append("several stages share it (tied weights)")
@@ -302,7 +325,17 @@ def where(case: Case, gaps: Sequence[Gap]) -> str:
         before = [gap.key[2] for gap in same[:same.index(case.gap)]]
         if before:
             texts.append(f"up to {before[-1]} all agree")
+            texts += inside(before[-1], step, gaps)
     return ", ".join(texts)
+
+
+def inside(module: str, step: int, gaps: Sequence[Gap]) -> list[str]:
+    """Which parameters of the last module that agrees are different, if only some are."""
+    own = [gap for gap in gaps if gap.key[:2] == (step, "local gradient")
+           and gap.key[2].startswith(f"{module}.")]
+    wrong = [gap.key[2] for gap in own if gap.is_different]
+    return [f"of the gradients in {module} only {', '.join(wrong)} differs"] \
+        if 0 < len(wrong) < len(own) / 2 else []
 
 
 def listed(ranks: Sequence[int]) -> str:

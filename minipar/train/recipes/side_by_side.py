@@ -93,7 +93,8 @@ def trained_by(state: TrainState) -> Trained:
     def update(step: int) -> float | None:
         if goes_on:
             return update_parameters(state, step)
-        return forget_loads(state.strategy)
+        forget_loads(state.strategy)
+        return None
     return Trained(state.strategy, state.optimizer, compute, update)
 
 
@@ -104,6 +105,9 @@ def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int
     if run.record is None:
         yield take_step
         return
+    if rank == 0:
+        for old in run.record.glob("rank*.npz"):        # of other ranks, perhaps
+            old.unlink()
     observer, trained = Observer(state.strategy, recorder), trained_by(state)
 
     def take(state: TrainState, step: int) -> float:
@@ -140,8 +144,8 @@ def compare_with_one_rank(comm: Communicator, config: TrainConfig) -> Difference
 def compare_layouts(comm: Communicator, left: TrainConfig, right: TrainConfig, steps: int
                     ) -> Difference | None:
     """Collective.  Compare the first steps of two configurations; the result is on rank 0."""
-    sides = [side_of(config, ranks_of(config)) for config in (left, right)]
-    return compare_sides(comm, *sides, plan_of(right, steps), dtype_of(right))
+    return compare_sides(comm, side_of(left, ranks_of(left)), side_of(right, ranks_of(right)),
+                         plan_of(right, steps), dtype_of(right))
 
 
 def ranks_of(config: TrainConfig) -> int:
