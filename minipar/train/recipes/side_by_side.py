@@ -1,4 +1,4 @@
-"""Two layouts of one run, side by side: `train --verify`, `minipar compare`, `train --record`.
+"""Two layouts of one run, side by side: --verify, `minipar compare`, run.record.
 
     side_of(config)             what compare/ runs: the run of a configuration, in any dtype
     plain(config)               the same run on one rank: no mesh, no strategy, nothing sent
@@ -100,7 +100,7 @@ def trained_by(state: TrainState) -> Trained:
 
 @contextmanager
 def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int], float]]:
-    """Context of a run; yields what takes a step, and records the first ones for --record."""
+    """Context of a run; yields what takes a step, and records the first ones for run.record."""
     run, recorder = state.config.run, Recorder(rank)
     if run.record is None:
         yield take_step
