@@ -46,7 +46,8 @@ __all__ = [
     "GPTConfig", "ModelRunner", "Module", "RopeConfig", "SamplingParams", "SchedulerConfig",
     "Tensor", "all_gather", "all_reduce", "all_to_all", "backward", "barrier", "broadcast", "data",
     "exscan", "gather", "launch", "load_pretrained", "make_strategy", "no_grad", "reduce",
-    "reduce_scatter", "save_pretrained", "scan", "scatter", "simulate", "warmup_cosine"]
+    "reduce_scatter", "save_pretrained", "scan", "scatter", "simulate", "testing",
+    "warmup_cosine"]
 _MODULES = {
     "autograd": ("Tensor", "backward", "no_grad"),
     "comm": ("Cluster", "Communicator"),

@@ -3,7 +3,7 @@
     minipar compare --right pp=2,tp=2                   beside one process, --left dp=1
     minipar compare --left dp=4 --right dp=2,tp=2 --strategy zero1 --steps 3
     minipar compare --right dp=2 --strategy FILE.py:CLASS --config run.toml
-    minipar compare left.trace right.trace              recorded by `train --record`, or by others
+    minipar compare left.trace right.trace              recorded by `train --set run.record=DIR`
 
 The exit status is 0 if they are equal or differ by rounding, 1 if they are different.
 """

@@ -7,5 +7,6 @@ All files but the first work on minipar's strategies; a recording may come from 
     whole           global arrays, put together from what ranks recorded
     run             runs two programs, and compares them
     difference      the first array that differs by more than rounding
-    causes          what kind of difference it is
+    causes          what kind of difference it is, in a sentence
+    patterns        a constant factor, a missing reduction, another order, …
 """

@@ -31,14 +31,15 @@ Records = Sequence[Record]
 
 def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict[Key, Size]:
     """What rounding does to each array: the difference of the two runs of one layout."""
-    found, usual = {}, {}
+    found: dict[Key, Size] = {}
+    usual: dict[int, list[float]] = {}
     for key, whole in exact.items():
         if key in rounded:
             found[key] = Size.of(rounded[key].values - whole.values)
             usual.setdefault(key[0], []).append(
                 ratio(found[key].rms, Size.of(whole.values).rms))
     typical = {step: float(np.quantile(ratios, 0.9)) for step, ratios in usual.items()}
-    return {key: size.union(Size.of(exact[key].values) * typical[key[0]])
+    return {key: size.union(Size.of(exact[key].values).times(typical[key[0]]))
             for key, size in found.items()}
 
 
@@ -48,10 +49,11 @@ def assume_rounding(arrays: dict[Key, Whole], relative: float = ASSUMED,
 
     So an array that is 0 but for rounding may be so in another way.
     """
-    sizes, largest = {key: Size.of(whole.values) for key, whole in arrays.items()}, {}
+    sizes = {key: Size.of(whole.values) for key, whole in arrays.items()}
+    largest: dict[tuple[int, str], Size] = {}
     for key, size in sizes.items():
         largest[key[:2]] = size.union(largest.get(key[:2], size))
-    return {key: (size * relative).union(largest[key[:2]] * to_largest)
+    return {key: size.times(relative).union(largest[key[:2]].times(to_largest))
             for key, size in sizes.items()}
 
 
@@ -157,11 +159,12 @@ class Comparison:
         is_measured = bool(exact) or not low
         rounding = measure_rounding(exact, low) if exact and low else assume_rounding(low)
         equal = assume_rounding(exact, EQUAL, EQUAL * 1e-4)
-        gaps = gaps_of(exact, other, {key: size.union(rounding.get(key, size * 0) * (
-            FACTOR * FLOAT64)) for key, size in equal.items()}) if other else []
-        low_gaps = gaps_of(low, low_other, {
-            key: Size(size.largest * FACTOR * TAIL, size.rms * FACTOR).union(
-                self.moved(key, low) * 4) for key, size in rounding.items()}) if low_other else []
+        gaps = gaps_of(exact, other, {
+            key: size.union(rounding[key].times(FACTOR * FLOAT64)) if key in rounding else size
+            for key, size in equal.items()}) if other else []
+        lenient = {key: Size(size.largest * TAIL, size.rms).times(FACTOR).union(
+            self.moved(key, low).times(4)) for key, size in rounding.items()}
+        low_gaps = gaps_of(low, low_other, lenient) if low_other else []
         wrong = [gap for gap in gaps if gap.is_different]
         if not wrong and low_other:
             exact, other, right = low, low_other, low_right
@@ -172,8 +175,7 @@ class Comparison:
                             self.before[1] | other, Layout.of(right), found.dtype) if wrong else ""
             found = found._replace(cause=cause, verdict="different" if wrong else
                                    "rounding" if low_gaps else "equal")
-        self.before = tuple(before | parameters(run) for before, run in
-                            zip(self.before, (exact, other)))
+        self.before = (self.before[0] | parameters(exact), self.before[1] | parameters(other))
         self.found = found._replace(gaps=[*found.gaps, *gaps],
                                     low_gaps=[*found.low_gaps, *low_gaps],
                                     is_measured=is_measured)

@@ -110,8 +110,9 @@ class Observer:
         self.step, self.batch, self.microbatches = step, batch, rows
         self.rows = rows[0]
         mesh = getattr(self.strategy, "mesh", None)
-        for axis in mesh.axes if mesh is not None else ():
-            self.record(f"axis {axis}", "layout", np.array(mesh.coordinate(axis)))
+        if mesh is not None:
+            for axis in (*mesh.axes, *["ep"] * ("ep" in mesh)):
+                self.record(f"axis {axis}", "layout", np.array(mesh.coordinate(axis)))
         for i, each in enumerate(rows):
             self.record(f"microbatch {i}", "layout", each)
         self.row_of = {int(sample): row for row, sample in enumerate(batch.samples)}
@@ -151,8 +152,8 @@ class Observer:
         """The global shape and the box of an output of shape `local`; None where rows are mixed."""
         if len(local) < 2 or local[0] != len(self.rows) or min(self.rows, default=0) < 0:
             return None
-        shape, box = [len(self.batch.samples), *local[1:]], [runs_of(self.rows)]
-        box += [None] * (len(local) - 1)                # whole, until something cuts it
+        shape = [len(self.batch.samples), *local[1:]]
+        box: list[Runs | None] = [runs_of(self.rows), *[None] * (len(local) - 1)]   # None: whole
         if len(local) == 3 and self.batch.inputs.ndim == 2:
             shape[1] = self.batch.inputs.shape[1]
             box[1] = self.tokens(local[1], shape[1])
@@ -290,7 +291,7 @@ def watched(model: Module) -> Iterator[tuple[str, Module]]:
     inside = {id(module) for _, moe in model.named_modules() if isinstance(moe, MoE)
               for _, module in moe.named_modules() if module is not moe}
     for name, module in model.named_modules():
-        if id(module) not in inside and getattr(module, "rate", 1):     # no dropout of nothing
+        if id(module) not in inside and getattr(module, "rate", True):  # no dropout of nothing
             if name:
                 yield name, module
             yield from ((f"{name}.{part_name}".lstrip("."), part)

@@ -114,8 +114,9 @@ class Recorder:
 def to_bytes(records: Sequence[Record]) -> bytes:
     """Records in the format that the head of this file describes."""
     index = json.dumps([record[:-1] for record in records]).encode()
-    arrays = {str(i): record.values if record.values.dtype.kind in "fiu"
-              else record.values.astype(np.float32) for i, record in enumerate(records)}
+    arrays: dict[str, Any] = {str(i): record.values if record.values.dtype.kind in "fiu"
+                              else record.values.astype(np.float32)
+                              for i, record in enumerate(records)}
     file = io.BytesIO()
     np.savez(file, index=np.frombuffer(index, np.uint8), **arrays)
     return file.getvalue()

@@ -104,7 +104,8 @@ class Size(NamedTuple):
             return cls(np.inf, np.inf)
         return cls(largest, float(np.sqrt(np.vdot(values, values) / values.size)))
 
-    def __mul__(self, factor: float) -> "Size":
+    def times(self, factor: float) -> "Size":
+        """So many times as large."""
         return Size(self.largest * factor, self.rms * factor)
 
     def union(self, other: "Size") -> "Size":
@@ -164,7 +165,7 @@ class Layout(NamedTuple):
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of the mesh's axes, the number of ranks p and that of microbatches."""
-        axes = {axis: 1 + max(where[axis] for where in self.coordinates.values())
+        axes = {axis: 1 + max(where.get(axis, 0) for where in self.coordinates.values())
                 for axis in next(iter(self.coordinates.values()), {})}
         axes["microbatches"] = max(map(len, self.rows.values()), default=1)
         axes["p, the number of ranks"] = len(self.coordinates)

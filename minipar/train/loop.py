@@ -18,7 +18,6 @@ import numpy as np
 from ..backend import Array, asarray_like
 from ..comm import Communicator, Trace
 from ..comm.collectives import gather_trace
-from ..data.batches import Batch
 from ..launcher import UsageError, metered
 from ..nn import Module
 from ..optim import Optimizer, warmup_cosine
@@ -29,6 +28,7 @@ from ..precision import LossScaler, unscale
 from .config import TrainConfig
 
 if TYPE_CHECKING:       # the loop calls these, and knows nothing of compression and inference
+    from ..data.batches import Batch
     from .setup.memory import RankMemory
     from .setup.remat import RecordingPolicy
     from .setup.starting_point import Compression
@@ -174,7 +174,7 @@ def microbatches(state: TrainState, step: int) -> list[Microbatch]:
     return on_device(state, mine.split(state.num_microbatches))
 
 
-def on_device(state: TrainState, batches: Sequence[Batch | Microbatch]) -> list[Microbatch]:
+def on_device(state: TrainState, batches: "Sequence[Batch | Microbatch]") -> list[Microbatch]:
     """The microbatches on this rank's device."""
     return [Microbatch(asarray_like(inputs, state.like), asarray_like(targets, state.like), samples)
             for inputs, targets, samples in batches]

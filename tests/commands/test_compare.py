@@ -53,15 +53,15 @@ def test_a_class_of_ones_own_is_compared_and_trained(capsys, ones_own):
 def test_recordings(capsys, tmp_path):
     left, right, exact = (str(tmp_path / name) for name in ("left", "right", "exact"))
     train = ["train", *WORDS, "--layers", "2", "--steps", "2", "--set", "run.record_steps=1"]
-    assert main([*train, "--record", left]) == 0
-    assert main([*train, "--record", right, "--ranks", "4", "--mesh", "pp=2,tp=2"]) == 0
-    assert main([*train, "--record", exact, "--dtype", "float64"]) == 0
+    assert main([*train, "--set", f"run.record={left}"]) == 0
+    assert main([*train, "--set", f"run.record={right}", "--mesh", "pp=2,tp=2"]) == 0
+    assert main([*train, "--set", f"run.record={exact}", "--dtype", "float64"]) == 0
     capsys.readouterr()
     assert main(["compare", left, right]) == 0
     assert "not measured" in capsys.readouterr().out
     assert main(["compare", left, right, "--exact", exact]) == 0
     assert "rounding: in float32 they differ by" in capsys.readouterr().out
-    assert main([*train, "--record", right, "--lr", "0.5"]) == 0
+    assert main([*train, "--set", f"run.record={right}", "--lr", "0.5"]) == 0
     assert main(["compare", left, right]) == 1
     assert "step 0, parameter of " in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""Two layouts of one run, side by side: `train --verify`, `minipar compare`, `train --record`.
+"""Two layouts of one run, side by side: --verify, `minipar compare`, run.record.
 
     side_of(config)             what compare/ runs: the run of a configuration, in any dtype
     plain(config)               the same run on one rank: no mesh, no strategy, nothing sent
@@ -93,17 +93,21 @@ def trained_by(state: TrainState) -> Trained:
     def update(step: int) -> float | None:
         if goes_on:
             return update_parameters(state, step)
-        return forget_loads(state.strategy)
+        forget_loads(state.strategy)
+        return None
     return Trained(state.strategy, state.optimizer, compute, update)
 
 
 @contextmanager
 def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int], float]]:
-    """Context of a run; yields what takes a step, and records the first ones for --record."""
+    """Context of a run; yields what takes a step, and records the first ones for run.record."""
     run, recorder = state.config.run, Recorder(rank)
     if run.record is None:
         yield take_step
         return
+    if rank == 0:
+        for old in run.record.glob("rank*.npz"):        # of other ranks, perhaps
+            old.unlink()
     observer, trained = Observer(state.strategy, recorder), trained_by(state)
 
     def take(state: TrainState, step: int) -> float:
@@ -140,8 +144,8 @@ def compare_with_one_rank(comm: Communicator, config: TrainConfig) -> Difference
 def compare_layouts(comm: Communicator, left: TrainConfig, right: TrainConfig, steps: int
                     ) -> Difference | None:
     """Collective.  Compare the first steps of two configurations; the result is on rank 0."""
-    sides = [side_of(config, ranks_of(config)) for config in (left, right)]
-    return compare_sides(comm, *sides, plan_of(right, steps), dtype_of(right))
+    return compare_sides(comm, side_of(left, ranks_of(left)), side_of(right, ranks_of(right)),
+                         plan_of(right, steps), dtype_of(right))
 
 
 def ranks_of(config: TrainConfig) -> int:
