@@ -214,11 +214,12 @@ def zeros(case: Case) -> str:
 def rounded(case: Case) -> str:
     """Numbers that are all numbers of a narrower format."""
     values = case.right.values[case.right.values != 0]
-    if not values.size or not is_close(case.right.values, case.left.values, 2.0 ** -5):
+    if not values.size:
         return ""
     bits = np.frexp(values)[0]                  # 0.5 … 1: the fraction
     for name, digits in (("bfloat16", 8), ("float16", 11), ("float32", 24)):
-        if digits < significant_digits(case.left.values) and (
+        if digits < significant_digits(case.left.values) and is_close(
+                case.right.values, case.left.values, 2.0 ** (4 - digits)) and (
                 np.ldexp(bits, digits) % 1 == 0).mean() > 0.99:
             return f"all of it are numbers of {name}: rounded in a message, a sum or a cast"
     return ""
