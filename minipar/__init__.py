@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:       # what a type checker and an editor see; `_MODULES` says the same
     from . import data as data
+    from . import testing as testing
     from .autograd import Tensor, backward, no_grad
     from .comm import Cluster, Communicator
     from .comm.collectives import (
@@ -45,7 +46,8 @@ __all__ = [
     "GPTConfig", "ModelRunner", "Module", "RopeConfig", "SamplingParams", "SchedulerConfig",
     "Tensor", "all_gather", "all_reduce", "all_to_all", "backward", "barrier", "broadcast", "data",
     "exscan", "gather", "launch", "load_pretrained", "make_strategy", "no_grad", "reduce",
-    "reduce_scatter", "save_pretrained", "scan", "scatter", "simulate", "warmup_cosine"]
+    "reduce_scatter", "save_pretrained", "scan", "scatter", "simulate", "testing",
+    "warmup_cosine"]
 _MODULES = {
     "autograd": ("Tensor", "backward", "no_grad"),
     "comm": ("Cluster", "Communicator"),
@@ -63,8 +65,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name on its first use (PEP 562)."""
-    if name == "data":
-        return import_module(".data", __name__)
+    if name in ("data", "testing"):
+        return import_module(f".{name}", __name__)
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f".{module}", __name__), name)

@@ -26,6 +26,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("train", "train a GPT or an MLP, on any mesh of ranks"),
+    "compare": Command("compare", "is it a bug or rounding? The first array in which two layouts "
+                       "of a run differ"),
     "evaluate": Command("evaluate", "run a checkpoint, plain or compressed, on data it has not "
                         "seen", True),
     "convert": Command("inference.convert", "read a model of Hugging Face's files, GPT-2 or Llama, "

@@ -37,10 +37,9 @@ def main(options: argparse.Namespace, output: Output) -> int:
     result = train(config, output.console)
     if output.is_first:
         output.table(closing_figures(result), show=False)
-    if result.comparison is not None and not result.comparison.is_same:
-        return report_usage(UsageError(
-            f"NOT the same: {result.comparison.place}: {result.distance:.1e} "
-            "(relative) from one rank, in float64", status=1))
+    if result.comparison is not None and result.comparison.verdict == "different":
+        return report_usage(UsageError(f"NOT the same as one rank, in float64: {result.comparison}",
+                                       status=1))
     return 0
 
 

@@ -3,11 +3,17 @@
     strategy = make_strategy("zero1", model, comm)                       over all ranks
     strategy = make_strategy("zero1", model, DeviceMesh(comm, dp=2, tp=2))
     strategy = make_strategy("ddp", model, DeviceMesh(comm, pp=4), schedule="1f1b")
+    strategy = make_strategy("FILE.py:CLASS", model, comm)            of one's own
 
 The choices of `minipar train`, the costs of `formulas/data_parallel.py`, the tests and the page of
-compositions follow from the table.  A strategy of your own is one file and one entry.
+compositions follow from the table.  A strategy of your own is one file; with an entry, it is
+offered by name.
 """
 
+import sys
+from functools import cache
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any, NamedTuple
 
 from ..comm import Communicator
@@ -98,17 +104,53 @@ def strategies_with(option: str) -> list[str]:
             if option in entry.options or option in COMMON]
 
 
+def entry_of(name: str) -> StrategyEntry:
+    """The entry of a strategy by name, or of the class at an address: FILE.py:CLASS.
+
+    Raises ValueError for an unknown name, or an address without such a class.
+    """
+    if ":" in name:
+        return load_entry(name)
+    if name not in STRATEGIES:
+        raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(STRATEGIES)}, or give "
+                         "FILE.py:CLASS")
+    return STRATEGIES[name]
+
+
+@cache
+def load_entry(address: str) -> StrategyEntry:
+    """The entry of a class in a file, or module: that of its base, with another class."""
+    place, _, name = address.rpartition(":")
+    try:
+        if place.endswith(".py"):
+            spec = spec_from_file_location(f"strategy of {place}", place)
+            assert spec is not None and spec.loader is not None
+            module = sys.modules[spec.name] = module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = import_module(place)
+        kind = getattr(module, name)
+    except (OSError, ImportError, SyntaxError, AttributeError) as error:
+        raise ValueError(f"{address}: {error}: give FILE.py:CLASS, a class that can be loaded") \
+            from error
+    if not (isinstance(kind, type) and issubclass(kind, Strategy)):
+        raise ValueError(f"{address} is no strategy: give a subclass of minipar's "
+                         f"{Strategy.__name__}")
+    bases = {entry.kind: entry for entry in STRATEGIES.values()}
+    base = next((bases[each] for each in kind.__mro__ if each in bases), None)
+    return StrategyEntry(address, kind, base.options if base else (),
+                         specification=base.specification if base else Strategy, cost=None)
+
+
 def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
                   **options: Any) -> Strategy:
-    """The strategy of that name over the ranks of a communicator, or over the axes of a mesh.
+    """The strategy of that name, or address, over the ranks of a communicator or of a mesh.
 
     `hybrid_shard=k` is short for a mesh of shards over k neighbours: dp=k, and `replicate` for the
     others.  Raises ValueError for an unknown name, and for an option that is unknown or does not
     fit.
     """
-    if name not in STRATEGIES:
-        raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(STRATEGIES)}")
-    entry = STRATEGIES[name]
+    entry = entry_of(name)
     for option in options.keys() - {*entry.options, *COMMON, *MESH_OPTIONS}:
         others = " or ".join(strategies_with(option)) or "no strategy"
         raise ValueError(f"{option} goes with {others}, not with {name}")

@@ -11,9 +11,10 @@ A test that passes in one world only has found a difference between them.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 
 class SimulatedWorld:
@@ -65,12 +66,13 @@ class MPIWorld:
 
 
 def worlds(*sizes: int, mpi: Sequence[int] = (4,), slow: Sequence[int] = (),
-           slow_mpi: Sequence[int] = ()) -> pytest.MarkDecorator:
+           slow_mpi: Sequence[int] = ()) -> "pytest.MarkDecorator":
     """Run a test once per world: simulated with each of `sizes`, on real ranks with each of `mpi`.
 
     The test takes an argument `world` with `size` and `run(body)`.  `slow` are simulated sizes,
     and `slow_mpi` real ones, whose tests are marked slow: the default sizes cover them well enough.
     """
+    import pytest  # only here: `find_difference`, beside it, needs none
     simulated = [pytest.param(SimulatedWorld(n), id=f"sim-{n}") for n in sizes]
     simulated += [pytest.param(SimulatedWorld(n), id=f"sim-{n}", marks=pytest.mark.slow)
                   for n in slow]
@@ -81,7 +83,7 @@ def worlds(*sizes: int, mpi: Sequence[int] = (4,), slow: Sequence[int] = (),
     return pytest.mark.parametrize("world", simulated + real)
 
 
-def ranks_needed(item: pytest.Item) -> int | None:
+def ranks_needed(item: "pytest.Item") -> int | None:
     """The number of real ranks that a test asks for (0: any number); None for a serial test."""
     marks = list(item.iter_markers("mpi"))
     if not marks:

@@ -60,9 +60,11 @@ def check_value(field: OptionField, value: object) -> None:
     if not isinstance(value, kinds) or (isinstance(value, bool) and field.kind is not bool):
         kind = "true or false" if field.kind is bool else field.kind.__name__
         raise UsageError(f"{field.flag} takes {kind}, not {value!r}")
-    if field.table and value not in field.table:
+    is_class = option.or_class and ":" in str(value)
+    if field.table and value not in field.table and not is_class:
+        more = ", or give FILE.py:CLASS" if option.or_class else ""
         raise UsageError(f"{field.flag}: invalid choice: {value!r} (choose from "
-                         f"{', '.join(field.table)})")
+                         f"{', '.join(field.table)}{more})")
     if option.most is not None and value > option.most:
         raise UsageError(f"{field.flag} must be at most {option.most}, not {value}")
     if option.least is None:

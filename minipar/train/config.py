@@ -134,8 +134,8 @@ A_PIPELINE = Beside("mesh", "pp", "goes with a pipeline")
 class ParallelConfig:
     """The strategy, the mesh and the pipeline: the division of the work over ranks."""
 
-    strategy: str = option("ddp", "the way in which the ranks of dp share the work",
-                           choices="parallel.registry:STRATEGIES")
+    strategy: str = option("ddp", "the way in which the ranks of dp share the work; or a class of "
+                           "your own", choices="parallel.registry:STRATEGIES", or_class=True)
     accumulate: int = option(1, "add up the gradients of K microbatches in each step", least=1,
                              metavar="K")
     bucket_mb: float | None = option(
@@ -254,6 +254,9 @@ class RunConfig:
     temperature: float = option(0.8, "of the sample", least=0, saved=False)
     verify: int = option(0, "at the end, repeat the first N steps in float64 on all ranks and on "
                          "one; fail if they differ", least=0, metavar="N", saved=False)
+    record: Path | None = setting(None, "folder in which each rank records what it computes, for "
+                                  "`minipar compare`", metavar="DIR", saved=False)
+    record_steps: int = setting(3, "steps to record", least=1, saved=False)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,9 @@ def add_flag(group: Any, field: OptionField, help: str = "") -> None:
         more["action"] = argparse.BooleanOptionalAction
     else:
         more = {"type": field.kind, "metavar": option.metavar or METAVARS.get(field.kind)}
-        if field.table:
+        if option.or_class:
+            more["metavar"] = f"{{{','.join(field.table)},FILE.py:CLASS}}"
+        elif field.table:
             more = {"choices": tuple(field.table)}
     text = help or f"{_help(field)}{_default(field)}"
     group.add_argument(f"--{field.key.replace('_', '-')}", dest=field.key,

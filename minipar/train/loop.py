@@ -9,7 +9,7 @@ strategy and another number of ranks, too: a checkpoint has whole parameters and
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from ..precision import LossScaler, unscale
 from .config import TrainConfig
 
 if TYPE_CHECKING:       # the loop calls these, and knows nothing of compression and inference
+    from ..data.batches import Batch
     from .setup.memory import RankMemory
     from .setup.remat import RecordingPolicy
     from .setup.starting_point import Compression
@@ -75,12 +76,14 @@ def train_steps(comm: Communicator, state: TrainState,
                 progress: Callable[[int, float], None] = lambda step, loss: None,
                 save_at: SaveAt | None = None,
                 before_step: Callable[[int], None] = lambda step: None,
-                observe: bool = True) -> None:
+                observe: bool = True,
+                take: Callable[[TrainState, int], float] | None = None) -> None:
     """Take the remaining steps; call before_step(step) before and progress(step, loss) after each.
 
     `save_at(num_steps)`, if given, writes a checkpoint: every --save-every steps, and at the end.
-    One step is traced for the pictures in --out, unless `observe` is False.  Raises
-    UsageError, on every rank at once, when the loss is not finite.
+    One step is traced for the pictures in --out, unless `observe` is False.  `take`, if given,
+    takes the steps in the place of `take_step`.  Raises UsageError, on every rank at once, when the
+    loss is not finite.
     """
     run = state.config.run
     traced_step = -1
@@ -90,7 +93,7 @@ def train_steps(comm: Communicator, state: TrainState,
         before_step(step)
         with state.memory.recording(step == traced_step):
             loss = (observed_step(comm, state, step) if step == traced_step
-                    else take_step(state, step))
+                    else (take or take_step)(state, step))
         state.losses.append(loss)
         progress(step, loss)
         if save_at and run.save_every and (step + 1) % run.save_every == 0 and step + 1 < run.steps:
@@ -111,21 +114,29 @@ def take_step(state: TrainState, step: int) -> float:
 
 def compute_gradients(state: TrainState, step: int) -> float:
     """Leave the gradients of the batch of `step` in the strategy's slabs; return its loss."""
+    return gradients_of(state, step, microbatches(state, step))
+
+
+def gradients_of(state: TrainState, step: int, batch: Sequence[Microbatch]) -> float:
+    """The same for these microbatches, this rank's part of the batch."""
     state.optimizer.zero_grad()
     with state.memory.offloading_activations():
-        return state.strategy.forward_backward(microbatches(state, step), state.config.run.seed,
-                                               step, state.scaler.scale if state.scaler else 1.0)
+        return state.strategy.forward_backward(batch, state.config.run.seed, step,
+                                               state.scaler.scale if state.scaler else 1.0)
 
 
-def update_parameters(state: TrainState, step: int) -> None:
-    """Clip the gradients, and step: the biases of routers, then the optimizer."""
+def update_parameters(state: TrainState, step: int) -> float | None:
+    """Clip the gradients, and step: the biases of routers, then the optimizer.
+
+    Returns the norm of the gradients, None without clipping.
+    """
     chosen, strategy = state.config.optimizer, state.strategy
-    if chosen.clip:
-        strategy.clip_grad_norm(chosen.clip)
+    norm = strategy.clip_grad_norm(chosen.clip) if chosen.clip else None
     state.loads.append(balance_routers(strategy))
     state.optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, state.config.run.steps,
                                        floor=chosen.lr / 10)
     strategy.step(state.optimizer)
+    return norm
 
 
 def check_finite(state: TrainState, loss: float, step: int) -> bool:
@@ -158,10 +169,15 @@ def always_overflows_error(scaler: LossScaler, step: int, scale: float) -> Usage
 
 def microbatches(state: TrainState, step: int) -> list[Microbatch]:
     """This rank's rows of the batch of `step`, cut into the configured number of microbatches."""
-    batch, like = state.task.batches.batch(step), state.like
+    batch = state.task.batches.batch(step)
     mine = batch.select(state.strategy.rows(len(batch.samples)))
-    return [Microbatch(asarray_like(inputs, like), asarray_like(targets, like), samples)
-            for inputs, targets, samples in mine.split(state.num_microbatches)]
+    return on_device(state, mine.split(state.num_microbatches))
+
+
+def on_device(state: TrainState, batches: "Sequence[Batch | Microbatch]") -> list[Microbatch]:
+    """The microbatches on this rank's device."""
+    return [Microbatch(asarray_like(inputs, state.like), asarray_like(targets, state.like), samples)
+            for inputs, targets, samples in batches]
 
 
 def observed_step(comm: Communicator, state: TrainState, step: int) -> float:

@@ -34,6 +34,7 @@ class Option:
     flag_name: str = ""                     # without dashes; "": the name of the field
     is_flag: bool = True                    # False: only in a file, or by --set
     choices: tuple[str, ...] | str = ()     # names, or the address of a table of them
+    or_class: bool = False                  # or FILE.py:CLASS
     needs: Beside | None = None             # what has to be there, if this option is given
     without: tuple[Beside, ...] = ()        # what must not
     least: float | None = None              # of a number, which must be finite

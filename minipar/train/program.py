@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ..backend.malloc import keep_freed_memory
 from ..comm import Cluster, Communicator
+from ..compare.difference import Difference
 from ..environment import launched
 from ..launcher import UsageError, launch, on_first_rank
 from ..nn import Module
@@ -20,7 +21,7 @@ from .check import check_machine, checked
 from .checkpoints.models import load_checkpoint
 from .config import TrainConfig
 from .loop import TrainState, train_steps
-from .recipes.verify import Comparison, compare_with_one_rank
+from .recipes.side_by_side import compare_with_one_rank, recorded
 from .report import ProgressBar, describe_loads, draw_pictures, print_headline
 from .setup.memory import memory_errors_as_usage, process_limit
 from .setup.mesh import num_ranks_of
@@ -38,7 +39,7 @@ class TrainResult:
     losses: list[float]                 # of every step, with those before --resume
     model: Module | None = None         # whole, on one process
     score: Score | None = None          # on data it has not seen
-    comparison: Comparison | None = None    # of --verify, on every rank
+    comparison: Difference | None = None    # of --verify, on every rank; with gaps on rank 0
     files: list[Path] = field(default_factory=list)
 
     @property
@@ -93,9 +94,9 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
     world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
     if is_first:
         print_headline(state, world, console)
-    with ProgressBar(comm, state, console) as progress, \
+    with ProgressBar(comm, state, console) as progress, recorded(state, comm.rank) as take, \
             np.errstate(over="ignore", invalid="ignore"):   # take_step reports such a loss
-        train_steps(comm, state, progress, saving(comm, state))
+        train_steps(comm, state, progress, saving(comm, state), take=take)
     result = TrainResult(state.config, state.losses, state.plain_model(comm))
     if is_first:
         summarize(state, result, console)
@@ -109,10 +110,10 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
         console.print("--verify compares several ranks with one: there is only one here")
     elif run.verify:
         result.comparison = compare_with_one_rank(comm, state.config)
-        if is_first and result.comparison.is_same:
+        if is_first and result.comparison.verdict == "equal":
             console.print(f"the same: after {run.verify} steps in float64, {world} are "
-                          f"{result.distance:.1e} (relative) from one rank, in losses, "
-                          "gradients and parameters", highlight=False)
+                          f"{result.distance:.1e} (relative) from one rank, in activations, "
+                          "losses, gradients and parameters", highlight=False)
     return result
 
 

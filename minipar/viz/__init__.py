@@ -31,7 +31,7 @@ _MODULES = {
     "bars": ("Bar", "TracedRun", "Wait", "side_by_side", "timeline_bars", "waits_of"),
     "curves": ("CostCurves", "MilestoneRun", "Requirement", "draw_crossovers",
                "draw_device_limits", "draw_load_curve", "draw_loss", "draw_milestone"),
-    "distributions": ("GridPanel", "draw_precision", "draw_quantization_grids",
+    "distributions": ("GridPanel", "draw_difference", "draw_precision", "draw_quantization_grids",
                       "draw_soft_targets"),
     "experts": ("draw_expert_loads", "draw_token_flow"),
     "memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels", "phase_starts"),

@@ -1,4 +1,4 @@
-"""What narrow numbers keep of many numbers, and what a teacher says of one input.
+"""What narrow numbers keep of many numbers, what a teacher says of one input, who differs where.
 
     float16   ░░░░▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓          draw_precision: what each format can hold, over powers of
     bfloat16  ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓       two, and how many gradients there are of each size.
@@ -7,21 +7,35 @@
     ▒▓▒ │      █      │      █      │     ▂█▁▃▁     draw_soft_targets: softmax(logits / T); at a
     the │   label     │    T = 1    │     T = 4     high temperature T all that is not the answer
                                                     grows out of nothing
+
+                 forward   backward   gradient   update        draw_difference: two layouts of one
+    h.0.ln_1        ·         ▓          ▓         ▓           run; a row for each module, colours
+    h.0.attn        ·         ▓          ▓         ▓           say how far above rounding they are
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.patches import Patch
 
 from ..number_formats import Format
 from .colors import BLUE, DARK, GREEN, GREY, ORANGE, VERMILION
-from .figure import empty_figure, new_panels, save, tidy
+from .figure import empty_figure, legend_below, new_panels, save, tidy
 
 BINS = 60       # of a histogram, at each side of 0
 POWERS = -50, 20        # of two, which are shown
 TELL = 0.01     # probabilities from here on are written above their bars
+COLUMNS = {"forward": ("forward", "loss"), "backward": ("backward",),
+           "gradient": ("local gradient", "gradient", "norm"),
+           "update": ("state", "parameter", "initial")}
+LEVELS = {      # times what rounding may do, from which on: colour and meaning
+    0.0: ("#e8f1e4", "equal"), 0.01: ("#c5dfba", "rounding"), 1.0: ("#f6c46b", "above rounding"),
+    1e3: ("#e0762f", "1,000 times"), 1e6: ("#a31621", "a million times, or more")}
+NOTHING = "#ffffff"
+MOST_ROWS = 90          # of a panel
 
 
 class GridPanel(NamedTuple):
@@ -135,4 +149,68 @@ def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Se
     rest[0].set_ylabel("probability", fontsize=9)
     rest[0].legend(handles=[rest[0].patches[truth]], frameon=False, fontsize=8,
                    loc="upper right" if truth < len(values) / 2 else "upper left")
+    return save(figure, path)
+
+
+class Gap(Protocol):
+    """A difference, as compare/ finds it: key (step, phase, name) and how often rounding it is."""
+
+    key: tuple[int, str, str]
+    ratio: float
+
+
+class Difference(Protocol):
+    """What a comparison found: its verdict, and the gaps in float64 or in a lower precision."""
+
+    verdict: str
+    gaps: Sequence[Gap]
+    low_gaps: Sequence[Gap]
+
+
+def grid_of(gaps: Sequence[Gap]) -> tuple[list[str], np.ndarray]:
+    """The rows, in program order, and the largest ratio of each by column.
+
+    A parameter is in the row of its module, if that has one.
+    """
+    modules = {gap.key[2] for gap in gaps if gap.key[1] == "forward"}
+
+    def row_of(gap: Gap) -> str:
+        name = gap.key[2].rpartition(" of ")[2]         # of a state: the parameter
+        module = name.rpartition(".")[0]
+        return module if module in modules and gap.key[1] not in ("forward", "backward") else name
+
+    gaps = sorted(gaps, key=lambda gap: gap.key[1] == "initial")
+    names = list(dict.fromkeys(map(row_of, gaps)))
+    ratios = np.full((len(names), len(COLUMNS)), np.nan)
+    for gap in gaps:
+        column = next(i for i, phases in enumerate(COLUMNS.values()) if gap.key[1] in phases)
+        place = names.index(row_of(gap)), column
+        ratios[place] = np.fmax(ratios[place], gap.ratio)
+    return names, ratios
+
+
+def draw_difference(path: str | Path, found: Difference) -> Path:
+    """Draw the step in which the first difference is, or the last one; return the path written."""
+    gaps = found.gaps if any(not gap.ratio <= 1 for gap in found.gaps) or not found.low_gaps \
+        else found.low_gaps
+    step = next((gap.key[0] for gap in gaps if not gap.ratio <= 1), max(
+        (gap.key[0] for gap in gaps), default=0))
+    names, ratios = grid_of([gap for gap in gaps if gap.key[0] == step])
+    columns = -(-len(names) // MOST_ROWS) or 1
+    rows = -(-len(names) // columns)
+    figure, [panels] = new_panels(5.2 * columns, 1.6 + 0.155 * rows,
+                                  f"{found.verdict}: step {step}", columns=columns)
+    starts = list(LEVELS)
+    colors = ListedColormap([color for color, _ in LEVELS.values()]).with_extremes(bad=NOTHING)
+    for i, axes in enumerate(panels):
+        here = slice(i * rows, (i + 1) * rows)
+        axes.pcolormesh(np.ma.masked_invalid(np.minimum(ratios[here], 1e300)), cmap=colors,
+                        norm=BoundaryNorm([*starts, np.inf], len(starts)), edgecolors="white",
+                        linewidth=0.6)
+        axes.set_ylim(len(names[here]), 0)
+        axes.set_yticks(np.arange(len(names[here])) + 0.5, names[here], fontsize=6.5)
+        axes.set_xticks(np.arange(len(COLUMNS)) + 0.5, list(COLUMNS), fontsize=8.5)
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0)
+    legend_below(figure, [Patch(color=color, label=text) for color, text in LEVELS.values()], 5)
     return save(figure, path)

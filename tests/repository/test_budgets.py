@@ -5,16 +5,17 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
     ("comm",): 3830,
-    ("parallel",): 3625,
+    ("parallel",): 3655,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5410,
-    ("viz",): 2400,
+    ("train", "commands"): 5525,
+    ("viz",): 2445,
+    ("compare",): 970,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3690,
 }
-ALL = 34715
+ALL = 35890
 
 
 def count(folder: str) -> int:

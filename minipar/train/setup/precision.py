@@ -16,7 +16,7 @@ from ...launcher import UsageError
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
 from ...parallel.low_precision_wire import LowPrecisionWire
-from ...parallel.registry import strategies_with
+from ...parallel.registry import entry_of, strategies_with
 from ...parallel.wire import UNCOMPRESSED, Wire
 from ...precision import PRECISIONS, LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST
@@ -36,7 +36,8 @@ FULL_PRECISION = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32
 def check_precision(config: TrainConfig) -> None:
     """Refuse precision options that do not go together.  Raises UsageError."""
     gathering, strategy = strategies_with("gather_wire"), config.parallel.strategy
-    if config.precision.gather_dtype != "fp32" and strategy not in gathering:
+    if config.precision.gather_dtype != "fp32" and \
+            "gather_wire" not in entry_of(strategy).options:
         raise UsageError(f"--gather-dtype needs --strategy {one_of(gathering)}, not {strategy}: "
                          "leave it out, or choose a strategy that takes it")
     if config.precision.loss_scale not in (None, "dynamic", "none"):

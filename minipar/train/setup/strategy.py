@@ -6,7 +6,7 @@ from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError
 from ...nn import Module
-from ...parallel.registry import STRATEGIES, make_strategy, strategies_with
+from ...parallel.registry import COMMON, entry_of, make_strategy, strategies_with
 from ...parallel.strategy import Strategy
 from ..config import OPTIONS, TrainConfig
 from ..option import one_of
@@ -21,12 +21,16 @@ STRATEGY_OPTIONS = tuple(key for key in OPTIONS if strategies_with(key))
 def check_strategy(config: TrainConfig) -> None:
     """Refuse options that the strategy has no use for.  Raises UsageError."""
     parallel = config.parallel
+    try:
+        entry = entry_of(parallel.strategy)
+    except ValueError as error:
+        raise UsageError(f"--strategy {error}") from error
     for name in STRATEGY_OPTIONS:
-        if config.get(name) is not None and parallel.strategy not in strategies_with(name):
+        if config.get(name) is not None and name not in (*entry.options, *COMMON):
             raise UsageError(f"--{name.replace('_', '-')} needs --strategy "
                              f"{one_of(strategies_with(name))}, not {parallel.strategy}: "
                              "leave it out, or choose a strategy that takes it")
-    if config.run.verify and STRATEGIES[parallel.strategy].specification is not Strategy:
+    if config.run.verify and entry.specification is not Strategy:
         raise UsageError(f"--verify compares with one rank, which --strategy {parallel.strategy} "
                          "does not equal: leave it out")
 

@@ -1,0 +1,82 @@
+"""Record a run of PyTorch for `minipar compare left.trace right.trace`.
+
+Copy this file and minipar/compare/recorder.py, which needs NumPy alone, beside your program.
+
+    recorder = TorchRecorder(model, rank, places)
+    for step, (x, y) in enumerate(batches):
+        recorder.start(step)
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        recorder.gradients(loss)
+        optimizer.step()
+        recorder.updated()
+    recorder.write("right.trace")                   # a folder, with a file of each rank
+
+Of each module the output is recorded, and its gradient; of each parameter the values and the
+gradient.  A DTensor says itself which part of a global array it is.  For a plain tensor `places`
+says so: places["fc1.weight"] = (shape, box), with the box as in recorder.py.  The name is that of a
+parameter, or of a module for its output.  What has no place is whole on each rank.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from recorder import Recorder
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+
+class TorchRecorder:
+    """Records a model on one rank; `places` as above."""
+
+    def __init__(self, model: nn.Module, rank: int = 0, places: dict | None = None):
+        self.model, self.recorder = model, Recorder(rank)
+        self.places, self.step = places or {}, 0
+        for name, module in model.named_modules():
+            if name and not isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+                module.register_forward_hook(partial(self._output, name))
+        for name, parameter in model.named_parameters():
+            self.keep(name, "initial", parameter)
+
+    def start(self, step: int) -> None:
+        """Begin a step."""
+        self.step = step
+
+    def gradients(self, loss: torch.Tensor) -> None:
+        """After backward, and after all reductions: the loss and all gradients."""
+        self.keep("loss", "loss", loss)
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None:
+                self.keep(name, "gradient", parameter.grad)
+
+    def updated(self) -> None:
+        """After the optimizer's step: the parameters."""
+        for name, parameter in self.model.named_parameters():
+            self.keep(name, "parameter", parameter)
+
+    def write(self, folder: str) -> Path:
+        """Write the file of this rank; return its path."""
+        return self.recorder.write(Path(folder) / f"rank-{self.recorder.rank}.npz")
+
+    def keep(self, name: str, phase: str, tensor: torch.Tensor) -> None:
+        """Record a tensor, at its place in the global array."""
+        shape, box = self.places.get(name, (None, None))
+        term, here = "", tensor.detach()
+        if isinstance(here, DTensor):
+            lengths, offsets = compute_local_shape_and_global_offset(
+                here.shape, here.device_mesh, here.placements)
+            shape, box = here.shape, [[(a, a + n)] for a, n in zip(offsets, lengths)]
+            term = " ".join(f"{axis} {at}" for axis, (at, placement) in enumerate(zip(
+                here.device_mesh.get_coordinate(), here.placements)) if placement.is_partial())
+            here = here.to_local()
+        values = here.float() if here.dtype in (torch.bfloat16, torch.float16) else here
+        self.recorder.record(name, values.cpu().numpy(), phase, self.step, shape, box, term)
+
+    def _output(self, name: str, module: nn.Module, inputs: tuple, output: object) -> None:
+        if isinstance(output, torch.Tensor):
+            self.keep(name, "forward", output)
+            if output.requires_grad:
+                output.register_hook(partial(self.keep, name, "backward"))

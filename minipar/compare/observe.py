@@ -1,0 +1,330 @@
+"""Record the run of a strategy on one rank, in global coordinates.
+
+    forward     the output of each module and part         ┐ rows of the microbatch, this rank's
+    backward    the gradient at the same places            ┘ tokens, its columns of a cut layer
+    local gradient      of each parameter before its reduction: one term for each microbatch
+    gradient            after the reduction, as the optimizer gets it
+    norm, state, parameter      after the step
+
+Nothing in the strategy knows of it: modules are watched by `around`, gradients by ready hooks, what
+the optimizer has by the segments of its slabs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..autograd import Function, GradientSlot, Tensor
+from ..backend import Array, to_host
+from ..comm import Communicator
+from ..comm.collectives import chunk_bounds, gather_object
+from ..data.batches import Batch
+from ..memory.remat.recompute import is_recomputing
+from ..nn import Module, MoE, Parameter
+from ..nn.module import Part
+from ..nn.parameter import slice_box
+from ..parallel.context.layout import ContextSplit
+from ..parallel.data.classic_data_parallel import DataParallel
+from ..parallel.strategy import Strategy
+from ..random import current_step
+from .recorder import Record, Recorder, Runs, runs_of
+
+
+class Watch(Function):
+    """The same values; backward shows their gradient to `see`."""
+
+    metered = False
+
+    @staticmethod
+    def forward(ctx, array, see):
+        """The array itself."""
+        ctx.see = see
+        return array
+
+    @staticmethod
+    def backward(ctx, g):
+        """The gradient itself, which is seen."""
+        ctx.see(g)
+        return [g]
+
+
+class Columns(NamedTuple):
+    """The columns of a cut layer's output: `runs` of `total`; `width` of them are here."""
+
+    width: int
+    total: int
+    runs: Runs
+
+
+class Observer:
+    """Records what `strategy` computes on this rank: a Strategy, or an object with its methods.
+
+        observer = Observer(strategy, recorder)
+        observer.start(step, batch, rows)               before forward_backward
+        observer.gradients(loss)                        after it
+        observer.updated(norm, optimizer)               after the step
+
+    `batch` is the global batch, `rows` those of this rank's microbatches.
+    """
+
+    def __init__(self, strategy: Any, recorder: Recorder):
+        self.strategy, self.model, self.recorder = strategy, strategy.model, recorder
+        self.step, self.batch = -1, Batch(*[np.empty(0)] * 3)
+        self.row_of: dict[int, int] = {}            # the row of each sample in the batch
+        self.rows: np.ndarray = np.empty(0, int)    # of the microbatch in work
+        self.columns: Columns | None = None         # of the last cut layer's output
+        self.microbatches: Sequence[np.ndarray] = []
+        self.calls: dict[tuple, int] = {}
+        self.context: ContextSplit | None = next(
+            (split for _, module in self.model.named_modules()
+             if (split := vars(module).get("context_split"))), None)
+        self.doors = [module.around(partial(self.call, name, module))
+                      for name, module in watched(self.model)]
+        # parts whose output columns are the rows of a weight: a tied head, and attention's heads
+        self.rows_as_columns = {
+            id(vars(module)[part]): weight for _, module in self.model.named_modules()
+            for part, layer in (("head", "wte"), ("core", "c_proj"))
+            if part in vars(module) and layer in module._modules
+            and (weight := module._modules[layer]._parameters.get("weight")) is not None}
+        self.names = {parameter.slot: name for name, parameter in self.model.named_parameters()}
+        self.parameter_of = {p.slot: p for p in self.model.parameters()}
+        self.terms: dict[tuple[str, str], np.ndarray] = {}  # what was recorded of each
+        self.before: dict[GradientSlot, np.ndarray] = {}    # gradients of earlier microbatches
+        for slot in self.names:
+            slot.ready_hooks.insert(0, self.on_gradient)
+        self.record_parameters("initial", 0)
+
+    def close(self) -> None:
+        """Watch no longer."""
+        for door in self.doors:
+            door.remove()
+        for slot in self.names:
+            slot.ready_hooks.remove(self.on_gradient)
+
+    # Activations.
+
+    def start(self, step: int, batch: Batch, rows: Sequence[np.ndarray]) -> None:
+        """Before the forward of a step."""
+        self.step, self.batch, self.microbatches = step, batch, rows
+        self.rows = rows[0]
+        mesh = getattr(self.strategy, "mesh", None)
+        if mesh is not None:
+            for axis in (*mesh.axes, *["ep"] * ("ep" in mesh)):
+                self.record(f"axis {axis}", "layout", np.array(mesh.coordinate(axis)))
+        for i, each in enumerate(rows):
+            self.record(f"microbatch {i}", "layout", each)
+        self.row_of = {int(sample): row for row, sample in enumerate(batch.samples)}
+        self.calls, self.before, self.terms = {}, {}, {}
+
+    def call(self, name: str, module: Module, forward: Callable, *inputs: Any,
+             **options: Any) -> Any:
+        """Around a module's call: record its output, and later the gradient of that."""
+        y = forward(*inputs, **options)
+        known = current_step()
+        if self.step < 0 or not isinstance(y, Tensor) or y.dtype.kind != "f":
+            return y
+        if known is not None:
+            self.rows = np.array([self.row_of.get(int(sample), -1) for sample in known.samples],
+                                 int)
+        elif (count := self.calls.get((name,), 0)) < len(self.microbatches):
+            self.rows, self.calls[name,] = self.microbatches[count], count + 1
+        place = self.place_of(module, y.shape)
+        if place is None:
+            return y
+        shape, box = place
+        if not is_recomputing():
+            call = name, tuple(self.rows)
+            self.calls[call] = self.calls.get(call, 0) + 1
+            if self.calls[call] > 1:
+                return y                        # a second use: of its own place
+            self.record(name, "forward", y.data, shape, box)
+        return Watch.apply(y, see=partial(self.see, name, self.rows, shape, box)) \
+            if y.requires_grad else y
+
+    def see(self, name: str, rows: np.ndarray, shape: tuple, box: list, grad: Array) -> None:
+        """In backward: record the gradient of an output, whose microbatch is now in work."""
+        self.rows = rows
+        self.record(name, "backward", grad, shape, box)
+
+    def place_of(self, module: Module, local: tuple[int, ...]) -> tuple[tuple, list] | None:
+        """The global shape and the box of an output of shape `local`; None where rows are mixed."""
+        if len(local) < 2 or local[0] != len(self.rows) or min(self.rows, default=0) < 0:
+            return None
+        shape = [len(self.batch.samples), *local[1:]]
+        box: list[Runs | None] = [runs_of(self.rows), *[None] * (len(local) - 1)]   # None: whole
+        if len(local) == 3 and self.batch.inputs.ndim == 2:
+            shape[1] = self.batch.inputs.shape[1]
+            box[1] = self.tokens(local[1], shape[1])
+        columns = self.columns_of(module, local[-1])
+        if columns is not None:
+            shape[-1], box[-1] = columns.total, columns.runs
+        return tuple(shape), box
+
+    def tokens(self, here: int, total: int) -> Runs:
+        """This rank's tokens of an output that has `here` of `total`."""
+        mine = np.arange(total) if self.context is None else self.context.layout_of(total).mine
+        if here < len(mine):            # sequence parallelism
+            tp = self.strategy.tp
+            mine = mine[slice(*chunk_bounds(len(mine), tp.size)[tp.rank])]
+        return runs_of(mine[:here])
+
+    def columns_of(self, module: Module, width: int) -> Columns | None:
+        """Which columns of a cut layer's output are here; None: all."""
+        weight = dict(module.named_parameters()).get("weight")
+        rows = self.rows_as_columns.get(id(module))
+        if rows is not None:
+            (start, stop), total = rows.box[0], rows.global_shape[0]
+            if width == stop - start < total:
+                return Columns(width, total, ((start, stop),))
+        if weight is not None and not isinstance(module, Part):
+            (start, stop), total = weight.box[-1], weight.global_shape[-1]
+            order = np.arange(total) if weight.order is None else np.array(weight.order)
+            self.columns = Columns(width, total, runs_of(order[start:stop])) \
+                if width == stop - start < total else None
+        elif module.parameters() or self.columns and self.columns.width != width:
+            self.columns = None                     # an activation has the columns of its layer
+        return self.columns
+
+    # Parameters.
+
+    def on_gradient(self, slot: GradientSlot) -> None:
+        """A backward has completed a parameter's gradient, which is not reduced yet."""
+        grad, parameter = slot.grad, self.parameter_of[slot]
+        if self.step < 0 or grad is None:
+            return
+        here, adds_up = host_copy(grad), not getattr(self.strategy, "reduces_each_backward", False)
+        before = self.before.get(slot)
+        if adds_up:
+            self.before[slot] = here
+        added = here - before if adds_up and before is not None else here
+        term = self.names[slot], self.term_of(parameter)
+        if term in self.terms:          # of two stages, or of a backward in halves
+            self.terms[term] += added
+        else:
+            self.terms[term] = self.record(term[0], "local gradient", added,
+                                           parameter.global_shape,
+                                           box_of(parameter.box, parameter.order), term[1])
+
+    def term_of(self, parameter: Parameter) -> str:
+        """The name of what this rank adds to a parameter's gradient: the rows it comes from."""
+        rows = " ".join(f"{a}-{b - 1}" for a, b in runs_of(self.rows))
+        strategy, words = self.strategy, [f"rows {rows}" if rows else "no rows"]
+        if not isinstance(strategy, Strategy):
+            return words[0]
+        if not rows:
+            words.append(f"dp {strategy.dp.rank}")
+        if strategy.cp.size > 1:
+            words.append(f"cp {strategy.cp.rank}")
+        if any(parameter in slab.parameters for _, slab in strategy.stages.shared):
+            words.append(f"stage {strategy.pp.rank}")
+        return ", ".join(words)
+
+    def gradients(self, loss: float) -> None:
+        """After forward_backward: the loss, and the gradients as the optimizer gets them."""
+        self.record("loss", "loss", np.array(loss))
+        if isinstance(self.strategy, DataParallel) and self.strategy.comm.rank:
+            return                              # rank 0 alone has gradients and an optimizer
+        for slab in slabs_of(self.strategy):
+            self.record_segments(slab, slab.complete_grad(), "gradient")
+
+    def updated(self, norm: float | None, optimizer: Any) -> None:
+        """After the step: the norm, the optimizer's states, the parameters."""
+        if norm is not None:
+            self.record("norm", "norm", np.array(norm))
+        if not (isinstance(self.strategy, DataParallel) and self.strategy.comm.rank):
+            for slab, states in zip(optimizer.slabs, optimizer.states):
+                for name, values in states.items():
+                    self.record_segments(slab, values, "state", f"{name} of ")
+        self.record_parameters("parameter", self.step)
+        self.step = -1                          # an evaluation is not recorded
+
+    def record_parameters(self, phase: str, step: int) -> None:
+        """Those that the optimizer has, and those that the model computes with."""
+        if isinstance(self.strategy, DataParallel) and self.strategy.comm.rank:
+            return                              # they come with the next forward
+        self.step = step
+        for slab in slabs_of(self.strategy):
+            self.record_segments(slab, slab.data, phase)
+        owned = [slab.data for slab in slabs_of(self.strategy)]
+        for name, parameter in self.model.named_parameters():
+            if parameter.initialized and not any(np.may_share_memory(parameter.data, each)
+                                                 for each in owned):
+                self.record(name, phase, parameter.data, parameter.global_shape,
+                            box_of(parameter.box, parameter.order))
+        self.step = -1
+
+    def record_segments(self, slab: Any, values: Array, phase: str, before: str = "") -> None:
+        """Each segment's part of `values`, an array beside the slab's."""
+        for segment in slab.segments:
+            self.record(before + segment.name, phase, values[segment.start:segment.stop],
+                        segment.global_shape, box_of(segment.box, segment.order) if
+                        segment.flat_range is None else flat_box_of(
+                            segment.global_shape, segment.box, segment.order, segment.flat_range))
+
+    def record(self, name: str, phase: str, values: Array, shape: Sequence[int] | None = None,
+               box: Sequence[Any] | None = None, term: str = "") -> np.ndarray:
+        """Keep a host copy, and return it."""
+        return self.recorder.record(name, to_host(values), phase, self.step, shape, box, term)
+
+
+@cache
+def box_of(box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None) -> list[Runs]:
+    """A parameter's box as runs of each axis; `order` reorders the last axis before."""
+    runs: list[Runs] = [(bounds,) for bounds in box]
+    if order is not None:
+        runs[-1] = runs_of(order[slice(*box[-1])])
+    return runs
+
+
+@cache
+def flat_box_of(shape: tuple[int, ...], box: tuple[tuple[int, int], ...],
+                order: tuple[int, ...] | None, part: tuple[int, int]) -> list[Runs]:
+    """The elements `part` of a parameter's box, in the parameter as one row."""
+    whole = np.arange(np.prod(shape)).reshape(shape)
+    return [runs_of(slice_box(whole, box, order).ravel()[slice(*part)])]
+
+
+def watched(model: Module) -> Iterator[tuple[str, Module]]:
+    """The modules and parts whose outputs have rows: not what computes tokens by expert."""
+    inside = {id(module) for _, moe in model.named_modules() if isinstance(moe, MoE)
+              for _, module in moe.named_modules() if module is not moe}
+    for name, module in model.named_modules():
+        if id(module) not in inside and getattr(module, "rate", True):  # no dropout of nothing
+            if name:
+                yield name, module
+            yield from ((f"{name}.{part_name}".lstrip("."), part)
+                        for part_name, part in vars(module).items()
+                        if isinstance(part, Part) and part_name != "cross_entropy")
+
+
+def slabs_of(strategy: Any) -> Sequence[Any]:
+    """What a strategy optimizes; of an object without slabs, those of its model."""
+    return getattr(strategy, "slabs", strategy.model.slabs)
+
+
+def host_copy(array: Array) -> np.ndarray:
+    """A copy in NumPy."""
+    return np.array(to_host(array))
+
+
+def gather_records(comm: Communicator, records: Sequence[Record]) -> list[Record] | None:
+    """Collective.  All ranks' records, on rank 0; None elsewhere."""
+    with comm.labelled("control"):
+        lists = gather_object(comm, [(*each[:-1], each.values.dtype.str, each.values.shape)
+                                     for each in records])
+        if lists is None:
+            for each in records:
+                if each.values.size:
+                    comm.send(each.values, 0)
+            return None
+        found = list(records)
+        for rank in range(1, comm.size):
+            for name, phase, step, _, shape, box, term, dtype, size in lists[rank]:
+                values = np.empty(size, dtype)
+                if values.size:
+                    comm.recv(values, rank)
+                found.append(Record(name, phase, step, rank, tuple(shape), tuple(
+                    tuple((a, b) for a, b in runs) for runs in box), term, values))
+    return found

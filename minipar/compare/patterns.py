@@ -1,0 +1,338 @@
+"""The kinds of differences, each found by a function and said in a sentence.
+
+Each function looks for one pattern in the first wrong array, R, beside the right one, L:
+
+    R = c L                     a constant factor: of everything, or of the rows of one rank
+    Σ of the ranks' R = L       a rank's own contribution in the place of the sum
+    R = Σ c_i term_i            terms of a sum that are missing, or counted twice
+    R = L in another order      a permutation along an axis, or a transposed array
+    zeros, NaN                  where padding is, or where nothing was received
+
+What usually causes a pattern comes after a colon.  Names of axes come from the records "layout".
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .recorder import Record, runs_of
+from .whole import Gap, Key, Layout, Whole, terms_of
+
+CLOSE = 1e-4            # relative: two arrays are the same but for rounding, in float32, too
+
+
+class Case(NamedTuple):
+    """The first wrong array: its gap, both arrays, all of the right's, and its layout."""
+
+    gap: Gap
+    left: Whole
+    right: Whole
+    others: dict[Key, Whole]
+    left_others: dict[Key, Whole]
+    layout: Layout
+
+    @property
+    def phase(self) -> str:
+        """The phase of the array."""
+        return self.gap.key[1]
+
+    @property
+    def records(self) -> list[Record]:
+        """The records of the ranks that are wrong."""
+        return [each for each in self.right.records if each.rank in self.gap.ranks]
+
+
+def is_close(a: np.ndarray, b: np.ndarray, close: float = CLOSE) -> bool:
+    """True if two arrays are the same but for rounding, and not all zeros."""
+    size = float(np.abs(b).max(initial=0.0))
+    return a.shape == b.shape and size > 0 and float(np.abs(a - b).max()) <= close * size
+
+
+def factor_of(a: np.ndarray, b: np.ndarray) -> float | None:
+    """The c with a = c b; None if there is none."""
+    square = float(np.vdot(b, b))
+    c = float(np.vdot(a, b)) / square if square else 0.0
+    return c if c and is_close(a, c * b) else None
+
+
+def number(c: float) -> str:
+    """A factor in a few characters."""
+    return f"{c:.4g}"
+
+
+def no_numbers(case: Case) -> str:
+    """NaN, infinity, or elements that no rank has."""
+    bad = ~np.isfinite(case.right.values)
+    if bad.any():
+        return f"{bad.sum()} of {bad.size} elements are no numbers: padding, or memory never filled"
+    lost = case.left.known & ~case.right.known
+    if lost.any() and case.phase in ("gradient", "state", "parameter"):
+        return f"{lost.sum()} of {lost.size} elements are on no rank: a piece is cut too short"
+    return ""
+
+
+def own_contributions(case: Case) -> str:
+    """Ranks that should have the same have their own contributions, whose sum is right."""
+    by_box: dict[tuple, list[Record]] = {}
+    for each in case.right.records:
+        by_box.setdefault((each.box, each.term if case.right.has_terms else ""), []).append(each)
+    for records in by_box.values():
+        different: list[Record] = []
+        for each in records:
+            if not any(is_close(each.values, other.values) for other in different):
+                different.append(each)
+        if len(different) < 2:
+            continue
+        sums = np.sum([each.values for each in different], axis=0)
+        right = left_part(case, different[0])
+        if right is not None and is_close(sums, right):
+            ranks = [each.rank for each in different]
+            axis = case.layout.axis_of(ranks)
+            return (f"ranks {listed(ranks)} should have the same, and each has its own "
+                    f"contribution, whose sum is right: a reduction{axis} is missing"
+                    + (" (Megatron's f: copy_to before a layer that is cut)"
+                       if case.phase in ("backward", "local gradient") else ""))
+    return ""
+
+
+def left_part(case: Case, record: Record) -> np.ndarray | None:
+    """What the left has where a rank on the right recorded; of a term, the left's same term."""
+    if not case.right.has_terms:
+        return case.left.part(record)
+    terms = terms_of(case.left)
+    return terms[record.term].part(record) if record.term in terms else None
+
+
+def constant_factor(case: Case) -> str:
+    """Everything is c times too large, or that of some ranks."""
+    c = factor_of(case.right.values, case.left.values)
+    name = case.layout.of_number(c) if c is not None else ""
+    if c is not None and case.left.values.size == 1 and not name:
+        return ""                           # one number is always some multiple of another
+    if c is not None and abs(c - 1) > 10 * CLOSE:
+        return f"all of it is {number(c)} times as large" + (f" ({name})" if name else "") \
+            + usual_factor(case, name)
+    by_rank: dict[float, list[int]] = {}
+    for each in case.records:
+        right = left_part(case, each)
+        c = None if right is None else factor_of(each.values, right)
+        if c is None:
+            return ""
+        by_rank.setdefault(round(c, 6), []).append(each.rank)
+    texts = [(ranks, c, case.layout.of_number(c)) for c, ranks in by_rank.items()
+             if abs(c - 1) > 10 * CLOSE]
+    return "; ".join(f"that of rank{'s' * (len({*ranks}) > 1)} {listed(ranks)} is {number(c)} "
+                     f"times as large" + f" ({name})" * bool(name) for ranks, c, name in texts)
+
+
+def usual_factor(case: Case, name: str) -> str:
+    """What usually causes a constant factor that has this name."""
+    if "microbatches" in name:
+        return ": a loss that is averaged for each microbatch, then summed, or the reverse"
+    if case.phase == "loss" and name:
+        return ": a loss that is summed over ranks which all have it, or divided by their own count"
+    if case.phase in ("backward", "local gradient", "gradient") and name:
+        return ": a gradient that is summed over ranks which all have it, or averaged"
+    return ""
+
+
+def counted_terms(case: Case) -> str:
+    """A sum of which terms are missing, or counted twice; terms are those of before its reduction.
+    """
+    step, phase, name = case.gap.key
+    local = case.others.get((step, "local gradient", name))
+    if phase != "gradient" or local is None or not local.has_terms:
+        return ""
+    terms = terms_of(local)
+    found: dict[str, list[int]] = {}
+    for each in case.records:
+        parts = np.stack([np.ravel(whole.part(each)) for whole in terms.values()], 1)
+        counts, *_ = np.linalg.lstsq(parts, np.ravel(each.values), rcond=None)
+        if not is_close(parts @ counts, np.ravel(each.values)):
+            return ""
+        words = [f"{number(c) + ' × ' if abs(c) > 1e-4 else 'not '}that of {term}"
+                 for term, c in zip(terms, counts) if abs(c - 1) > 1e-4]
+        if abs(counts).max() <= 1e-4:
+            words = ["nothing"]
+        found.setdefault(", ".join(words) + last_only(case, terms, counts), []).append(each.rank)
+    return "; ".join(f"the sum on rank{'s' * (len({*ranks}) > 1)} {listed(ranks)} has {words}"
+                     for words, ranks in found.items() if words)
+
+
+def last_only(case: Case, terms: dict, counts: np.ndarray) -> str:
+    """A note, if only terms of the last microbatch are there."""
+    step = case.gap.key[0]
+    last = {f"rows {rows[-1][0]}-{rows[-1][-1]}" for (at, _), rows in case.layout.rows.items()
+            if at == step and len(rows) > 1 and len(rows[-1])}
+    here = {term.partition(",")[0] for term, c in zip(terms, counts) if abs(c) > 1e-4}
+    return ": only the last microbatch is there, the earlier ones were overwritten" \
+        if here and here <= last else ""
+
+
+def another_order(case: Case) -> str:
+    """A permutation along an axis, or a transposed array."""
+    left, right = case.left.values, case.right.values
+    if is_close(right, left):
+        return ""
+    for axis, length in enumerate(left.shape):
+        if not 1 < length <= 4096:
+            continue
+        a, b = (np.moveaxis(x, axis, 0).reshape(length, -1) for x in (left, right))
+        keys = np.random.default_rng(0).standard_normal(a.shape[1])
+        order_a, order_b = np.argsort(a @ keys, kind="stable"), np.argsort(b @ keys, kind="stable")
+        if is_close(b[order_b], a[order_a]):
+            moved = np.flatnonzero(order_a[np.argsort(order_b)] != np.arange(length))
+            if not len(moved):
+                continue
+            what = {2: ("rows", "columns"), 3: ("rows", "tokens", "columns")}.get(
+                left.ndim, (f"axis {axis}",) * left.ndim)[axis]
+            return (f"it is right in another order along its {what}, of which {len(moved)} of "
+                    f"{length} are elsewhere: pieces were put together, or cut, in another order")
+    if left.ndim == 2 and left.shape[0] == left.shape[1] and is_close(right, left.T):
+        return "it is right, but transposed"
+    return ""
+
+
+def zeros(case: Case) -> str:
+    """Zeros in the place of numbers."""
+    lost = (case.right.values == 0) & (case.left.values != 0) & case.right.known
+    kept = (case.right.values != 0) & (case.left.values == 0)
+    if lost.any() and kept.any() and case.phase in ("forward", "backward"):
+        both = (case.right.values != 0) & (case.left.values != 0)
+        if is_close(case.right.values[both], case.left.values[both]):
+            return (f"{lost.sum()} other elements are dropped, those that both keep agree: another "
+                    "dropout mask, of another seed, sample or place")
+    if lost.any() and is_close(np.where(lost, case.left.values, case.right.values),
+                               case.left.values):
+        return f"{lost.sum()} of {lost.size} elements are 0, all others are right" + (
+            ": their reduction began before they were there, or they were overwritten"
+            if case.phase == "gradient" else "")
+    return ""
+
+
+def rounded(case: Case) -> str:
+    """Numbers that are all numbers of a narrower format."""
+    values = case.right.values[case.right.values != 0]
+    if not values.size:
+        return ""
+    bits = np.frexp(values)[0]                  # 0.5 … 1: the fraction
+    for name, digits in (("bfloat16", 8), ("float16", 11), ("float32", 24)):
+        if digits < significant_digits(case.left.values) and is_close(
+                case.right.values, case.left.values, 2.0 ** (4 - digits)) and (
+                np.ldexp(bits, digits) % 1 == 0).mean() > 0.99:
+            return f"all of it are numbers of {name}: rounded in a message, a sum or a cast"
+    return ""
+
+
+def significant_digits(values: np.ndarray) -> int:
+    """The binary digits that most of the values need: 53 in float64, 24 in float32, …"""
+    fractions = np.frexp(values[values != 0])[0]
+    return next((digits for digits in (8, 11, 24) if (
+        np.ldexp(fractions, digits) % 1 == 0).mean() > 0.99), 53)
+
+
+def step_not_gradient(case: Case) -> str:
+    """The update itself: another factor, or a further part of the parameter."""
+    step, phase, name = case.gap.key
+    if phase != "parameter":
+        return ""
+    before = case.left_others.get((step - 1, phase, name)) if step else \
+        case.left_others.get((0, "initial", name))
+    if before is None:
+        return ""
+    for each in case.records:
+        old, right = before.part(each), case.left.part(each)
+        again = each.values - right
+        moved = factor_of(each.values - old, right - old)
+        decayed = factor_of(again, old) or factor_of(again, right)
+        ranks = listed([one.rank for one in case.records])
+        if moved is not None and abs(moved - 1) > 10 * CLOSE:
+            return f"gradient and states agree, the step on ranks {ranks} is {number(moved)} × it"
+        if decayed is not None:
+            return (f"gradient and states agree, and the step on ranks {ranks} takes another "
+                    f"{number(-decayed)} × the parameter away: weight decay is applied twice")
+        if is_close(each.values, old, 1e-12):
+            return f"on ranks {ranks} it is as before the step: it was not updated, or not gathered"
+    return ""
+
+
+def own_norm(case: Case) -> str:
+    """A norm of a rank's own part."""
+    step, phase, _ = case.gap.key
+    if phase != "norm":
+        return ""
+    squares: dict[int, float] = {}
+    for (at, kind, _), whole in case.others.items():
+        if (at, kind) == (step, "gradient"):
+            for each in whole.records:
+                squares[each.rank] = squares.get(each.rank, 0.0) + float(np.vdot(each.values,
+                                                                                 each.values))
+    own = [each.rank for each in case.records
+           if abs(float(each.values) - squares.get(each.rank, 0.0) ** 0.5) <= 1e-8 * abs(
+               float(each.values))]
+    if own and len(own) == len(case.records):
+        return (f"all gradients agree, and the norm on ranks {listed(own)} is that of the rank's "
+                "own part: squares are not summed over the ranks")
+    return "all gradients agree: squares are summed over other ranks, or replicas count twice"
+
+
+def own_rows(case: Case) -> str:
+    """Only some rows, tokens or columns are wrong, which only some ranks have."""
+    wrong = np.abs(case.right.values - case.left.values) > 1e-9 * np.abs(case.left.values).max()
+    all_ranks = {each.rank for each in case.right.records}
+    texts = []
+    for axis, what in enumerate(("rows", "tokens", "columns") if wrong.ndim == 3 else ()):
+        here = np.flatnonzero(wrong.any(tuple(i for i in range(3) if i != axis)))
+        if 0 < len(here) < wrong.shape[axis]:
+            texts.append(f"only {what} {spans(here)} of {wrong.shape[axis]} are different")
+    if set(case.gap.ranks) < all_ranks:
+        texts.append(f"only what rank{'s' * (len(case.gap.ranks) > 1)} {listed(case.gap.ranks)} "
+                     "computes is different")
+    return ", ".join(texts)
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """Ranks in words."""
+    return ", ".join(map(str, sorted({*ranks})))
+
+
+def spans(indices: np.ndarray) -> str:
+    """Indices in words: "0-3, 6"."""
+    runs = runs_of(indices)
+    words = [f"{a}-{b - 1}" if b > a + 1 else str(a) for a, b in runs[:4]]
+    return ", ".join(words) + " …" * (len(runs) > 4)
+
+
+# in the order in which they are looked for
+def one_row_added(case: Case) -> str:
+    """Every row is off by the same numbers."""
+    left, right = case.left.values, case.right.values
+    if left.ndim < 2 or case.phase != "forward":
+        return ""
+    rows = (right - left).reshape(-1, left.shape[-1])
+    return "every row is off by the same numbers: a bias that several ranks add, or none" \
+        if len(rows) > 1 and is_close(rows, rows[:1].repeat(len(rows), 0)) else ""
+
+
+def off_by_rounding(case: Case) -> str:
+    """Elements that are off by as much as rounding to fewer bits makes, everywhere."""
+    left, right = case.left.values, case.right.values
+    off = np.abs(right - left)[left != 0] / np.abs(left[left != 0])
+    typical = float(np.median(off)) if off.size > 1 else 0.0
+    for name, bits in (("bfloat16", 8), ("float16", 11), ("float32", 24)):
+        if 2.0 ** -(bits + 3) < typical < 2.0 ** -(bits - 1):
+            return (f"half of the elements are off by more than {typical:.0e} of themselves, about "
+                    f"as after rounding to {name}: a message or a sum in fewer bits")
+    return ""
+
+
+def loss_alone(case: Case) -> str:
+    """The loss, after outputs that all agree."""
+    return "the outputs of all parts agree: the loss itself adds up other columns or targets, or " \
+        "divides by another number" if case.phase == "loss" else ""
+
+
+PATTERNS: tuple[Callable[[Case], str], ...] = (
+    no_numbers, own_norm, step_not_gradient, own_contributions, constant_factor, counted_terms,
+    another_order, zeros, rounded, one_row_added, own_rows, off_by_rounding, loss_alone)

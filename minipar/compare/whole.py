@@ -1,0 +1,186 @@
+"""Global arrays, put together from what the ranks recorded; and how far two of them are apart.
+
+Every box goes to its place, and terms of other names are added up:
+
+    rank 0  [ a b . . ]  term "rows 0-1"
+    rank 1  [ . . c d ]  term "rows 0-1"      [ a+e b+f c d ]
+    rank 2  [ e f . . ]  term "rows 2-3"
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .recorder import PHASES, Record, indices_of
+
+Key = tuple[int, str, str]      # step, phase, name
+
+
+class Whole(NamedTuple):
+    """A global array, with what its ranks recorded; `known`: the elements that some rank has."""
+
+    values: np.ndarray
+    known: np.ndarray
+    records: list[Record]
+
+    @property
+    def terms(self) -> set[str]:
+        """The names of the terms that add up to it."""
+        return {record.term for record in self.records}
+
+    @property
+    def has_terms(self) -> bool:
+        """True if it is a sum of what ranks recorded."""
+        return len(self.terms) > 1
+
+    def part(self, record: Record) -> np.ndarray:
+        """The elements that a rank recorded."""
+        return box_of(self.values, record)[place_of(record)]
+
+
+def box_of(array: np.ndarray, record: Record) -> np.ndarray:
+    """The global array as the record's box counts it: a row, if it is flat."""
+    return array.reshape(-1) if len(record.box) != array.ndim else array
+
+
+def place_of(record: Record) -> tuple:
+    """Where the elements of a record are in the global array: slices, if they are neighbours."""
+    if all(len(runs) == 1 for runs in record.box):
+        return tuple(slice(*runs[0]) for runs in record.box)
+    return np.ix_(*map(indices_of, record.box))
+
+
+def assemble(records: Iterable[Record]) -> dict[Key, Whole]:
+    """Global arrays from the records of all ranks, in the order of their first record.
+
+    Of several ranks that recorded an element, the first counts.
+    """
+    by_key: dict[Key, list[Record]] = {}
+    for record in records:
+        by_key.setdefault(record.key, []).append(record)
+    order = sorted(by_key, key=lambda key: (key[0], PHASES.index(key[1])))
+    return {key: whole_of(by_key[key]) for key in order if key[1] != "layout"}
+
+
+def whole_of(records: list[Record]) -> Whole:
+    """The global array of some records of one key."""
+    first = records[0]
+    if first.values.shape == first.shape and all(each.term == first.term for each in records):
+        return Whole(first.values.astype(float), np.broadcast_to(True, first.shape), records)
+    values, known = np.zeros(records[0].shape), np.zeros(records[0].shape, bool)
+    for term in dict.fromkeys(record.term for record in records):
+        here = [record for record in records if record.term == term]
+        boxes = {record.box: record for record in here[::-1]}       # replicas: the first one
+        seen = np.zeros_like(known)
+        for record in boxes.values():
+            place, flat = place_of(record), box_of(values, record)
+            is_old = box_of(seen, record)[place]        # of a box that overlaps: the first counts
+            flat[place] += np.where(is_old, 0, record.values) if is_old.any() else record.values
+            box_of(seen, record)[place] = True
+        known |= seen
+    return Whole(values, known, records)
+
+
+def terms_of(whole: Whole) -> dict[str, Whole]:
+    """The terms of a sum, each as a global array."""
+    return {term: whole_of([each for each in whole.records if each.term == term])
+            for term in dict.fromkeys(each.term for each in whole.records)}
+
+
+class Size(NamedTuple):
+    """How large an array is, or a difference: its largest element, and the RMS."""
+
+    largest: float
+    rms: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Size":
+        """That of some values; infinite, if one is no number."""
+        if not values.size:
+            return cls(0.0, 0.0)
+        largest = max(float(values.max()), -float(values.min()))
+        if not np.isfinite(largest):
+            return cls(np.inf, np.inf)
+        return cls(largest, float(np.sqrt(np.vdot(values, values) / values.size)))
+
+    def times(self, factor: float) -> "Size":
+        """So many times as large."""
+        return Size(self.largest * factor, self.rms * factor)
+
+    def union(self, other: "Size") -> "Size":
+        """The larger of both."""
+        return Size(max(self.largest, other.largest), max(self.rms, other.rms))
+
+    def over(self, bound: "Size") -> float:
+        """How many times the bound it is."""
+        return max(ratio(self.largest, bound.largest), ratio(self.rms, bound.rms))
+
+
+def ratio(a: float, b: float) -> float:
+    """a / b, 0 for nothing."""
+    return a / b if b else np.inf if a else 0.0
+
+
+class Gap(NamedTuple):
+    """The difference of an array: relative to its largest element, and to what is allowed."""
+
+    key: Key
+    distance: float
+    ratio: float            # above 1: no rounding
+    ranks: tuple[int, ...]  # whose elements are different
+
+    @property
+    def is_different(self) -> bool:
+        """True if it is more than rounding."""
+        return not self.ratio <= 1
+
+    def __str__(self) -> str:
+        step, phase, name = self.key
+        where = f" on rank{'s' * (len(self.ranks) != 1)} {', '.join(map(str, self.ranks))}" \
+            if self.ranks else ""
+        what = name if name == phase else f"{phase} of {name}"
+        return f"step {step}, {what}{where}: {self.distance:.1e} (relative)"
+
+
+class Layout(NamedTuple):
+    """The ranks of a run: the coordinates of each on the mesh, and the rows of its microbatches."""
+
+    coordinates: dict[int, dict[str, int]]
+    rows: dict[tuple[int, int], list[np.ndarray]]       # by step and rank
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> "Layout":
+        """From the records of the phase "layout"."""
+        found = cls({}, {})
+        for each in records:
+            kind, _, what = each.name.partition(" ")
+            found.coordinates.setdefault(each.rank, {})
+            if each.phase == "layout" and kind == "axis":
+                found.coordinates[each.rank][what] = int(each.values)
+            elif each.phase == "layout" and kind == "microbatch":
+                found.rows.setdefault((each.step, each.rank), []).append(each.values)
+        return found
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the mesh's axes, the number of ranks p and that of microbatches."""
+        axes = {axis: 1 + max(where.get(axis, 0) for where in self.coordinates.values())
+                for axis in next(iter(self.coordinates.values()), {})}
+        axes["microbatches"] = max(map(len, self.rows.values()), default=1)
+        axes["p, the number of ranks"] = len(self.coordinates)
+        return {axis: size for axis, size in axes.items() if size > 1}
+
+    def of_number(self, c: float) -> str:
+        """What a factor is: "2 = tp", "1/4 = 1/p"; "" for one that no size explains."""
+        for text, value in (("", c), ("1/", 1 / c if c else 0.0)):
+            names = [name for name, size in self.sizes.items() if abs(value - size) < 1e-4 * size]
+            if names:
+                return " = ".join(text + name for name in names)
+        return ""
+
+    def axis_of(self, ranks: Sequence[int]) -> str:
+        """The axis along which these ranks lie, " over tp"; "" if there is not just one."""
+        here = [self.coordinates.get(rank, {}) for rank in ranks]
+        moving = [axis for axis in here[0] if len({where.get(axis) for where in here}) > 1]
+        return f" over {moving[0]}" if len(moving) == 1 else ""
