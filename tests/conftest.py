@@ -8,6 +8,8 @@ import os
 
 import pytest
 
+from tests.support.sweeps import mark_repetitions
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["MINIPAR_CACHE"] = os.path.join(os.path.dirname(__file__), "no_cache")
 
@@ -26,8 +28,11 @@ def no_pictures():
         yield
 
 
-def pytest_collection_modifyitems(items: list) -> None:
-    """Begin with the tests that wait; the others keep their order."""
+@pytest.hookimpl(tryfirst=True)     # before -m "not slow" takes its choice
+def pytest_collection_modifyitems(config: pytest.Config, items: list) -> None:
+    """Mark repetitions as slow; begin with the tests that wait; the others keep their order."""
+    if not any("[" in word for word in config.args):        # a case that is named runs
+        mark_repetitions(item for item in items if "against_pytorch" not in item.nodeid)
     items.sort(key=lambda item: not item.nodeid.startswith(WAITING))
 
 

@@ -17,6 +17,7 @@ import pytest
 from minipar.testing import worlds
 from tests.lessons.test_answers import questions_of
 from tests.lessons.test_form import LESSONS, ROOT, each_script, parts_of
+from tests.support.sweeps import every
 
 OF = {script: import_module(f"tests.lessons.algorithms.lesson_{script.name[:2]}")
       for script in LESSONS}
@@ -38,14 +39,14 @@ def test_every_function_is_in_the_table(script):
         OF[script], "PARTS", set())
 
 
-@worlds(1, 3, 4, mpi=(), slow=(2, 5), slow_mpi=(4,))
+@worlds(1, 3, 4, mpi=(), slow=(2, 5))
 @pytest.mark.parametrize("script, case", CASES)
 def test_a_function_equals_its_counterpart(world, script, case):
     compare(world, script, case)
 
 
 @worlds(mpi=(4,))
-@pytest.mark.parametrize("script, case", CASES[::4])        # the others are slow
+@pytest.mark.parametrize("script, case", every(4, CASES))
 def test_it_does_on_real_ranks(world, script, case):
     compare(world, script, case)
 

@@ -157,14 +157,14 @@ QUICK = range(12)
 
 
 @pytest.mark.parametrize("seed", [*QUICK, *(pytest.param(seed, marks=pytest.mark.slow)
-                                            for seed in range(len(QUICK), 120))])
+                                            for seed in range(len(QUICK), 300))])
 def test_it_equals_one_process(seed):
     layout = random_layout(seed)
     size = prod(size for axis, size in layout.mesh.items() if axis != "ep")
     Cluster(size).run(lambda comm: check(comm, seed))
 
 
-OF_FOUR = [seed for seed in range(120) if prod(
+OF_FOUR = [seed for seed in range(300) if prod(
     size for axis, size in random_layout(seed).mesh.items() if axis != "ep") == 4][:20]
 
 

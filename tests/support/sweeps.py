@@ -1,12 +1,20 @@
-"""Sweeps: `make test` takes every k-th case, `make test-all` all of them.
+"""Sweeps: `make test` takes a cover of each test's cases, `make test-all` all of them.
 
-What is left out repeats a kind that stays: another seed, another mesh of axes that others combine.
+A test with several parameters runs on their product.  A cover has each value of each parameter at
+least once, for simulated ranks and for real ones:
+
+            sim-1  sim-2  sim-3  mpi-4              a test with one list of cases keeps all of them:
+    float32   x             x      x                each is a check of its own, unless `every` or
+    float64          x                              `every_mesh` says that they repeat a kind
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
+
+from minipar.testing.worlds import ranks_needed
 
 
 def every(step: int, cases: Iterable[Any]) -> list[Any]:
@@ -26,3 +34,27 @@ def every_mesh(step: int, names: Iterable[str]) -> list[Any]:
     kept = [name for name in names if "×" not in name]
     kept += [name for name in names if "×" in name][::step]
     return [pytest.param(name, marks=[pytest.mark.slow] * (name not in kept)) for name in names]
+
+
+def mark_repetitions(items: Iterable[pytest.Item]) -> None:
+    """Mark as slow what a cover of each test's cases leaves out."""
+    cases = defaultdict(list)
+    for item in items:
+        if hasattr(item, "callspec") and not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0], ranks_needed(item) is None].append(item)
+    for group in cases.values():
+        kept = cover([item.callspec._idlist for item in group])
+        for i, item in enumerate(group):
+            if i not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
+def cover(rows: Sequence[Sequence[str]]) -> set[int]:
+    """The numbers of rows that show each value of each column; the next one shows most new ones."""
+    values = [set(enumerate(row)) for row in rows]
+    missing, kept = set().union(*values), set()
+    while missing:
+        best = max(range(len(rows)), key=lambda i: (len(values[i] & missing), -i))
+        kept.add(best)
+        missing -= values[best]
+    return kept
