@@ -87,9 +87,14 @@ def ranks_of_terms(left: Whole, right: Whole, allowed: Size) -> set[int]:
 
 def gaps_of(left: dict[Key, Whole], right: dict[Key, Whole],
             allowed: dict[Key, Size]) -> list[Gap]:
-    """The gap of each array that both have, or should have, in the left's order."""
+    """The gap of each array that both have, or should have, in the left's order.
+
+    An output of another shape is one that was cut by hand, in a way that is not known here.
+    """
     return [gap_of(key, whole, right.get(key), allowed[key]) for key, whole in left.items()
-            if key in allowed and (key in right or key[1] in ("gradient", "parameter"))]
+            if key in allowed and (key[1] in ("gradient", "parameter") or key in right and (
+                right[key].values.shape == whole.values.shape
+                or key[1] not in ("forward", "backward")))]
 
 
 class Difference(NamedTuple):
