@@ -198,8 +198,8 @@ class Observer:
         grad, parameter = slot.grad, self.parameter_of[slot]
         if self.step < 0 or grad is None:
             return
-        here, adds_up = host_copy(grad) / self.scale, not getattr(self.strategy, "reduces_each_backward", False)
-        before = self.before.get(slot)
+        adds_up = not getattr(self.strategy, "reduces_each_backward", False)
+        here, before = to_host(grad) / self.scale, self.before.get(slot)
         if adds_up:
             self.before[slot] = here
         added = here - before if adds_up and before is not None else here
@@ -306,11 +306,6 @@ def watched(model: Module) -> Iterator[tuple[str, Module]]:
 def slabs_of(strategy: Any) -> Sequence[Any]:
     """What a strategy optimizes; of an object without slabs, those of its model."""
     return getattr(strategy, "slabs", strategy.model.slabs)
-
-
-def host_copy(array: Array) -> np.ndarray:
-    """A copy in NumPy."""
-    return np.array(to_host(array))
 
 
 def gather_records(comm: Communicator, records: Sequence[Record]) -> list[Record] | None:
