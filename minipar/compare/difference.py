@@ -21,7 +21,7 @@ from .whole import Gap, Key, Layout, Size, Whole, assemble, ratio, terms_of
 
 FACTOR = 16.0           # differences up to so many times the measured rounding are rounding, …
 TAIL = 16.0             # … of one element so many times more: Adam makes whole steps of rounding
-FLIP = 4.0              # with routers: an error chooses another expert, and all that follows differs
+FLIP = 4.0              # with routers, times the array: an error chooses another expert
 EQUAL = 1e-10           # in float64, relative to the largest element of an array
 FLOAT64 = 2.0 ** -29    # rounding of float64 / rounding of float32
 ASSUMED = 2.0 ** -18    # rounding of float32 where it was not measured, relative to an array
