@@ -168,6 +168,8 @@ class Observer:
 
     def tokens(self, here: int, total: int) -> Runs | None:
         """This rank's tokens of an output that has `here` of `total`; None if not known."""
+        if here == total:
+            return ((0, total),)
         mine = np.arange(total) if self.context is None else self.context.layout_of(total).mine
         if here < len(mine) and isinstance(self.strategy, Strategy):        # sequence parallelism
             tp = self.strategy.tp
@@ -176,7 +178,7 @@ class Observer:
 
     def columns_of(self, module: Module, width: int) -> Columns | None:
         """Which columns of a cut layer's output are here; None: all."""
-        weight = dict(module.named_parameters()).get("weight")
+        weight = module._parameters.get("weight")
         rows = self.rows_as_columns.get(id(module))
         if rows is not None:
             (start, stop), total = rows.box[0], rows.global_shape[0]
@@ -187,7 +189,7 @@ class Observer:
             order = np.arange(total) if weight.order is None else np.array(weight.order)
             self.columns = Columns(width, total, runs_of(order[start:stop])) \
                 if width == stop - start < total else None
-        elif module.parameters() or self.columns and self.columns.width != width:
+        elif module._modules or module._parameters or self.columns and self.columns.width != width:
             self.columns = None                     # an activation has the columns of its layer
         return self.columns
 
