@@ -1,6 +1,14 @@
 """Is it a bug or rounding?  Two layouts side by side: the first wrong array, its ranks, its cause.
 
-All files but the first work on minipar's strategies; a recording may come from anywhere.
+    left, right     ─▶ records of every rank ─▶ global arrays ─▶ gaps ─▶ verdict, place, cause
+    in float64           recorder, observe         whole         difference   patterns, causes
+    and float32
+
+Both run a step at a time, on the ranks of one communicator (run.py), and rank 0 compares the step.
+A record says where its values are in the global array, so the layouts may be any.  In float64 there
+is no rounding that matters: what differs is a mistake.  What rounding may do in a lower precision
+is measured, not guessed: by the left in both.  The first wrong array in program order counts, since
+all that follow are its consequences.
 
     recorder        what a recording is, and its file; NumPy alone
     observe         records the run of a strategy, in global coordinates

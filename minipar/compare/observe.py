@@ -76,6 +76,7 @@ class Observer:
         self.rows: np.ndarray = np.empty(0, int)    # of the microbatch in work
         self.columns: Columns | None = None         # of the last cut layer's output
         self.microbatches: Sequence[np.ndarray] = []
+        self.scale = 1.0
         self.calls: dict[tuple, int] = {}
         self.context: ContextSplit | None = next(
             (split for _, module in self.model.named_modules()
@@ -105,9 +106,10 @@ class Observer:
 
     # Activations.
 
-    def start(self, step: int, batch: Batch, rows: Sequence[np.ndarray]) -> None:
-        """Before the forward of a step."""
-        self.step, self.batch, self.microbatches = step, batch, rows
+    def start(self, step: int, batch: Batch, rows: Sequence[np.ndarray],
+              scale: float = 1.0) -> None:
+        """Before the forward of a step, whose loss is multiplied by `scale`."""
+        self.step, self.batch, self.microbatches, self.scale = step, batch, rows, scale
         self.rows = rows[0]
         mesh = getattr(self.strategy, "mesh", None)
         if mesh is not None:
@@ -146,7 +148,7 @@ class Observer:
     def see(self, name: str, rows: np.ndarray, shape: tuple, box: list, grad: Array) -> None:
         """In backward: record the gradient of an output, whose microbatch is now in work."""
         self.rows = rows
-        self.record(name, "backward", grad, shape, box)
+        self.record(name, "backward", grad / self.scale, shape, box)
 
     def place_of(self, module: Module, local: tuple[int, ...]) -> tuple[tuple, list] | None:
         """The global shape and the box of an output of shape `local`; None where rows are mixed."""
@@ -157,22 +159,26 @@ class Observer:
         if len(local) == 3 and self.batch.inputs.ndim == 2:
             shape[1] = self.batch.inputs.shape[1]
             box[1] = self.tokens(local[1], shape[1])
+            if box[1] is None:
+                return None
         columns = self.columns_of(module, local[-1])
         if columns is not None:
             shape[-1], box[-1] = columns.total, columns.runs
         return tuple(shape), box
 
-    def tokens(self, here: int, total: int) -> Runs:
-        """This rank's tokens of an output that has `here` of `total`."""
+    def tokens(self, here: int, total: int) -> Runs | None:
+        """This rank's tokens of an output that has `here` of `total`; None if not known."""
+        if here == total:
+            return ((0, total),)
         mine = np.arange(total) if self.context is None else self.context.layout_of(total).mine
-        if here < len(mine):            # sequence parallelism
+        if here < len(mine) and isinstance(self.strategy, Strategy):        # sequence parallelism
             tp = self.strategy.tp
             mine = mine[slice(*chunk_bounds(len(mine), tp.size)[tp.rank])]
-        return runs_of(mine[:here])
+        return runs_of(mine) if here == len(mine) else None
 
     def columns_of(self, module: Module, width: int) -> Columns | None:
         """Which columns of a cut layer's output are here; None: all."""
-        weight = dict(module.named_parameters()).get("weight")
+        weight = module._parameters.get("weight")
         rows = self.rows_as_columns.get(id(module))
         if rows is not None:
             (start, stop), total = rows.box[0], rows.global_shape[0]
@@ -183,7 +189,7 @@ class Observer:
             order = np.arange(total) if weight.order is None else np.array(weight.order)
             self.columns = Columns(width, total, runs_of(order[start:stop])) \
                 if width == stop - start < total else None
-        elif module.parameters() or self.columns and self.columns.width != width:
+        elif module._modules or module._parameters or self.columns and self.columns.width != width:
             self.columns = None                     # an activation has the columns of its layer
         return self.columns
 
@@ -194,8 +200,8 @@ class Observer:
         grad, parameter = slot.grad, self.parameter_of[slot]
         if self.step < 0 or grad is None:
             return
-        here, adds_up = host_copy(grad), not getattr(self.strategy, "reduces_each_backward", False)
-        before = self.before.get(slot)
+        adds_up = not getattr(self.strategy, "reduces_each_backward", False)
+        here, before = to_host(grad) / self.scale, self.before.get(slot)
         if adds_up:
             self.before[slot] = here
         added = here - before if adds_up and before is not None else here
@@ -302,11 +308,6 @@ def watched(model: Module) -> Iterator[tuple[str, Module]]:
 def slabs_of(strategy: Any) -> Sequence[Any]:
     """What a strategy optimizes; of an object without slabs, those of its model."""
     return getattr(strategy, "slabs", strategy.model.slabs)
-
-
-def host_copy(array: Array) -> np.ndarray:
-    """A copy in NumPy."""
-    return np.array(to_host(array))
 
 
 def gather_records(comm: Communicator, records: Sequence[Record]) -> list[Record] | None:

@@ -123,7 +123,7 @@ def constant_factor(case: Case) -> str:
     texts = [(ranks, c, case.layout.of_number(c)) for c, ranks in by_rank.items()
              if abs(c - 1) > 10 * CLOSE]
     return "; ".join(f"that of rank{'s' * (len({*ranks}) > 1)} {listed(ranks)} is {number(c)} "
-                     f"times as large" + f" ({name})" * bool(name) for ranks, c, name in texts)
+                     "times as large" + f" ({name})" * bool(name) for ranks, c, name in texts)
 
 
 def usual_factor(case: Case, name: str) -> str:

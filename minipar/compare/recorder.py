@@ -60,6 +60,8 @@ def runs_of(indices: Any) -> Runs:
     """Indices as runs: [0, 1, 2, 6, 7] → ((0, 3), (6, 8))."""
     indices = np.asarray(indices, np.int64).ravel()
     jumps = np.flatnonzero(np.diff(indices) != 1)
+    if len(indices) and not len(jumps):
+        return ((int(indices[0]), int(indices[-1]) + 1),)
     firsts, lasts = (indices[at].tolist() for at in (
         np.r_[0, jumps + 1][:len(indices)], np.r_[jumps, len(indices) - 1][:len(indices)]))
     return tuple((first, last + 1) for first, last in zip(firsts, lasts))

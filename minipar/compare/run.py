@@ -79,13 +79,15 @@ class Trained(NamedTuple):
     """What a program may return in the place of a strategy, to train in its own way.
 
     compute(microbatches, step) leaves the gradients of a batch, and returns its loss;
-    update(step) clips them and takes the step, and returns their norm, or None.
+    update(step) clips them and takes the step, and returns their norm, or None.  scale() is the
+    loss scale of the next batch.
     """
 
     strategy: Any
     optimizer: Any
     compute: Callable[[list[Microbatch], int], float]
     update: Callable[[int], float | None]
+    scale: Callable[[], float] = lambda: 1.0
 
 
 def find_difference(left: Program, right: Program, batches: Any = None, *,
@@ -164,7 +166,7 @@ class Run:
 def recorded_step(observer: Observer, trained: Trained, step: int, batch: Batch,
                   rows: Sequence[np.ndarray]) -> float:
     """Take a step on these rows of the batch, a microbatch each, and record it; its loss."""
-    observer.start(step, batch, rows)
+    observer.start(step, batch, rows, trained.scale())
     trained.optimizer.zero_grad()
     loss = trained.compute([Microbatch(*(array[each] for array in batch)) for each in rows], step)
     observer.gradients(loss)

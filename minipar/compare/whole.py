@@ -118,7 +118,9 @@ class Size(NamedTuple):
 
 
 def ratio(a: float, b: float) -> float:
-    """a / b, 0 for nothing."""
+    """a / b, 0 for nothing, and where anything is allowed: both have overflowed."""
+    if not np.isfinite(b):
+        return 0.0
     return a / b if b else np.inf if a else 0.0
 
 

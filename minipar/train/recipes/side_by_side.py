@@ -95,7 +95,8 @@ def trained_by(state: TrainState) -> Trained:
             return update_parameters(state, step)
         forget_loads(state.strategy)
         return None
-    return Trained(state.strategy, state.optimizer, compute, update)
+    return Trained(state.strategy, state.optimizer, compute, update,
+                   lambda: state.scaler.scale if state.scaler else 1.0)
 
 
 @contextmanager
