@@ -18,6 +18,7 @@ import numpy as np
 
 from ..autograd import Function, GradientSlot, Tensor
 from ..backend import Array, to_host
+from ..backend.views import view_spec
 from ..comm import Communicator
 from ..comm.collectives import chunk_bounds, gather_object
 from ..data.batches import Batch
@@ -255,8 +256,8 @@ class Observer:
             self.record_segments(slab, slab.data, phase)
         owned = [slab.data for slab in slabs_of(self.strategy)]
         for name, parameter in self.model.named_parameters():
-            if parameter.initialized and not any(np.may_share_memory(parameter.data, each)
-                                                 for each in owned):
+            if parameter.initialized and all(view_spec(parameter.data, each) is None
+                                             for each in owned):
                 self.record(name, phase, parameter.data, parameter.global_shape,
                             box_of(parameter.box, parameter.order))
         self.step = -1
