@@ -256,8 +256,8 @@ class Observer:
             self.record_segments(slab, slab.data, phase)
         owned = [slab.data for slab in slabs_of(self.strategy)]
         for name, parameter in self.model.named_parameters():
-            if parameter.initialized and all(view_spec(parameter.data, each) is None
-                                             for each in owned):
+            if parameter.initialized and not any(is_inside(parameter.data, each)
+                                                 for each in owned):
                 self.record(name, phase, parameter.data, parameter.global_shape,
                             box_of(parameter.box, parameter.order))
         self.step = -1
@@ -304,6 +304,12 @@ def watched(model: Module) -> Iterator[tuple[str, Module]]:
             yield from ((f"{name}.{part_name}".lstrip("."), part)
                         for part_name, part in vars(module).items()
                         if isinstance(part, Part) and part_name != "cross_entropy")
+
+
+def is_inside(array: Array, base: Array) -> bool:
+    """True if all of `array` is a view of `base`."""
+    place = view_spec(array, base)
+    return place is not None and 0 <= place.offset <= base.nbytes - array.nbytes
 
 
 def slabs_of(strategy: Any) -> Sequence[Any]:
