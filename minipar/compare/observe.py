@@ -18,6 +18,7 @@ import numpy as np
 
 from ..autograd import Function, GradientSlot, Tensor
 from ..backend import Array, to_host
+from ..backend.views import view_spec
 from ..comm import Communicator
 from ..comm.collectives import chunk_bounds, gather_object
 from ..data.batches import Batch
@@ -255,7 +256,7 @@ class Observer:
             self.record_segments(slab, slab.data, phase)
         owned = [slab.data for slab in slabs_of(self.strategy)]
         for name, parameter in self.model.named_parameters():
-            if parameter.initialized and not any(np.may_share_memory(parameter.data, each)
+            if parameter.initialized and not any(is_inside(parameter.data, each)
                                                  for each in owned):
                 self.record(name, phase, parameter.data, parameter.global_shape,
                             box_of(parameter.box, parameter.order))
@@ -303,6 +304,12 @@ def watched(model: Module) -> Iterator[tuple[str, Module]]:
             yield from ((f"{name}.{part_name}".lstrip("."), part)
                         for part_name, part in vars(module).items()
                         if isinstance(part, Part) and part_name != "cross_entropy")
+
+
+def is_inside(array: Array, base: Array) -> bool:
+    """True if all of `array` is a view of `base`."""
+    place = view_spec(array, base)
+    return place is not None and 0 <= place.offset <= base.nbytes - array.nbytes
 
 
 def slabs_of(strategy: Any) -> Sequence[Any]:

@@ -148,8 +148,9 @@ def counted_terms(case: Case) -> str:
     found: dict[str, list[int]] = {}
     for each in case.records:
         parts = np.stack([np.ravel(whole.part(each)) for whole in terms.values()], 1)
-        counts, *_ = np.linalg.lstsq(parts, np.ravel(each.values), rcond=None)
-        if not is_close(parts @ counts, np.ravel(each.values)):
+        counts, _, rank, _ = np.linalg.lstsq(parts, np.ravel(each.values), rcond=None)
+        if rank < len(terms) or len(parts) < 2 * len(terms) or not is_close(
+                parts @ counts, np.ravel(each.values)):         # else any numbers would do
             return ""
         words = [f"{number(c) + ' × ' if abs(c) > 1e-4 else 'not '}that of {term}"
                  for term, c in zip(terms, counts) if abs(c - 1) > 1e-4]
