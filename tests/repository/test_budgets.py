@@ -9,13 +9,13 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("memory", "precision"): 1235,
     ("train", "commands"): 5525,
     ("viz",): 2445,
-    ("compare",): 1015,
+    ("compare",): 1020,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3690,
 }
-ALL = 35940
+ALL = 35945
 
 
 def count(folder: str) -> int:
