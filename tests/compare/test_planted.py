@@ -19,11 +19,15 @@ class NoReduction(DistributedDataParallel):
 
 
 class LargerLoss(DistributedDataParallel):
+    """torchtitan 2972, 1732: gradients are scaled otherwise with a pipeline than without."""
+
     def run_batch(self, microbatches, loss_divisor, seed=0, step=0):
         return super().run_batch(microbatches, loss_divisor / len(microbatches), seed, step)
 
 
 class TiedTwice(DistributedDataParallel):
+    """Megatron-LM 844: the sum over the stages that share an embedding is wrong."""
+
     def shared_gradients(self):
         for among, gradient in super().shared_gradients():
             if among.rank == 0:
@@ -32,6 +36,8 @@ class TiedTwice(DistributedDataParallel):
 
 
 class LocalNorm(ZeRO1):
+    """PyTorch 170862, torchtitan 596: the norm is that of this rank's part."""
+
     def clip_grad_norm(self, max_norm):
         for slab in self.slabs:
             slab.norm_comm = None
@@ -39,6 +45,8 @@ class LocalNorm(ZeRO1):
 
 
 class LastMicrobatch(ZeRO2):
+    """DeepSpeed 7718, open-instruct 1498: earlier microbatches are overwritten."""
+
     def reduce(self, flat):
         self.piece_of[flat].has_grad = False
         super().reduce(flat)
@@ -50,6 +58,8 @@ class NotGathered(ZeRO1):
 
 
 class OtherSeed(DistributedDataParallel):
+    """InternLM 405: ranks that hold the same activations draw different masks."""
+
     def run_batch(self, microbatches, loss_divisor, seed=0, step=0):
         return super().run_batch(microbatches, loss_divisor, seed + self.dp.rank, step)
 
@@ -90,6 +100,7 @@ def test_a_planted_mistake_is_named(name):
 
 
 def test_a_forgotten_copy_to_is_missing_before_the_column_layer(monkeypatch):
+    """SkyRL 1886: the gradient of the input is not summed over tp."""
     monkeypatch.setattr(TensorSplit, "enter", lambda self, x: x)
     found = compared({"tp": 2})
     assert found.first.key == (0, "backward", "ln_f") and found.first.ranks == (0, 1)
@@ -97,6 +108,7 @@ def test_a_forgotten_copy_to_is_missing_before_the_column_layer(monkeypatch):
 
 
 def test_a_norm_that_is_not_summed_under_sequence_parallelism(monkeypatch):
+    """Megatron-LM 1446, gpt-neox 1259: each rank of tp sees the gradient of its tokens."""
     monkeypatch.setattr(SequenceSplit, "shared", lambda self, weight: weight)
     found = compared({"tp": 2}, sequence_parallel=True)
     assert found.first.key[:2] == (0, "local gradient") and "ln_f" in found.first.key[2]
@@ -104,6 +116,7 @@ def test_a_norm_that_is_not_summed_under_sequence_parallelism(monkeypatch):
 
 
 def test_weight_decay_that_is_applied_twice_on_one_rank():
+    """pytorch-image-models 2750: once for each group of parameters."""
     class Twice(AdamW):
         def step(self):
             super().step()
