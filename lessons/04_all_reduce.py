@@ -65,7 +65,7 @@ def halve_and_double(comm: Communicator, ranks: list[int], x: np.ndarray) -> Non
 
 
 def on_any_number(algorithm: Callable, comm: Communicator, x: np.ndarray) -> np.ndarray:
-    """Run it on 2^k ranks; each of the surplus ranks first gives its x to the rank before it."""
+    """Run it on 2^k ranks; each surplus rank, an odd one, first gives its x to the one before."""
     p, r, x, arrived = comm.size, comm.rank, x.copy(), np.empty_like(x)
     surplus = p - 2**(p.bit_length() - 1)
     ranks = [i for i in range(p) if i >= 2 * surplus or i % 2 == 0]

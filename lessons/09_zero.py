@@ -40,7 +40,7 @@ def adam(weight: np.ndarray, grad: np.ndarray, state: np.ndarray, t: int) -> Non
 
 
 def gradients(weights: list, batches: list, num_rows: int) -> list[np.ndarray]:
-    """Of all weights, added up over this rank's microbatches."""
+    """Of all weights, over this rank's microbatches; num_rows: of all ranks, so parts just add."""
     ws = [Tensor(w) for w in weights]
     for x, labels in batches:
         backward(cross_entropy(mlp(Tensor(x), ws), labels, num_rows))
@@ -67,7 +67,7 @@ def zero2(comm: Communicator, weights: list, states: list, batches: list, num_ro
           t: int) -> None:
     """As ZeRO-1, but no rank keeps a whole gradient: each is reduced as soon as it is made."""
     pieces = [Tensor(part(comm, w.reshape(-1))) for w in weights]
-    whole = dict(zip(pieces, weights))
+    whole = dict(zip(pieces, weights))          # a Tensor is its own key, by identity
 
     def linear(x: Tensor, piece: Tensor) -> Tensor:     # the product with the whole weight
         def pull(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

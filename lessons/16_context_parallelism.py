@@ -72,7 +72,7 @@ def zigzag(length: int, p: int) -> Array:
 
 def all_to_all(comm: Communicator, rows: Array) -> Array:
     """rows[i] goes to rank i; row i of the result has come from rank i.  Lesson 05's `pairwise`."""
-    p, r, got = comm.size, comm.rank, np.empty(rows.shape)
+    p, r, got = comm.size, comm.rank, np.empty(rows.shape, rows.dtype)
     got[r] = rows[r]
     for k in range(1, p):
         comm.sendrecv(rows[(r + k) % p], (r + k) % p, got[(r - k) % p], (r - k) % p)
@@ -80,7 +80,7 @@ def all_to_all(comm: Communicator, rows: Array) -> Array:
 
 
 def ulysses(comm: Communicator, q: Array, k: Array, v: Array, positions: Array) -> Array:
-    """The same: exchange tokens for heads, compute, exchange back.  q (h heads, c tokens, n)."""
+    """The same: tokens for heads (p divides h), compute, and back.  q (h heads, c tokens, n)."""
     p, (h, c, n), at = comm.size, q.shape, positions.reshape(-1)
 
     def to_heads(x: Array) -> Array:                # c tokens of h heads → p c tokens of h/p heads
