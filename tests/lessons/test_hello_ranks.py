@@ -16,8 +16,10 @@ PRINTED, HANGS = re.findall(r"\n\n```\n(.*?)```", PAGE, re.DOTALL)
 
 
 def run(file: Path, before=(), after=()) -> subprocess.CompletedProcess:
+    # Without a buffer print() writes a line and its end apart, and lines of ranks would mix.
+    environment = mpirun_environment() | {"PYTHONUNBUFFERED": ""}
     return subprocess.run([*before, sys.executable, file, *after], capture_output=True, timeout=60,
-                          encoding="utf-8", env=mpirun_environment())
+                          encoding="utf-8", env=environment)
 
 
 def test_the_page_shows_the_program():
