@@ -1,0 +1,157 @@
+"""A cluster as data: a GPU, its links, and the software that runs on it.
+
+    8x8:h100                8 nodes of 8 GPUs of clusters/h100.toml
+    128x8:h100/llama3       the same GPU, with another software generation of that file
+    my_cluster.toml         a file of one's own; `nodes` says how many
+
+A software generation is a few numbers that no data sheet has.  The file says which of them were
+fitted, and to which runs.
+"""
+
+import tomllib
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "clusters"
+FORMS = "give NODESxGPUS:NAME, as 8x8:h100, or a TOML file"
+
+
+@dataclass(frozen=True)
+class Software:
+    """Numbers of a training framework on one GPU; shares are of the data sheet's rates."""
+
+    name: str = ""
+    product: float = 0.8            # share of the peak that large products reach
+    stream: float = 0.85            # share of the memory bandwidth in element-wise kernels
+    link: float = 0.8               # share of the link in collectives
+    nic: float = 0.8                # share of the NIC between nodes
+    waves: bool = False             # products take whole waves of tiles
+    kernel: float = 0.0             # seconds before a kernel computes, after another
+    flash: tuple[float, float] | None = (0.45, 0.40)    # shares of the peak; None: not fused
+    unfused: float = 1.0            # bytes of element-wise kernels, relative to fused ones
+    loss: float = 14.0              # bytes a logit of the loss, forward and backward
+    launch: float = 0.0             # seconds of the host to launch a layer, forward and backward
+    latency: float = 0.0            # seconds of a collective within a node …
+    latency_rank: float = 0.0       # … and more for each rank
+    cross: float = 0.0              # seconds of a tp collective for each node boundary in its group
+    busy: float = 0.0               # launch delay of a tp collective for each other rank, beside pp
+    gather: float = 0.0             # latency per rank of ZeRO-1's gathers, one for each weight
+    stall: float = 0.0              # seconds that a stalled run loses per microbatch and neighbour
+    stalled: tuple[tuple[int, float], ...] = ()         # share of stalled pipelines from N nodes on
+    stalls_from: float = 0.0        # bytes of a pipeline message, below which few stall
+    tp_overlap: float = 0.0         # hidden share of tp messages
+    pp_overlap: float = 0.0         # hidden share of pipeline messages
+    dp_overlap: float = 0.0         # part of the last microbatch that hides gradients …
+    zero1_overlap: float = 0.0      # … with ZeRO-1
+    overlap_beside_pp: bool = True  # … also in a pipeline
+    regather: bool = False          # with sp, backward gathers inputs again
+    split: str = "even"             # layers of stages: "even", "greedy" or "ends"
+    weight_bytes: float = 2         # of each parameter: weights in use …
+    gradient_bytes: float = 2       # … gradients that backward keeps …
+    master_bytes: float = 12        # … what ZeRO-1 shards: master weights and Adam's averages
+    message_bytes: float = 2        # of a gradient on the wire
+    zero1_bytes: float = 6          # … with ZeRO-1, the weight's included
+    sum_bytes: float = 0            # that adding up a gradient moves in each microbatch
+    adam_bytes: float = 34          # that the optimizer moves
+    memory_base: float = 0.0        # bytes of a run without a model
+    kept: float = 1.0               # activations kept, relative to those of fused kernels
+    activations: str = "fused"      # "minipar": by formulas/activations.py
+    fitted: str = ""                # which numbers were fitted, and on which runs
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`nodes` of `per_node` GPUs; rates in FLOP/s and bytes/s in one direction."""
+
+    name: str
+    title: str
+    peak: dict[str, float] = field(hash=False)      # by dtype, dense
+    memory: float                   # bytes of the card
+    usable: float                   # bytes that context and NCCL leave
+    bandwidth: float                # of the memory
+    units: int                      # multiprocessors
+    link: float                     # between GPUs of a node
+    nic: float                      # of a GPU to other nodes …
+    nic_shared_by: float = 1        # … if this many GPUs share it, for each
+    host: float = 25e9              # to the memory of the host
+    per_node: int = 8
+    nodes: int = 1
+    software: Software = Software()
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all nodes."""
+        return self.nodes * self.per_node
+
+    def with_nodes(self, nodes: int) -> "Cluster":
+        """The same on a different number of nodes."""
+        return replace(self, nodes=nodes)
+
+
+def read_cluster(text: str) -> Cluster:
+    """The cluster of a text "8x8:h100" or "8x8:h100/SOFTWARE", or of a TOML file.
+
+    Raises ValueError for a name that is unknown and a file that is wrong.
+    """
+    if text.endswith(".toml"):
+        return from_file(Path(text))
+    size, has_name, name = text.partition(":")
+    counts = size.split("x")
+    if not has_name or len(counts) != 2 or not all(c.isdecimal() and int(c) > 0 for c in counts):
+        raise ValueError(f"--cluster {text}: {FORMS}")
+    name, _, software = name.partition("/")
+    return replace(from_file(file_of(name), software), nodes=int(counts[0]),
+                   per_node=int(counts[1]))
+
+
+def file_of(name: str) -> Path:
+    """The file of a GPU by its name, or a file of one's own.  Raises ValueError."""
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.exists():
+        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.toml")))
+        raise ValueError(f"no GPU {name!r} is known: choose from {known}, or give a TOML file")
+    return path
+
+
+@cache
+def from_file(path: Path, software: str = "") -> Cluster:
+    """The cluster of a file, by default with its first software.  Raises ValueError."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}: {FORMS}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    programs: dict[str, Any] = table.pop("software", {})
+    software = software or next(iter(programs), "")
+    if software and software not in programs:
+        raise ValueError(f"{path}: no software {software!r}: choose from {', '.join(programs)}")
+    made = _fill(Software, f"{path} [software.{software}]",
+                 {"name": software, **_inherited(programs, software)})
+    return _fill(Cluster, str(path), {"name": path.stem, "software": made, **table})
+
+
+def _inherited(programs: dict[str, Any], name: str) -> dict[str, Any]:
+    """The values of a software, over those of the one that it is `like`."""
+    own = dict(programs.get(name, {}))
+    return {**(_inherited(programs, own.pop("like")) if "like" in own else {}), **own}
+
+
+def _fill(kind: Any, where: str, values: dict[str, Any]) -> Any:
+    """A dataclass of the values.  Raises ValueError for unknown and missing ones."""
+    known = {f.name: f for f in fields(kind)}
+    if unknown := [key for key in values if key not in known]:
+        raise ValueError(f"{where}: unknown {unknown[0]!r}: choose from {', '.join(known)}")
+    values = {key: _tuple(value) if isinstance(value, list) else value
+              for key, value in values.items()}
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(f"{where}: {str(error).split('__init__() ')[-1]}") from error
+
+
+def _tuple(values: list) -> tuple | None:
+    """The list as a tuple, None for an empty one."""
+    return tuple(_tuple(value) if isinstance(value, list) else value for value in values) or None

@@ -1,0 +1,93 @@
+"""Bytes of the fullest rank, by kind: states, activations in flight, logits.
+
+    states          elements by the strategy's formula (formulas/data_parallel.py), times the bytes
+                    of the framework's formats
+    activations     of a layer and microbatch, times layers and microbatches in flight (the
+                    schedule's formula)
+    logits          on the rank of the head: in 16 bits, and in float32 with softmax and gradient
+
+Rajbhandari et al. 2020, section 3; Korthikanti et al. 2022, table 2.
+"""
+
+from functools import lru_cache
+
+from ..formulas import pipelines
+from ..formulas.data_parallel import memory_per_rank
+from ..nn import GPTConfig
+from .cluster import Cluster
+from .layout import Layout
+from .models import active_ratio, mlp_matrices, mlp_width
+from .stages import Stages, cut
+
+LOGITS = 14             # bytes of a logit: bfloat16; float32 logits, softmax, gradient
+GIB = 2**30
+
+
+def memory(c: Cluster, model: GPTConfig, e: Layout) -> dict[str, float]:
+    """Bytes by kind on the rank that needs most."""
+    stages = cut(model, e.pp, e.tp, e.ep, c.software.split)
+    ranks = [rank_memory(c, model, e, stages, rank) for rank in range(e.pp)]
+    return max(ranks, key=lambda kinds: sum(kinds.values()))
+
+
+def total(c: Cluster, kinds: dict[str, float]) -> float:
+    """What the device reports for bytes by kind."""
+    return c.software.memory_base + sum(kinds.values())
+
+
+def rank_memory(c: Cluster, model: GPTConfig, e: Layout, stages: Stages,
+                rank: int) -> dict[str, float]:
+    """Bytes by kind on a rank of the pipeline."""
+    s, rows = c.software, e.microbatch * model.context / e.cp
+    parameters, gradients, states, gathered = elements(
+        e.kind, round(stages.parameters[rank]), round(stages.layers[rank]), e.dp * e.cp)
+    if "optimizer" in e.offload:
+        states = 0
+    per_stage = stages.layers[rank] / e.v
+    layers = per_stage * in_flight(e, rank)
+    kinds = {"parameters": s.weight_bytes * parameters, "gradients": s.gradient_bytes * gradients,
+             "optimizer states": s.master_bytes * states,
+             "gathered weights": s.weight_bytes * gathered,
+             "activations": s.kept * rows * (layers * kept_by_layer(c, model, e) + 4 * model.width)}
+    if rank in (stages.head, stages.loss):
+        kinds["logits"] = rows * LOGITS * model.vocab_size / e.tp
+    return kinds
+
+
+@lru_cache(100_000)
+def elements(kind: str, own: int, layers: int, shards: int) -> tuple[int, int, int, int]:
+    """Numbers of parameters, gradients, optimizer states and gathered weights on a rank.
+
+    Units are layers, as in FSDP.
+    """
+    units = [own // max(1, layers)] * max(1, layers)
+    units[0] += own - sum(units)
+    found = memory_per_rank(kind, units, shards, itemsize=1, num_states=1, uses=range(len(units)))
+    return (found["parameters"], found["gradients"], found["optimizer states"],
+            found["communication"])
+
+
+def in_flight(e: Layout, rank: int) -> float:
+    """Microbatches in flight on a rank, each of its stages counted."""
+    if e.pp == 1:
+        return e.v
+    known = pipelines.in_flight(e.schedule, rank, e.pp, e.microbatches, e.v)
+    return e.v * e.microbatches if known is None else known
+
+
+def kept_by_layer(c: Cluster, model: GPTConfig, e: Layout) -> float:
+    """Bytes of a token that a layer keeps for backward, in 16 bits.
+
+    Llama-like: 16 widths and 4 of the MLP's in 16 bits.  GPT-like: 34 widths, with dropout's masks;
+    of these 10 are not cut by tp without sequence parallelism.  Attention that is not fused keeps
+    5 a s more.
+    """
+    h, shared = model.width, e.tp if e.sp else 1
+    if e.remat == "full":
+        return 2 * h / shared
+    if mlp_matrices(model) == 3:
+        inner = 8 * mlp_width(model) * active_ratio(model)
+        return 10 * h / shared + (6 * h + inner) / e.tp
+    scores = 5 * model.num_heads * model.context / e.cp
+    fused = c.software.flash is not None or e.remat == "selective"
+    return 10 * h / shared + (24 * h + (0 if fused else scores)) / e.tp
