@@ -42,6 +42,8 @@ COMMANDS = {
     "schedule": Command("schedule", "simulate a pipeline schedule: time, bubble and memory"),
     "shard": Command("shard", "annotate a few tensors of a model, and see what follows (GSPMD)",
                      True),
+    "plan": Command("plan", "the fastest layout of a model on a cluster that fits in memory, and "
+                    "why", True),
     "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several"),
     "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions"),
     "replay": Command("inference.replay", "play scripted requests through the scheduler and the "

@@ -74,6 +74,7 @@ class Cluster:
     units: int                      # multiprocessors
     link: float                     # between GPUs of a node
     nic: float                      # of a GPU to other nodes …
+    dtype: str = "bf16"             # of products
     nic_shared_by: float = 1        # … if this many GPUs share it, for each
     host: float = 25e9              # to the memory of the host
     per_node: int = 8
@@ -85,9 +86,10 @@ class Cluster:
         """GPUs of all nodes."""
         return self.nodes * self.per_node
 
-    def with_nodes(self, nodes: int) -> "Cluster":
-        """The same on a different number of nodes."""
-        return replace(self, nodes=nodes)
+    @property
+    def rate(self) -> float:
+        """FLOP/s of a GPU's data sheet."""
+        return self.peak[self.dtype]
 
 
 def read_cluster(text: str) -> Cluster:
@@ -118,12 +120,9 @@ def file_of(name: str) -> Path:
 @cache
 def from_file(path: Path, software: str = "") -> Cluster:
     """The cluster of a file, by default with its first software.  Raises ValueError."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}: {FORMS}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
+    table = _table(path)
+    if "like" in table:                 # the file of another GPU, for all that is not said
+        table = _merged(_table(FOLDER / f"{table.pop('like')}.toml"), table)
     programs: dict[str, Any] = table.pop("software", {})
     software = software or next(iter(programs), "")
     if software and software not in programs:
@@ -131,6 +130,22 @@ def from_file(path: Path, software: str = "") -> Cluster:
     made = _fill(Software, f"{path} [software.{software}]",
                  {"name": software, **_inherited(programs, software)})
     return _fill(Cluster, str(path), {"name": path.stem, "software": made, **table})
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """The content of a file.  Raises ValueError."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}: {FORMS}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+
+
+def _merged(table: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """A table with the entries of another one, which win; software is joined by name."""
+    software = table.get("software", {}) | over.get("software", {})
+    return {**table, **over, "software": software}
 
 
 def _inherited(programs: dict[str, Any], name: str) -> dict[str, Any]:

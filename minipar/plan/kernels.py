@@ -37,7 +37,7 @@ class Seconds(NamedTuple):
 def product(c: Cluster, m: float, n: float, k: float) -> float:
     """Seconds of (m, k) @ (k, n) in 16 bits."""
     s = c.software
-    rate = c.peak["bf16"] * s.product * k / (k + SHORT)
+    rate = c.rate * s.product * k / (k + SHORT)
     if s.waves:
         rate *= full_waves(c.units, m, n)
     return max(2 * m * n * k / rate,
@@ -64,10 +64,10 @@ def attention(c: Cluster, model: GPTConfig, rows: float, tp: int) -> Seconds:
     flops = 2 * rows * model.context * heads * head_width(model)        # the causal half of 4
     if s.flash is not None:
         forward, backward = s.flash
-        return Seconds(flops / (c.peak["bf16"] * forward),
-                       2.5 * flops / (c.peak["bf16"] * backward))
+        return Seconds(flops / (c.rate * forward),
+                       2.5 * flops / (c.rate * backward))
     memory, scores = c.bandwidth * s.stream, rows * model.context * heads
-    once = max(flops / (c.peak["bf16"] * s.product * 0.7), 2 * scores / memory)
+    once = max(flops / (c.rate * s.product * 0.7), 2 * scores / memory)
     return Seconds(2 * once + 9 * scores / memory,      # softmax and dropout: 4 + 5 bytes, 6 + 5
                    4 * once + 11 * scores / memory)
 

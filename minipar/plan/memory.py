@@ -12,6 +12,7 @@ Rajbhandari et al. 2020, section 3; Korthikanti et al. 2022, table 2.
 from functools import lru_cache
 
 from ..formulas import pipelines
+from ..formulas.activations import layer_activations
 from ..formulas.data_parallel import memory_per_rank
 from ..nn import GPTConfig
 from .cluster import Cluster
@@ -43,12 +44,20 @@ def rank_memory(c: Cluster, model: GPTConfig, e: Layout, stages: Stages,
         e.kind, round(stages.parameters[rank]), round(stages.layers[rank]), e.dp * e.cp)
     if "optimizer" in e.offload:
         states = 0
-    per_stage = stages.layers[rank] / e.v
-    layers = per_stage * in_flight(e, rank)
+    layers = stages.layers[rank] / e.v * in_flight(e, rank)
     kinds = {"parameters": s.weight_bytes * parameters, "gradients": s.gradient_bytes * gradients,
              "optimizer states": s.master_bytes * states,
              "gathered weights": s.weight_bytes * gathered,
-             "activations": s.kept * rows * (layers * kept_by_layer(c, model, e) + 4 * model.width)}
+             "activations": layers * layer_bytes(c, model, e, e.remat)}
+    if e.remat == "full":
+        kinds["recomputed layer"] = layer_bytes(c, model, e, "none")
+    if s.activations == "minipar":
+        kinds["activations"] += 8 * rows * (rank == 0)      # the token ids
+        if rank == stages.head:
+            width, vocabulary = model.width, model.vocab_size / e.tp
+            kinds["logits"] = 4 * rows * (2 * width + 1 + vocabulary)
+        return kinds
+    kinds["activations"] += s.kept * 4 * rows * model.width
     if rank in (stages.head, stages.loss):
         kinds["logits"] = rows * LOGITS * model.vocab_size / e.tp
     return kinds
@@ -75,19 +84,23 @@ def in_flight(e: Layout, rank: int) -> float:
     return e.v * e.microbatches if known is None else known
 
 
-def kept_by_layer(c: Cluster, model: GPTConfig, e: Layout) -> float:
-    """Bytes of a token that a layer keeps for backward, in 16 bits.
+def layer_bytes(c: Cluster, model: GPTConfig, e: Layout, remat: str) -> float:
+    """Bytes that a layer keeps of a microbatch for backward, on one rank.
 
-    Llama-like: 16 widths and 4 of the MLP's in 16 bits.  GPT-like: 34 widths, with dropout's masks;
-    of these 10 are not cut by tp without sequence parallelism.  Attention that is not fused keeps
-    5 a s more.
+    minipar: by formulas/activations.py.  Else in 16 bits and a token: Llama-like, 16 widths and 4
+    of the MLP's.  GPT-like, 34 widths with dropout's masks.  Without sequence parallelism tp does
+    not cut 10 of them.  Attention that is not fused keeps 5 a s more.
     """
-    h, shared = model.width, e.tp if e.sp else 1
-    if e.remat == "full":
-        return 2 * h / shared
+    if c.software.activations == "minipar":
+        return sum(layer_activations(model, e.microbatch, e.tp, "sequence" if e.sp and e.tp > 1
+                                     else "tensor", remat, cp=e.cp).values())
+    rows, h = e.microbatch * model.context / e.cp, model.width
+    shared = e.tp if e.sp else 1
+    if remat == "full":
+        return c.software.kept * rows * 2 * h / shared
     if mlp_matrices(model) == 3:
         inner = 8 * mlp_width(model) * active_ratio(model)
-        return 10 * h / shared + (6 * h + inner) / e.tp
+        return c.software.kept * rows * (10 * h / shared + (6 * h + inner) / e.tp)
     scores = 5 * model.num_heads * model.context / e.cp
-    fused = c.software.flash is not None or e.remat == "selective"
-    return 10 * h / shared + (24 * h + (0 if fused else scores)) / e.tp
+    fused = c.software.flash is not None or remat == "selective"
+    return c.software.kept * rows * (10 * h / shared + (24 * h + scores * (not fused)) / e.tp)

@@ -1,16 +1,15 @@
 """Models as data: names in models.toml, or columns of a table; and their sizes.
 
     gpt3-175b   layers 96, width 12288, heads 96, …       one line of models.toml
-
-Counts are of matrices alone: norms and biases are below a thousandth of a large model.
 """
 
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..formulas import experts
 from ..nn import GPTConfig, MoEConfig
 from ..nn.rotary import RopeConfig
 
@@ -39,16 +38,16 @@ def model_of(sizes: Mapping[str, Any]) -> GPTConfig:
     if missing := [key for key in NEEDED if not sizes.get(key)]:
         raise ValueError(f"a model needs {', '.join(NEEDED)}: {', '.join(missing)} is missing")
     width, gated = sizes["width"], sizes.get("gated", True)
-    ffn = sizes.get("ffn") or 4 * width
-    experts = sizes.get("experts") and MoEConfig(
-        sizes["experts"], sizes.get("top_k") or 2, width=sizes.get("expert_width") or ffn,
+    ffn = sizes.get("ffn") or None
+    mixture = sizes.get("experts") and MoEConfig(
+        sizes["experts"], sizes.get("top_k") or 2, width=sizes.get("expert_width") or ffn or 4 * width,
         num_shared=sizes.get("shared_experts") or 0)
     return GPTConfig(
         sizes["vocab"], sizes.get("sequence") or 4096, sizes["layers"], sizes["heads"], width,
         sizes.get("kv_heads") or None, tied=bool(sizes.get("tied", not gated)),
         head_width=sizes.get("head_width") or None, mlp_width=ffn,
         mlp="swiglu" if gated else "gelu", norm="rms" if gated else "layer",
-        rope=RopeConfig(10000.0) if gated else None, bias=not gated, experts=experts or None)
+        rope=RopeConfig(10000.0) if gated else None, bias=not gated, experts=mixture or None)
 
 
 def head_width(model: GPTConfig) -> int:
@@ -57,7 +56,7 @@ def head_width(model: GPTConfig) -> int:
 
 
 def attention_parameters(model: GPTConfig) -> int:
-    """Of q, k, v and the output in one layer."""
+    """Of the matrices of q, k, v and the output in one layer."""
     kv_heads = model.num_kv_heads or model.num_heads
     return 2 * model.width * head_width(model) * (model.num_heads + kv_heads)
 
@@ -67,19 +66,16 @@ def mlp_matrices(model: GPTConfig) -> int:
     return 3 if model.mlp == "swiglu" else 2
 
 
-def mlp_parameters(model: GPTConfig, active: bool = False) -> int:
-    """Of the MLP of one layer, or of its experts; with `active`, of those that a token uses."""
-    matrices, experts = mlp_matrices(model) * model.width, model.experts
-    if experts is None:
-        return matrices * mlp_width(model)
-    used = experts.top_k if active else experts.num_experts
-    wide = experts.width or mlp_width(model)
-    return matrices * wide * (used + experts.num_shared) + model.width * experts.num_experts
-
-
 def mlp_width(model: GPTConfig) -> int:
     """The width between the two layers of an MLP."""
     return model.mlp_width or 4 * model.width
+
+
+def mlp_parameters(model: GPTConfig, active: bool = False) -> int:
+    """Of the MLP of one layer, or of its experts; with `active`, of those that a token uses."""
+    if model.experts:
+        return experts.layer_parameters(model, active)
+    return mlp_matrices(model) * model.width * mlp_width(model)
 
 
 def active_ratio(model: GPTConfig) -> float:
@@ -89,8 +85,28 @@ def active_ratio(model: GPTConfig) -> float:
 
 
 def layer_parameters(model: GPTConfig, active: bool = False) -> int:
-    """Of one layer; with `active`, of those that a token uses."""
+    """Of the matrices of one layer; with `active`, of those that a token uses."""
     return attention_parameters(model) + mlp_parameters(model, active)
+
+
+class Vectors(NamedTuple):
+    """Norms and biases of a layer that tp cuts, and that it does not; and of the final norm."""
+
+    cut: int
+    whole: int
+    final: int
+
+
+def vectors(model: GPTConfig) -> Vectors:
+    """The parameters of a layer that are no matrices."""
+    norm = model.width * (2 if model.norm == "layer" else 1)
+    if not model.bias:
+        return Vectors(0, 2 * norm, norm)
+    qkv = (model.num_heads + 2 * (model.num_kv_heads or model.num_heads)) * head_width(model)
+    columns, rows = ((mlp_matrices(model) - 1) * mlp_width(model), model.width)
+    if model.experts:                   # theirs are counted with their matrices
+        columns, rows = 0, 0
+    return Vectors(qkv + columns, 2 * norm + model.width + rows, norm)
 
 
 def table_parameters(model: GPTConfig) -> int:
@@ -98,10 +114,17 @@ def table_parameters(model: GPTConfig) -> int:
     return model.vocab_size * model.width
 
 
+def position_parameters(model: GPTConfig) -> int:
+    """Of learned positions; rotary ones have none."""
+    return 0 if model.rope else model.context * model.width
+
+
 def num_parameters(model: GPTConfig) -> int:
     """Of the whole model."""
-    tables = 1 if model.tied else 2
-    return model.num_layers * layer_parameters(model) + tables * table_parameters(model)
+    of_layer, tables = vectors(model), 1 if model.tied else 2
+    layers = model.num_layers * (layer_parameters(model) + of_layer.cut + of_layer.whole)
+    return (layers + tables * table_parameters(model) + position_parameters(model)
+            + of_layer.final)
 
 
 def model_flops(model: GPTConfig, tokens: float) -> float:

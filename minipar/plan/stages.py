@@ -9,16 +9,22 @@
 from typing import NamedTuple
 
 from ..nn import GPTConfig
-from .models import layer_parameters, table_parameters
+from .models import (
+    layer_parameters,
+    mlp_parameters,
+    position_parameters,
+    table_parameters,
+    vectors,
+)
 
 
 class Stages(NamedTuple):
-    """Layers of each rank, the ranks of the head and of the loss, and parameters of each rank."""
+    """Layers of each rank, the ranks of the head and of the loss, and parameters of a rank."""
 
     layers: list[float]
     head: int
     loss: int
-    parameters: list[float]         # on one of tp ranks, experts apart
+    parameters: list[float]         # of one of tp · ep ranks
 
 
 def cut(model: GPTConfig, pp: int, tp: int, ep: int = 1, split: str = "even") -> Stages:
@@ -33,8 +39,12 @@ def cut(model: GPTConfig, pp: int, tp: int, ep: int = 1, split: str = "even") ->
     elif split == "greedy":
         counts, head = greedy(num_layers, table / layer, pp)
         layers, loss = [*map(float, counts)], min(head + 2, pp - 1)
-    parameters = [count * layer / tp for count in layers]
-    parameters[0] += table / tp
+    own, norms = layer_parameters(model), vectors(model)
+    if model.experts:
+        own -= mlp_parameters(model) * (1 - 1 / ep)
+    parameters = [count * ((own + norms.cut) / tp + norms.whole) for count in layers]
+    parameters[0] += table / tp + position_parameters(model)
+    parameters[head] += norms.final
     if not model.tied or pp > 1:
         parameters[head] += table / tp
     return Stages(layers, head, loss, parameters)

@@ -16,18 +16,12 @@ from ..formulas import pipelines
 from ..formulas.experts import all_to_all_bytes
 from ..nn import GPTConfig
 from ..parallel.pipeline.schedule.simulate import Times
-from ..parallel.registry import PARAMETERS, STATES, STRATEGIES
+from ..parallel.registry import STATES, STRATEGIES
 from .cluster import Cluster
 from .kernels import Seconds, attention, elementwise, linear, loss
 from .layout import Layout
 from .messages import neighbour, ranks_in_node, ring
-from .models import (
-    attention_parameters,
-    head_width,
-    layer_parameters,
-    mlp_matrices,
-    mlp_width,
-)
+from .models import head_width, layer_parameters, mlp_matrices, mlp_width
 from .stages import Stages, cut
 
 
@@ -203,8 +197,13 @@ def gradients(c: Cluster, model: GPTConfig, e: Layout, stages: Stages, slowest: 
         return ring(c, shards, e.tp, num_bytes)
 
     if cost.reduces_each_microbatch:
-        one = ring(c, shards, e.tp, s.weight_bytes * own / max(1, layers)) * layers
-        return max(0.0, cost.messages(m) * one - compute) + 2 * one / max(1, layers)
+        layers = max(1, layers)
+        of_layer = ring(c, shards, e.tp, s.weight_bytes * own / layers)
+        hidden = cost.messages(m)
+        exposed = 2                     # layers: the first gather, and the last reduction
+        if not cost.gathers_each_microbatch:
+            hidden, exposed = m, layers     # ZeRO-2: all weights, after the optimizer
+        return max(0.0, hidden * layers * of_layer - compute) + exposed * of_layer
     sharded = STATES in cost.sharded
     whole = pass_of((s.zero1_bytes if sharded else 2 * s.message_bytes) * own)
     if sharded:
@@ -217,11 +216,17 @@ def gradients(c: Cluster, model: GPTConfig, e: Layout, stages: Stages, slowest: 
 
 
 def optimizer(c: Cluster, e: Layout, own: float) -> float:
-    """Seconds of Adam: the bytes of weights, gradients and averages that it moves."""
+    """Seconds of Adam: the bytes of weights, gradients and averages that it moves.
+
+    Offloaded states come from the host's memory, and go back.
+    """
     cost = STRATEGIES[e.kind].cost
     sharded = cost is not None and STATES in cost.sharded
     kept = own / (e.dp * e.cp if sharded else 1)
-    return c.software.adam_bytes * kept / (c.bandwidth * c.software.stream)
+    time = c.software.adam_bytes * kept / (c.bandwidth * c.software.stream)
+    if "optimizer" in e.offload:
+        time += 2 * c.software.master_bytes * kept / c.host
+    return time
 
 
 class StallRange(NamedTuple):

@@ -9,7 +9,7 @@ failed, and `gpu_gb`.
 """
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -118,14 +118,11 @@ def predict(row: Row) -> Prediction:
                       num_bytes <= c.usable, found)
 
 
-def write_rows(rows: Iterable[Row], file: TextIO) -> None:
-    """Write the rows with the columns that are predicted."""
-    table: csv.DictWriter | None = None
-    for columns in predicted_columns(rows):
-        if table is None:
-            table = csv.DictWriter(file, [*columns], lineterminator="\n", extrasaction="ignore")
-            table.writeheader()
-        table.writerow(columns)
+def write_rows(rows: Sequence[dict[str, str]], file: TextIO) -> None:
+    """Write columns as CSV."""
+    table = csv.DictWriter(file, [*rows[0]] if rows else [], lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
 
 
 def predicted_columns(rows: Iterable[Row]) -> Iterator[dict[str, str]]:

@@ -1,0 +1,251 @@
+"""`minipar plan`: the fastest layout of a model on a cluster that fits in memory, and why.
+
+    minipar plan --model llama3-70b --cluster 8x8:h100 --batch 1024 --sequence 4096
+    minipar plan --model gpt3-175b --cluster 128x8:a100 --batch 1536 --explain tp=8,pp=8,dp=16
+    minipar plan --model layers=4,width=64,heads=4,vocab=256,gated=0 --cluster 1x4:cpu_core \\
+        --batch 16 --sequence 64 --emit run.toml
+    minipar plan --rows layouts.csv --cluster 1x8:h100 > predicted.csv
+
+Nothing runs: seconds and bytes are formulas, judged on published runs (docs/pages/planning.md).
+"""
+
+import argparse
+import io
+from dataclasses import replace
+from pathlib import Path
+
+from .. import viz
+from ..atomic_files import write_text
+from ..launcher import UsageError
+from ..nn import GPTConfig
+from ..plan.cluster import Cluster, read_cluster
+from ..plan.layout import AXES, Layout, find_fault, parse_layout
+from ..plan.memory import GIB, memory, total
+from ..plan.models import model_flops, model_of, num_parameters, read_model
+from ..plan.reasons import binding, changes, parts
+from ..plan.search import Candidate, best_of_meshes, predict, search
+from ..plan.table import predicted_columns, read_rows, write_rows
+from ..train.config import TrainConfig
+from ..train.config_file import to_toml
+from ..train.setup.gpt_sizes import options_of_gpt, sizes_of_gpt
+from ..units import in_bytes, time_unit
+from .tables import Column, Output, Shown, Table
+
+SHOWN = 8               # meshes in the table
+POINTS, BARS = 14, 5    # layouts in the pictures of time and of memory
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("--model", metavar="NAME|SIZES",
+                        help="a name, as llama3-70b, or layers=N,width=N,heads=N,vocab=N and "
+                        "kv_heads, ffn, gated, tied, sequence, experts, top_k, expert_width")
+    parser.add_argument("--cluster", default="1x8:h100", metavar="NxM:GPU",
+                        help="N nodes of M GPUs, h100, a100 … or a TOML file; after a slash a "
+                        "software of it, as 8x8:h100/megatron-core (1x8:h100)")
+    parser.add_argument("--batch", type=int, metavar="N", help="sequences of a step")
+    parser.add_argument("--sequence", type=int, metavar="N", help="tokens of a sequence")
+    parser.add_argument("--explain", metavar="NAME=N,…",
+                        help="a layout instead of the best: dp=8,tp=8,microbatch=2,kind=zero1 …")
+    parser.add_argument("--emit", type=Path, metavar="FILE",
+                        help="write the layout as a file for `minipar train --config`")
+    parser.add_argument("--pictures", type=Path, metavar="DIR",
+                        help="draw time against memory, tp against pp, and memory by kind")
+    parser.add_argument("--rows", type=Path, metavar="FILE",
+                        help="predict the layouts of a CSV file; write them as CSV to stdout")
+
+
+def main(options: argparse.Namespace, output: Output) -> None:
+    """Print the plan, or the predicted rows.  Raises UsageError."""
+    try:
+        if options.rows is not None:
+            print_rows(options, output)
+            return
+        cluster, model, batch = given(options)
+        if options.explain:
+            chosen = explained(options.explain, cluster, model, batch)
+            found = [chosen]
+        else:
+            found, tried = search(cluster, model, batch)
+            if not found:
+                raise ValueError(f"none of {tried:,} layouts fits in {in_bytes(cluster.usable)} of "
+                                 "a GPU: take more GPUs, or a smaller model or sequence")
+            chosen = found[0]
+            output.text(f"{len(found):,} of {tried:,} layouts fit.  The fastest of each mesh:")
+            output.table(ranking(cluster, model, best_of_meshes(found)[:SHOWN]))
+        say(output, cluster, model, chosen)
+        if options.emit is not None:
+            config = config_of(model, chosen.layout)
+            output.text(f"wrote {write_text(options.emit, to_toml(config))}")
+        if options.pictures is not None:
+            draw(options.pictures, cluster, model, found, output)
+    except (ValueError, OSError) as error:
+        raise UsageError.of(error) from error
+
+
+def print_rows(options: argparse.Namespace, output: Output) -> None:
+    """Write the rows of --rows with their predictions."""
+    rows = [*predicted_columns(read_rows(options.rows, read_cluster(options.cluster)))]
+    if output.as_json:
+        made = Table.of("rows", *(rows[0] if rows else ["model"]))
+        for row in rows:
+            made.add(*row.values())
+        output.table(made)
+    else:
+        text = io.StringIO()
+        write_rows(rows, text)
+        output.document(text.getvalue().rstrip("\n"))
+
+
+def given(options: argparse.Namespace) -> tuple[Cluster, GPTConfig, int]:
+    """The cluster, the model and the batch.  Raises ValueError."""
+    if options.model is None or options.batch is None:
+        raise ValueError("plan needs a model and a batch: --model llama3-8b --batch 256, or "
+                         "--rows FILE")
+    for name in ("batch", "sequence"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            raise ValueError(f"--{name} must be at least 1, not {getattr(options, name)}")
+    cluster = read_cluster(options.cluster)
+    if "=" not in options.model:
+        return cluster, read_model(options.model, options.sequence), options.batch
+    sizes = {}
+    for part in options.model.split(","):
+        name, _, value = part.partition("=")
+        if not value.isdecimal():
+            raise ValueError(f"--model {options.model}: expected NAME=N,…, not {part!r}")
+        sizes[name] = int(value)
+    if options.sequence:
+        sizes["sequence"] = options.sequence
+    return cluster, model_of(sizes), options.batch
+
+
+def explained(text: str, cluster: Cluster, model: GPTConfig, batch: int) -> Candidate:
+    """The prediction of a layout that the user names.  Raises ValueError if it cannot run."""
+    layout = parse_layout(text, Layout(batch=batch))
+    layout = replace(layout, sp=layout.sp and layout.tp > 1)
+    if layout.v > 1 and layout.schedule == "1f1b":
+        layout = replace(layout, schedule="interleaved")
+    if fault := find_fault(layout, model, cluster.num_gpus):
+        raise ValueError(f"--explain {text}: {fault}")
+    return predict(cluster, model, layout)
+
+
+def config_of(model: GPTConfig, e: Layout) -> TrainConfig:
+    """The run of `minipar train` that the layout is; data and the length of the run are its own."""
+    axes = {axis: getattr(e, axis) for axis in AXES if getattr(e, axis) > 1}
+    in_pipeline = e.pp > 1
+    return TrainConfig().updated(
+        **options_of_gpt(sizes_of_gpt(model)), batch=e.batch, strategy=e.kind, remat=e.remat,
+        mesh=",".join(f"{axis}={size}" for axis, size in (axes or {"dp": 1}).items()),
+        accumulate=1 if in_pipeline else e.microbatches,
+        schedule=e.schedule if in_pipeline else None, offload=e.offload,
+        microbatches=e.microbatches if in_pipeline else None,
+        virtual_stages=e.v if e.v > 1 else None, sequence_parallel=e.sp and e.tp > 1)
+
+
+def ranking(c: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
+    """The candidates with their seconds, tokens per second, MFU and memory."""
+    made = Table.of("plan", "layout", Column("step", "s"), Column("tokens/s per GPU"),
+                    Column("MFU"), Column("memory", "B"))
+    for candidate in found:
+        tokens = candidate.layout.batch * model.context
+        rate = tokens / candidate.seconds / c.num_gpus
+        mfu = model_flops(model, tokens) / candidate.seconds / c.num_gpus / c.rate
+        made.add(str(candidate.layout), seconds(candidate.seconds), Shown(rate, f"{rate:,.0f}"),
+                 Shown(mfu, f"{mfu:.1%}"), Shown(candidate.num_bytes, gib(candidate.num_bytes)))
+    return made
+
+
+def say(output: Output, c: Cluster, model: GPTConfig, chosen: Candidate) -> None:
+    """The parts of a layout's step, its memory, what binds it, and what a change would cost."""
+    e = chosen.layout
+    output.text("", f"{num_parameters(model) / 1e9:.3g} B parameters on {c.num_gpus:,} GPUs "
+                f"({c.title}; {c.software.name}): {e}")
+    fits = chosen.num_bytes <= c.usable
+    output.text(f"A step takes {seconds(chosen.seconds).text}{stall_text(chosen)} and "
+                f"{gib(chosen.num_bytes)} of {gib(c.usable)}"
+                + ("." if fits else ": it does not fit."))
+    output.text(binding(c, model, e, chosen.num_bytes).capitalize() + ".")
+    output.table(parts_table(c, model, e))
+    output.table(memory_table(c, model, e))
+    output.table(changes_table(c, model, chosen))
+
+
+def stall_text(chosen: Candidate) -> str:
+    """The other duration of a step, if pipelines of that size were seen to stall."""
+    stalls = chosen.stalls
+    if not stalls.share:
+        return ""
+    other = stalls.usual if stalls.seconds == stalls.stalled else stalls.stalled
+    what = "does not stall" if other == stalls.usual else "stalls"
+    share = 1 - stalls.share if other == stalls.usual else stalls.share
+    return (f", or {seconds(other).text} if its pipeline {what}, as {share:.0%} of measured "
+            "pipelines of that size did")
+
+
+def parts_table(c: Cluster, model: GPTConfig, e: Layout) -> Table:
+    """Seconds of the step by part, on the slowest rank."""
+    made = Table.of("seconds of a step", "part", Column("time", "s"), "share")
+    found = {name: part for name, part in parts(c, model, e).items() if part > 1e-9}
+    for name, part in sorted(found.items(), key=lambda item: -item[1]):
+        share = part / sum(found.values())
+        made.add(name, seconds(part), Shown(share, f"{share:.1%}"))
+    return made
+
+
+def memory_table(c: Cluster, model: GPTConfig, e: Layout) -> Table:
+    """Bytes of the fullest rank by kind."""
+    kinds = memory(c, model, e)
+    made = Table.of("memory of the fullest rank", "kind", Column("size", "B"))
+    for name, size in [*kinds.items(), ("all, with the context", total(c, kinds))]:
+        if size:
+            made.add(name, Shown(size, gib(size)))
+    return made
+
+
+def changes_table(c: Cluster, model: GPTConfig, chosen: Candidate) -> Table:
+    """What one other choice would cost."""
+    made = Table.of("one other choice", "change", "step", Column("because", is_text=True))
+    for change in changes(c, model, chosen.layout):
+        relative = change.seconds / chosen.seconds - 1
+        made.add(change.what, Shown(relative, f"{relative:+.1%}"), change.reason)
+    return made
+
+
+def seconds(value: float) -> Shown:
+    """Seconds in the unit in which they read best."""
+    unit, per_second = time_unit(value)
+    return Shown(value, f"{value * per_second:.3g} {unit}")
+
+
+def gib(num_bytes: float) -> str:
+    """Bytes as GiB, in which GPUs are reported."""
+    return f"{num_bytes / GIB:.3g} GiB"
+
+
+def draw(folder: Path, c: Cluster, model: GPTConfig, found: list[Candidate],
+         output: Output) -> None:
+    """Write the three pictures."""
+    meshes = best_of_meshes(found)
+    tokens = found[0].layout.batch * model.context / c.num_gpus
+    points = {axes_text(x.layout): (x.num_bytes, tokens / x.seconds, 0.0) for x in meshes[:POINTS]}
+    panel = viz.ParetoPanel("the fastest of each mesh", "tokens per second and GPU", points,
+                            size="memory of the fullest rank")
+    costs: dict[tuple[int, int], float] = {}
+    for x in meshes:
+        pair = x.layout.tp, x.layout.pp
+        costs[pair] = min(costs.get(pair, x.seconds), x.seconds)
+    bars = {axes_text(x.layout): memory(c, model, x.layout) for x in meshes[:BARS]}
+    for path in (
+            viz.draw_pareto(folder / "frontier.png", [panel], "Time against memory"),
+            viz.draw_choices(folder / "tp_pp.png", costs, ("tp", "pp"),
+                             "Step time over the best, by tp and pp"),
+            viz.draw_stacked_bars(folder / "memory.png", bars, {}, "Memory of the fullest rank",
+                                  limit=c.usable)):
+        output.text(f"wrote {path}")
+
+
+def axes_text(e: Layout) -> str:
+    """The axes of a layout alone: dp8 tp4."""
+    names = [f"{axis}{getattr(e, axis)}" for axis in AXES if getattr(e, axis) > 1]
+    return " ".join(names) or "dp1"
