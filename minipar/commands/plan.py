@@ -159,7 +159,7 @@ def ranking(c: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
 def say(output: Output, c: Cluster, model: GPTConfig, chosen: Candidate) -> None:
     """The parts of a layout's step, its memory, what binds it, and what a change would cost."""
     e = chosen.layout
-    output.text("", f"{num_parameters(model) / 1e9:.3g} B parameters on {c.num_gpus:,} GPUs "
+    output.text("", f"{count(num_parameters(model))} parameters on {c.num_gpus:,} GPUs "
                 f"({c.title}; {c.software.name}): {e}")
     fits = chosen.num_bytes <= c.usable
     output.text(f"A step takes {seconds(chosen.seconds).text}{stall_text(chosen)} and "
@@ -219,8 +219,16 @@ def seconds(value: float) -> Shown:
 
 
 def gib(num_bytes: float) -> str:
-    """Bytes as GiB, in which GPUs are reported."""
-    return f"{num_bytes / GIB:.3g} GiB"
+    """Bytes as GiB, in which GPUs are reported; few as MiB."""
+    return f"{num_bytes / GIB:.3g} GiB" if num_bytes > GIB else f"{num_bytes / 2**20:.3g} MiB"
+
+
+def count(number: float) -> str:
+    """A number of parameters: 70.6 B, 124 M."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return str(number)
 
 
 def draw(folder: Path, c: Cluster, model: GPTConfig, found: list[Candidate],

@@ -31,7 +31,7 @@ class Software:
     kernel: float = 0.0             # seconds before a kernel computes, after another
     flash: tuple[float, float] | None = (0.45, 0.40)    # shares of the peak; None: not fused
     unfused: float = 1.0            # bytes of element-wise kernels, relative to fused ones
-    loss: float = 14.0              # bytes a logit of the loss, forward and backward
+    loss: float = 105.0             # bytes a logit of the loss in float32, forward and backward
     launch: float = 0.0             # seconds of the host to launch a layer, forward and backward
     latency: float = 0.0            # seconds of a collective within a node …
     latency_rank: float = 0.0       # … and more for each rank
