@@ -97,15 +97,15 @@ def read_cluster(text: str) -> Cluster:
 
     Raises ValueError for a name that is unknown and a file that is wrong.
     """
-    if text.endswith(".toml"):
-        return from_file(Path(text))
-    size, has_name, name = text.partition(":")
+    size, has_size, name = text.rpartition(":")
+    name, _, software = name.partition("/") if not name.endswith(".toml") else (name, "", "")
+    cluster = from_file(file_of(name), software)
+    if not has_size:
+        return cluster
     counts = size.split("x")
-    if not has_name or len(counts) != 2 or not all(c.isdecimal() and int(c) > 0 for c in counts):
+    if len(counts) != 2 or not all(c.isdecimal() and int(c) > 0 for c in counts):
         raise ValueError(f"--cluster {text}: {FORMS}")
-    name, _, software = name.partition("/")
-    return replace(from_file(file_of(name), software), nodes=int(counts[0]),
-                   per_node=int(counts[1]))
+    return replace(cluster, nodes=int(counts[0]), per_node=int(counts[1]))
 
 
 def file_of(name: str) -> Path:

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, replace
 
+from ..nn import GPTConfig
 from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.registry import STRATEGIES
 
 AXES = ("dp", "tp", "pp", "cp", "ep")
+KINDS = ("ddp", "zero1", "zero2", "fsdp")       # by the stage of ZeRO
 REMATS = ("none", "selective", "full")
 
 
@@ -64,9 +66,8 @@ def parse_layout(text: str, start: Layout) -> Layout:
     return replace(start, **values)
 
 
-def find_fault(layout: Layout, model, num_gpus: int) -> str:
+def find_fault(e: Layout, model: GPTConfig, num_gpus: int) -> str:
     """The reason for which a layout cannot run, or ""."""
-    e = layout
     if e.num_gpus != num_gpus:
         return f"dp·tp·pp·cp is {e.num_gpus}, and the cluster has {num_gpus} GPUs"
     if e.microbatches * e.dp * e.microbatch != e.batch or not e.microbatches:
@@ -81,6 +82,11 @@ def find_fault(layout: Layout, model, num_gpus: int) -> str:
         return f"2·cp={2 * e.cp} does not divide a sequence of {model.context}"
     if e.ep > 1 and (model.experts is None or model.experts.num_experts % e.ep or e.dp % e.ep):
         return f"ep={e.ep} has to divide the experts and dp={e.dp}"
+    return find_unknown(e)
+
+
+def find_unknown(e: Layout) -> str:
+    """The reason for which no prediction is possible, or ""."""
     if e.schedule not in SCHEDULES:
         return f"unknown schedule {e.schedule!r}: choose from {', '.join(SCHEDULES)}"
     if e.kind not in STRATEGIES or STRATEGIES[e.kind].cost is None:

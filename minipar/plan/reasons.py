@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from ..nn import GPTConfig
 from .cluster import Cluster
-from .layout import AXES, Layout, find_fault
+from .layout import AXES, KINDS, Layout, find_fault
 from .memory import GIB
-from .search import KINDS, predict
+from .search import predict
 from .step_time import stall_share, step_time
 
 CHANGES = (("remat", ("none", "full")), ("kind", KINDS), ("schedule", ("1f1b", "zb_h1")))

@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 from ..nn import GPTConfig
 from .cluster import Cluster
-from .layout import Layout, find_fault
+from .layout import KINDS, Layout, find_fault
 from .memory import memory, total
 from .step_time import StallRange, stall_range
 
-KINDS = ("ddp", "zero1", "zero2", "fsdp")
 MOST_MICROBATCH, MOST_TP, MOST_CP, MOST_V = 16, 64, 64, 8
 LONG = 16384            # tokens from which context parallelism is tried
 

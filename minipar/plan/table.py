@@ -17,11 +17,12 @@ from typing import NamedTuple, TextIO
 
 from ..nn import GPTConfig
 from .cluster import Cluster, file_of, from_file
-from .layout import Layout
+from .layout import KINDS, Layout, find_unknown
 from .memory import GIB, memory, total
 from .models import KNOWN, model_of, read_model
 from .step_time import StallRange, stall_range
 
+WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0}
 REQUIRED = ("dp", "tp", "pp", "mbs", "grad_acc", "zero")
 
 
@@ -70,17 +71,22 @@ def read_rows(path: Path, cluster: Cluster) -> list[Row]:
 def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
     """The row of some columns.  Raises ValueError."""
     def number(name: str, default: int = 1) -> int:
-        text = columns.get(name) or ""
+        text = (columns.get(name) or "").strip()
+        if text.lower() in WORDS:
+            return WORDS[text.lower()]
         try:
             return int(float(text)) if text else default
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ValueError(f"{name} is a whole number, not {text!r}") from None
 
     if columns.get("layers"):
         model = sized_model(tuple((name, number(name, 0)) for name in KNOWN if columns.get(name)))
     else:
         model = read_model(columns.get("model") or "", number("sequence", 0) or None)
-    kind = columns.get("kind") or ("ddp", "zero1", "zero2", "fsdp")[number("zero", 0)]
+    stage = number("zero", 0)
+    if not 0 <= stage < len(KINDS):
+        raise ValueError(f"zero is 0, 1, 2 or 3, not {stage}")
+    kind = columns.get("kind") or KINDS[stage]
     v = number("v")
     layout = Layout(
         number("dp"), number("tp"), number("pp"), number("cp"), number("ep"),
@@ -89,11 +95,16 @@ def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
         microbatch=number("mbs"), batch=number("dp") * number("mbs") * number("grad_acc"))
     if min(layout.num_gpus, layout.batch) < 1:
         raise ValueError("axes, mbs and grad_acc are at least 1")
+    if fault := find_unknown(layout):
+        raise ValueError(fault)
     if columns.get("cluster"):
         name, _, software = columns["cluster"].partition("/")
         cluster = from_file(file_of(name), software)
     nodes = number("nodes", 0) or -(-layout.num_gpus // cluster.per_node)
     shared = float(columns.get("nic_shared_by") or cluster.nic_shared_by)
+    if nodes * cluster.per_node < layout.num_gpus:
+        raise ValueError(f"{layout.num_gpus} ranks do not fit on {nodes} nodes of "
+                         f"{cluster.per_node} GPUs")
     return Row(columns, with_nodes(cluster, nodes, shared), model, layout)
 
 
