@@ -28,7 +28,7 @@ from ..plan.table import predicted_columns, read_rows, write_rows
 from ..train.config import TrainConfig
 from ..train.config_file import to_toml
 from ..train.setup.gpt_sizes import options_of_gpt, sizes_of_gpt
-from ..units import in_bytes, time_unit
+from ..units import time_unit
 from .tables import Column, Output, Shown, Table
 
 SHOWN = 8               # meshes in the table
@@ -68,8 +68,8 @@ def main(options: argparse.Namespace, output: Output) -> None:
         else:
             found, tried = search(cluster, model, batch)
             if not found:
-                raise ValueError(f"none of {tried:,} layouts fits in {in_bytes(cluster.usable)} of "
-                                 "a GPU: take more GPUs, or a smaller model or sequence")
+                raise ValueError(f"none of {tried:,} layouts fits in {gib(cluster.usable)} of GPU "
+                                 "memory: take more GPUs, or a smaller model or sequence")
             chosen = found[0]
             output.text(f"{len(found):,} of {tried:,} layouts fit.  The fastest of each mesh:")
             output.table(ranking(cluster, model, best_of_meshes(found)[:SHOWN]))

@@ -2,7 +2,7 @@
 
     8x8:h100                8 nodes of 8 GPUs of clusters/h100.toml
     128x8:h100/llama3       the same GPU, with another software generation of that file
-    my_cluster.toml         a file of one's own; `nodes` says how many
+    2x8:NAME.toml           a file of one's own
 
 A software generation is a few numbers that no data sheet has.  The file says which of them were
 fitted, and to which runs.

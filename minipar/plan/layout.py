@@ -62,6 +62,8 @@ def parse_layout(text: str, start: Layout) -> Layout:
         old = getattr(start, name)
         if not isinstance(old, str) and not value.isdecimal():
             raise ValueError(f"{text!r}: {name} is a whole number, not {value!r}")
+        if not isinstance(old, str | bool) and int(value) < 1:
+            raise ValueError(f"{text!r}: {name} is at least 1, not {value}")
         values[name] = value if isinstance(old, str) else type(old)(int(value))
     return replace(start, **values)
 

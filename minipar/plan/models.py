@@ -1,6 +1,8 @@
 """Models as data: names in models.toml, or columns of a table; and their sizes.
 
     gpt3-175b   layers 96, width 12288, heads 96, …       one line of models.toml
+
+A model is a GPTConfig.
 """
 
 import tomllib
@@ -35,6 +37,9 @@ def read_model(name: str, sequence: int | None = None) -> GPTConfig:
 
 def model_of(sizes: Mapping[str, Any]) -> GPTConfig:
     """The model of these sizes; Llama-like unless `gated` is 0.  Raises ValueError."""
+    if unknown := [key for key in sizes if key not in KNOWN]:
+        raise ValueError(f"unknown size {unknown[0]!r} of a model: choose from "
+                         f"{', '.join(KNOWN)}")
     if missing := [key for key in NEEDED if not sizes.get(key)]:
         raise ValueError(f"a model needs {', '.join(NEEDED)}: {', '.join(missing)} is missing")
     width, gated = sizes["width"], sizes.get("gated", True)

@@ -7,15 +7,16 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 3830,
     ("parallel",): 3655,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5660,
-    ("viz",): 2445,
+    ("train", "commands"): 5855,
+    ("viz",): 2467,
+    ("plan",): 900,
     ("compare",): 1020,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 36110
+ALL = 37230
 
 
 def count(folder: str) -> int:
