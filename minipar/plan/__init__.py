@@ -7,7 +7,8 @@
     models, cluster, layout     what is given: data files and names
     kernels, messages           seconds of a product, of attention, of a collective
     stages                      layers of each pipeline stage
-    step_time, memory           a layout's prediction
+    layer_time, step_time       a layout's seconds;  stalls: what a layout cannot tell
+    memory                      its bytes
     search, reasons             the best layouts, and what binds them
     table                       CSV files of layouts and measured runs
 

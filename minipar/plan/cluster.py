@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "clusters"
+SHARES = ("product", "stream", "link", "nic", "unfused", "kept")       # above 0
+SPLITS, ACTIVATIONS = ("even", "greedy", "ends"), ("fused", "minipar")
+MOST_GPUS = 100_000
 FORMS = "give NODESxGPUS:NAME, as 8x8:h100, or a TOML file"
 
 
@@ -60,6 +63,12 @@ class Software:
     activations: str = "fused"      # "minipar": by formulas/activations.py
     fitted: str = ""                # which numbers were fitted, and on which runs
 
+    def __post_init__(self):
+        for name, known in (("split", SPLITS), ("activations", ACTIVATIONS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: choose from "
+                                 f"{', '.join(known)}")
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -67,7 +76,7 @@ class Cluster:
 
     name: str
     title: str
-    peak: dict[str, float] = field(hash=False)      # by dtype, dense
+    peak: dict = field(hash=False)  # FLOP/s by dtype, dense
     memory: float                   # bytes of the card
     usable: float                   # bytes that context and NCCL leave
     bandwidth: float                # of the memory
@@ -80,6 +89,13 @@ class Cluster:
     per_node: int = 8
     nodes: int = 1
     software: Software = Software()
+
+    def __post_init__(self):
+        if self.dtype not in self.peak:
+            raise ValueError(f"the peak of {self.name} in {self.dtype} is missing: peak has "
+                             f"{', '.join(self.peak)}")
+        if self.num_gpus > MOST_GPUS:
+            raise ValueError(f"{self.num_gpus:,} GPUs are too many: at most {MOST_GPUS:,}")
 
     @property
     def num_gpus(self) -> int:
@@ -125,10 +141,8 @@ def from_file(path: Path, software: str = "") -> Cluster:
         table = _merged(_table(FOLDER / f"{table.pop('like')}.toml"), table)
     programs: dict[str, Any] = table.pop("software", {})
     software = software or next(iter(programs), "")
-    if software and software not in programs:
-        raise ValueError(f"{path}: no software {software!r}: choose from {', '.join(programs)}")
-    made = _fill(Software, f"{path} [software.{software}]",
-                 {"name": software, **_inherited(programs, software)})
+    numbers = _inherited(programs, software, str(path)) if software else {}
+    made = _fill(Software, f"{path} [software.{software}]", {"name": software, **numbers})
     return _fill(Cluster, str(path), {"name": path.stem, "software": made, **table})
 
 
@@ -148,17 +162,28 @@ def _merged(table: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return {**table, **over, "software": software}
 
 
-def _inherited(programs: dict[str, Any], name: str) -> dict[str, Any]:
-    """The values of a software, over those of the one that it is `like`."""
-    own = dict(programs.get(name, {}))
-    return {**(_inherited(programs, own.pop("like")) if "like" in own else {}), **own}
+def _inherited(programs: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    """The values of a software, over those of the one that it is `like`.  Raises ValueError."""
+    if name not in programs:
+        raise ValueError(f"{where}: no software {name!r}: choose from {', '.join(programs)}")
+    own, others = dict(programs[name]), {k: v for k, v in programs.items() if k != name}
+    base = own.pop("like", None)
+    return {**(_inherited(others, base, where) if base else {}), **own}
 
 
 def _fill(kind: Any, where: str, values: dict[str, Any]) -> Any:
-    """A dataclass of the values.  Raises ValueError for unknown and missing ones."""
-    known = {f.name: f for f in fields(kind)}
-    if unknown := [key for key in values if key not in known]:
-        raise ValueError(f"{where}: unknown {unknown[0]!r}: choose from {', '.join(known)}")
+    """A dataclass of the values.  Raises ValueError for unknown, missing and senseless ones."""
+    known: dict[str, Any] = {f.name: f.type for f in fields(kind)}
+    for key, value in values.items():
+        if key not in known:
+            raise ValueError(f"{where}: unknown {key!r}: choose from {', '.join(known)}")
+        needs_more = kind is Cluster or key in SHARES
+        if known[key] in (int, float):
+            if isinstance(value, bool | str | list) or value < 0 or needs_more and not value:
+                raise ValueError(f"{where}: {key} is a number {'>' if needs_more else '>='} 0, "
+                                 f"not {value!r}")
+        elif known[key] in (str, bool, dict) and not isinstance(value, known[key]):
+            raise ValueError(f"{where}: {key} is {value!r}, not a {known[key].__name__}")
     values = {key: _tuple(value) if isinstance(value, list) else value
               for key, value in values.items()}
     try:

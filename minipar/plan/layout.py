@@ -1,6 +1,7 @@
 """A layout: how the GPUs share the work of a step."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..nn import GPTConfig
 from ..parallel.pipeline.schedule.registry import SCHEDULES
@@ -53,7 +54,7 @@ class Layout:
 
 def parse_layout(text: str, start: Layout) -> Layout:
     """`start` with the values of "dp=8,tp=8,remat=full".  Raises ValueError."""
-    values = {}
+    values: dict[str, Any] = {}
     for part in text.split(","):
         name, has_value, value = part.strip().partition("=")
         if name not in Layout.__dataclass_fields__ or not has_value:

@@ -45,8 +45,8 @@ def model_of(sizes: Mapping[str, Any]) -> GPTConfig:
     width, gated = sizes["width"], sizes.get("gated", True)
     ffn = sizes.get("ffn") or None
     mixture = sizes.get("experts") and MoEConfig(
-        sizes["experts"], sizes.get("top_k") or 2, width=sizes.get("expert_width") or ffn or 4 * width,
-        num_shared=sizes.get("shared_experts") or 0)
+        sizes["experts"], sizes.get("top_k") or 2, num_shared=sizes.get("shared_experts") or 0,
+        width=sizes.get("expert_width") or ffn or 4 * width)
     return GPTConfig(
         sizes["vocab"], sizes.get("sequence") or 4096, sizes["layers"], sizes["heads"], width,
         sizes.get("kv_heads") or None, tied=bool(sizes.get("tied", not gated)),
@@ -108,7 +108,7 @@ def vectors(model: GPTConfig) -> Vectors:
     if not model.bias:
         return Vectors(0, 2 * norm, norm)
     qkv = (model.num_heads + 2 * (model.num_kv_heads or model.num_heads)) * head_width(model)
-    columns, rows = ((mlp_matrices(model) - 1) * mlp_width(model), model.width)
+    columns, rows = (mlp_matrices(model) - 1) * mlp_width(model), model.width
     if model.experts:                   # theirs are counted with their matrices
         columns, rows = 0, 0
     return Vectors(qkv + columns, 2 * norm + model.width + rows, norm)

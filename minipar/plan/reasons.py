@@ -8,14 +8,15 @@ An axis grows at the cost of dp.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..nn import GPTConfig
 from .cluster import Cluster
 from .layout import AXES, KINDS, Layout, find_fault
 from .memory import GIB
 from .search import predict
-from .step_time import stall_share, step_time
+from .stalls import stall_share
+from .step_time import step_time
 
 CHANGES = (("remat", ("none", "full")), ("kind", KINDS), ("schedule", ("1f1b", "zb_h1")))
 
@@ -63,10 +64,10 @@ def neighbours(e: Layout) -> Iterator[tuple[str, Layout]]:
             if axis == "ep" and new:
                 yield f"{axis} {new} instead of {old}", replace(e, ep=new)
             elif new and e.dp * old % new == 0:
-                other = replace(e, **{axis: new, "dp": e.dp * old // new})
-                if other.pp == 1:
-                    other = replace(other, schedule="1f1b", v=1)
-                yield f"{axis} {new} instead of {old}", replace(other, sp=other.tp > 1)
+                changed = replace(e, **{axis: new, "dp": e.dp * old // new})
+                if changed.pp == 1:
+                    changed = replace(changed, schedule="1f1b", v=1)
+                yield f"{axis} {new} instead of {old}", replace(changed, sp=changed.tp > 1)
     for new in (e.microbatch // 2, e.microbatch * 2):
         if new:
             yield f"microbatch {new} instead of {e.microbatch}", replace(e, microbatch=new)
@@ -75,8 +76,8 @@ def neighbours(e: Layout) -> Iterator[tuple[str, Layout]]:
             continue
         for value in values:
             if value != getattr(e, name):
-                yield f"{name} {value} instead of {getattr(e, name)}", replace(
-                    e, **{name: value}, **({"v": 1} if name == "schedule" else {}))
+                other: dict[str, Any] = {name: value} | ({"v": 1} if name == "schedule" else {})
+                yield f"{name} {value} instead of {getattr(e, name)}", replace(e, **other)
 
 
 def binding(c: Cluster, model: GPTConfig, e: Layout, num_bytes: float) -> str:

@@ -1,6 +1,6 @@
 """All layouts of a model on a cluster: those that fit, the fastest first.
 
-    for tp, pp, cp, ep     that divide the GPUs, the heads, the sequence, the experts; dp is the rest
+    for tp, pp, cp, ep      that divide GPUs, heads, sequence, experts; dp is the rest
     for microbatch, v, schedule, kind, remat
         memory over the limit?  once more with the optimizer's states in the host's memory, or drop
         seconds by step_time
@@ -16,7 +16,7 @@ from ..nn import GPTConfig
 from .cluster import Cluster
 from .layout import KINDS, Layout, find_fault
 from .memory import memory, total
-from .step_time import StallRange, stall_range
+from .stalls import StallRange, stall_range
 
 MOST_MICROBATCH, MOST_TP, MOST_CP, MOST_V = 16, 64, 64, 8
 LONG = 16384            # tokens from which context parallelism is tried

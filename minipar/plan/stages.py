@@ -39,7 +39,7 @@ def cut(model: GPTConfig, pp: int, tp: int, ep: int = 1, split: str = "even") ->
     elif split == "greedy":
         counts, head = greedy(num_layers, table / layer, pp)
         layers, loss = [*map(float, counts)], min(head + 2, pp - 1)
-    own, norms = layer_parameters(model), vectors(model)
+    own, norms = float(layer), vectors(model)
     if model.experts:
         own -= mlp_parameters(model) * (1 - 1 / ep)
     parameters = [count * ((own + norms.cut) / tp + norms.whole) for count in layers]

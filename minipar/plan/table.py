@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from ..nn import GPTConfig
-from .cluster import Cluster, file_of, from_file
+from .cluster import MOST_GPUS, Cluster, file_of, from_file
 from .layout import KINDS, Layout, find_unknown
 from .memory import GIB, memory, total
 from .models import KNOWN, model_of, read_model
-from .step_time import StallRange, stall_range
+from .stalls import StallRange, stall_range
 
 WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0}
 REQUIRED = ("dp", "tp", "pp", "mbs", "grad_acc", "zero")
@@ -62,6 +62,8 @@ def read_rows(path: Path, cluster: Cluster) -> list[Row]:
         rows = []
         for number, columns in enumerate(table, 1):
             try:
+                if None in columns:
+                    raise ValueError("there are more cells than columns")
                 rows.append(row_of(columns, cluster))
             except ValueError as error:
                 raise ValueError(f"{path}, row {number}: {error}") from error
@@ -93,8 +95,10 @@ def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
         sp=bool(number("sp")), v=v, kind=kind, remat=columns.get("remat") or "none",
         schedule=columns.get("schedule") or ("interleaved" if v > 1 else "1f1b"),
         microbatch=number("mbs"), batch=number("dp") * number("mbs") * number("grad_acc"))
-    if min(layout.num_gpus, layout.batch) < 1:
+    if min(layout.num_gpus, layout.batch, v, layout.ep) < 1 or layout.dp < 1:
         raise ValueError("axes, mbs and grad_acc are at least 1")
+    if layout.num_gpus > MOST_GPUS:
+        raise ValueError(f"{layout.num_gpus:,} GPUs are too many: at most {MOST_GPUS:,}")
     if fault := find_unknown(layout):
         raise ValueError(fault)
     if columns.get("cluster"):

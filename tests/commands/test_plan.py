@@ -123,6 +123,7 @@ def test_rows_as_json(capsys, tmp_path):
     (ROWS.replace("8B,32,32", "8B,32,many"), "row 2: dp is a whole number, not 'many'"),
     (ROWS.replace("1B,1,8", "1B,1,0"), "row 1: axes, mbs and grad_acc are at least 1"),
     (ROWS.replace("1B,1,8", "1B,1,16"), "row 1: 16 ranks do not fit on 1 nodes of 8 GPUs"),
+    (ROWS.replace("0,first", "0,first,9,9"), "row 1: there are more cells than columns"),
     (ROWS.replace("8,0,first", "8,7,first"), "row 1: zero is 0, 1, 2 or 3, not 7")])
 def test_mistakes_in_rows(capsys, tmp_path, text, said):
     path = tmp_path / "rows.csv"

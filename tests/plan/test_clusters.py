@@ -6,7 +6,6 @@ import pytest
 
 from minipar.plan.cluster import FOLDER, from_file, read_cluster
 
-
 SOFTWARE = [(path, name) for path in sorted(FOLDER.glob("*.toml"))
             for name in tomllib.loads(path.read_text("utf-8")).get("software", {})]
 
@@ -44,7 +43,16 @@ def test_mistakes(text, said):
     ("title =", "is not TOML"), ('title = "x"', "missing"),
     ('like = "h100"\nnics = 8', "unknown 'nics': choose from name, title"),
     ('like = "h100"\n[software.nanotron]\nspeed = 1', "unknown 'speed': choose from name, product"),
-    ('like = "h1000"', "No such file"), ('like = 5', "No such file")])
+    ('like = "h1000"', "No such file"), ('like = 5', "No such file"),
+    ('like = "h100"\nnic = "fast"', "nic is a number > 0, not 'fast'"),
+    ('like = "h100"\nlink = 0', "link is a number > 0, not 0"),
+    ('like = "h100"\nnodes = 100_000', "800,000 GPUs are too many: at most 100,000"),
+    ('like = "h100"\ndtype = "fp4"', "the peak of mine in fp4 is missing: peak has bf16"),
+    ('like = "h100"\npeak = 5', "peak is 5, not a dict"),
+    ('like = "h100"\n[software.nanotron]\nlike = "nanotron"', "no software 'nanotron'"),
+    ('like = "h100"\n[software.nanotron]\nsplit = "odd"', "split is 'odd': choose from even"),
+    ('like = "h100"\n[software.nanotron]\nlaunch = -1', "launch is a number >= 0, not -1"),
+    ('like = "h100"\n[software.nanotron]\nwaves = 1', "waves is 1, not a bool")])
 def test_mistakes_in_a_file(tmp_path, text, said):
     path = tmp_path / "mine.toml"
     path.write_text(text)

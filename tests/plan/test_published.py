@@ -1,4 +1,4 @@
-"""The plan against published runs: the bars on the half that nothing was fitted to, and by group."""
+"""The plan against published runs: bars on the half that nothing was fitted to, and groups."""
 
 import tomllib
 

@@ -10,11 +10,13 @@ from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.plan.cluster import read_cluster
 from minipar.plan.kernels import attention, full_waves, linear, product
+from minipar.plan.layer_time import layer_parts
 from minipar.plan.layout import Layout
 from minipar.plan.messages import rate, ring
 from minipar.plan.models import read_model
 from minipar.plan.stages import cut
-from minipar.plan.step_time import bubble_share, layer_parts, stall_range, step_time
+from minipar.plan.stalls import stall_range
+from minipar.plan.step_time import bubble_share, step_time
 
 MODEL = read_model("8b")
 CLUSTER = read_cluster("8x8:h100")
@@ -34,14 +36,16 @@ def test_parts_add_up(name, layout):
 
 
 def changed(**numbers):
-    return replace(CLUSTER, **{key: value for key, value in numbers.items() if key in vars(CLUSTER)},
-                   software=replace(CLUSTER.software, **{
-                       key: value for key, value in numbers.items() if key not in vars(CLUSTER)}))
+    """CLUSTER with other numbers, of the GPU or of its software."""
+    of_gpu = {key: value for key, value in numbers.items() if key in vars(CLUSTER)}
+    others = {key: value for key, value in numbers.items() if key not in of_gpu}
+    return replace(CLUSTER, **of_gpu, software=replace(CLUSTER.software, **others))
 
 
 @pytest.mark.parametrize("numbers", [
     {"peak": {"bf16": 1e18}}, {"bandwidth": 1e14}, {"link": 1e12}, {"nic": 1e12}, {"launch": 0.0},
-    {"unfused": 1.0}, {"loss": 1.0}, {"latency": 0.0}, {"sum_bytes": 0}, {"adam_bytes": 1}], ids=str)
+    {"unfused": 1.0}, {"loss": 1.0}, {"latency": 0.0}, {"sum_bytes": 0}, {"adam_bytes": 1}],
+    ids=str)
 def test_better_numbers_are_never_slower(numbers):
     tried = [layout for layout in LAYOUTS if layout.schedule != "zb_h1"]    # its bubble has shares
     before = [step_time(CLUSTER, MODEL, layout).seconds for layout in tried]
@@ -58,14 +62,10 @@ def test_the_bubble_is_that_of_the_simulated_schedule(name, v, m):
     layout = Layout(pp=4, v=v, schedule=name, batch=m)
     parts = {"products": 6.0, "attention": 3.0, "recomputation": 0.0}
     times = Times(3.0 / v, 4.0 / v, 2.0 / v)
-    simulated = simulate(*reversed_schedule(name, 4, m, v, times)).makespan()
-    seconds = 9.0 * (m + bubble_share(layout, 9.0, parts) * 3)
+    schedule, placement = make_schedule(name, 4, m, v)
+    simulated = simulate(schedule, times, placement).makespan()
+    seconds = 9.0 * (m + bubble_share(layout, parts) * 3)
     assert seconds == pytest.approx(simulated, rel=0.03)
-
-
-def reversed_schedule(name, p, m, v, times):
-    schedule, placement = make_schedule(name, p, m, v)
-    return schedule, times, placement
 
 
 def test_gradients_are_the_papers_bytes():
@@ -108,7 +108,8 @@ def test_kernels():
     assert full_waves(100, 101 * 256, 128) < 0.7            # one tile more: a second wave
     forward, backward = linear(CLUSTER, 8192, 8192, 8192)
     assert backward == pytest.approx(2 * forward)
-    fused, whole = attention(CLUSTER, MODEL, 4096, 1), attention(changed(flash=None), MODEL, 4096, 1)
+    fused = attention(CLUSTER, MODEL, 4096, 1)
+    whole = attention(changed(flash=None), MODEL, 4096, 1)
     assert fused.both < whole.both
 
 

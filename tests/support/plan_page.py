@@ -62,11 +62,11 @@ def sources() -> Iterator[str]:
 def rows_page() -> str:
     """Every row, also the bad ones."""
     lines = ["# Every run by which the plan is judged", "",
-             f"Made by `python -m tests.support.plan_page` for [planning](planning.md).  An error is "
-             "predicted over",
-             f"measured, less 1; a reason is given from {BAD:.0%} on, where one is known.  F marks "
-             "the half that nine",
-             f"numbers were fitted to (seed {SEED}).", "", "## The Ultra-Scale Playbook", ""]
+             "Made by `python -m tests.support.plan_page` for [planning](planning.md). An error is",
+             f"predicted over measured, less 1; from {BAD:.0%} on a reason is given, where one is "
+             "known.",
+             f"F marks the half that nine numbers were fitted to (seed {SEED}).", "",
+             "## The Ultra-Scale Playbook", ""]
     half, other = ultrascale()
     fitted = {id(j) for j in half}
     cells: dict[tuple[str, int], list[Judged]] = defaultdict(list)
