@@ -5,9 +5,7 @@
     model + cluster ─▶ search: all layouts that fit, the fastest first
 
     models, cluster, layout     what is given: data files and names
-    kernels, messages           seconds of a product, of attention, of a collective
-    stages                      layers of each pipeline stage
-    layer_time, step_time       a layout's seconds;  stalls: what a layout cannot tell
+    time/                       a layout's seconds: kernels, messages, stages, stalls
     memory                      its bytes
     search, reasons             the best layouts, and what binds them
     table                       CSV files of layouts and measured runs

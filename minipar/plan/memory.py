@@ -18,7 +18,7 @@ from ..nn import GPTConfig
 from .cluster import Cluster
 from .layout import Layout
 from .models import active_ratio, mlp_matrices, mlp_width
-from .stages import Stages, cut
+from .time.stages import Stages, cut
 
 LOGITS = 14             # bytes of a logit: bfloat16; float32 logits, softmax, gradient
 GIB = 2**30

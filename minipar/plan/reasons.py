@@ -15,8 +15,8 @@ from .cluster import Cluster
 from .layout import AXES, KINDS, Layout, find_fault
 from .memory import GIB
 from .search import predict
-from .stalls import stall_share
-from .step_time import step_time
+from .time.stalls import stall_share
+from .time.step_time import step_time
 
 CHANGES = (("remat", ("none", "full")), ("kind", KINDS), ("schedule", ("1f1b", "zb_h1")))
 

@@ -16,7 +16,7 @@ from ..nn import GPTConfig
 from .cluster import Cluster
 from .layout import KINDS, Layout, find_fault
 from .memory import memory, total
-from .stalls import StallRange, stall_range
+from .time.stalls import StallRange, stall_range
 
 MOST_MICROBATCH, MOST_TP, MOST_CP, MOST_V = 16, 64, 64, 8
 LONG = 16384            # tokens from which context parallelism is tried

@@ -20,7 +20,7 @@ from .cluster import MOST_GPUS, Cluster, file_of, from_file
 from .layout import KINDS, Layout, find_unknown
 from .memory import GIB, memory, total
 from .models import KNOWN, model_of, read_model
-from .stalls import StallRange, stall_range
+from .time.stalls import StallRange, stall_range
 
 WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0}
 REQUIRED = ("dp", "tp", "pp", "mbs", "grad_acc", "zero")

@@ -11,7 +11,7 @@ from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout
 from minipar.plan.memory import GIB, memory, rank_memory, total
 from minipar.plan.models import read_model
-from minipar.plan.stages import cut
+from minipar.plan.time.stages import cut
 from minipar.random import training_step
 from minipar.testing import worlds
 from tests.support.measured_step import TIME, recorded

@@ -9,14 +9,14 @@ from minipar.formulas.data_parallel import paper_bytes
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.plan.cluster import read_cluster
-from minipar.plan.kernels import attention, full_waves, linear, product
-from minipar.plan.layer_time import layer_parts
 from minipar.plan.layout import Layout
-from minipar.plan.messages import rate, ring
 from minipar.plan.models import read_model
-from minipar.plan.stages import cut
-from minipar.plan.stalls import stall_range
-from minipar.plan.step_time import bubble_share, step_time
+from minipar.plan.time.kernels import attention, full_waves, linear, product
+from minipar.plan.time.layer_time import layer_parts
+from minipar.plan.time.messages import rate, ring
+from minipar.plan.time.stages import cut
+from minipar.plan.time.stalls import stall_range
+from minipar.plan.time.step_time import bubble_share, step_time
 
 MODEL = read_model("8b")
 CLUSTER = read_cluster("8x8:h100")

@@ -16,8 +16,8 @@ from typing import Any
 from scipy.optimize import least_squares
 
 from minipar.plan.memory import GIB, memory
-from minipar.plan.step_time import step_time
 from minipar.plan.table import Row
+from minipar.plan.time.step_time import step_time
 from tests.support.plan_rows import Judged, published, ultrascale
 
 NAMES = ("unfused", "loss", "launch", "nic", "latency", "gather", "cross", "busy", "stall")

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from minipar.atomic_files import write_text
-from minipar.plan.step_time import step_time
+from minipar.plan.time.step_time import step_time
 from minipar.viz.colors import BLUE, DARK, ORANGE
 from minipar.viz.figure import new_panels, save
 from tests.support.plan_rows import SEED, SOURCES, Judged, published, scores, ultrascale

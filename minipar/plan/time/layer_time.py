@@ -1,12 +1,12 @@
 """Seconds of one layer and microbatch on one GPU, by part; and of the host that launches it."""
 
-from ..formulas.experts import all_to_all_bytes
-from ..nn import GPTConfig
-from .cluster import Cluster
+from ...formulas.experts import all_to_all_bytes
+from ...nn import GPTConfig
+from ..cluster import Cluster
+from ..layout import Layout
+from ..models import head_width, layer_parameters, mlp_matrices, mlp_width
 from .kernels import Seconds, attention, elementwise, linear
-from .layout import Layout
 from .messages import nic, ranks_in_node, ring
-from .models import head_width, layer_parameters, mlp_matrices, mlp_width
 
 
 def layer_parts(c: Cluster, model: GPTConfig, e: Layout) -> dict[str, float]:

@@ -6,9 +6,9 @@ measured runs stalled.
 
 from typing import NamedTuple
 
-from ..nn import GPTConfig
-from .cluster import Cluster
-from .layout import Layout
+from ...nn import GPTConfig
+from ..cluster import Cluster
+from ..layout import Layout
 from .step_time import message_bytes, step_time
 
 

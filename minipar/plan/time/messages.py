@@ -8,8 +8,8 @@ Collectives are rings: an all-gather and a reduce-scatter of n bytes send n (p-1
 all-reduce both (`comm/cost`).
 """
 
-from ..comm.cost import textbook
-from .cluster import Cluster
+from ...comm.cost import textbook
+from ..cluster import Cluster
 
 
 def rate(c: Cluster, size: int, stride: int) -> float:

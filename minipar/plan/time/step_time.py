@@ -12,14 +12,14 @@ Narayanan et al. 2021; Korthikanti et al. 2022.
 
 from typing import NamedTuple
 
-from ..formulas import pipelines
-from ..nn import GPTConfig
-from ..parallel.pipeline.schedule.simulate import Times
-from ..parallel.registry import STATES, STRATEGIES
-from .cluster import Cluster
+from ...formulas import pipelines
+from ...nn import GPTConfig
+from ...parallel.pipeline.schedule.simulate import Times
+from ...parallel.registry import STATES, STRATEGIES
+from ..cluster import Cluster
+from ..layout import Layout
 from .kernels import linear, loss
 from .layer_time import launch, layer_parts
-from .layout import Layout
 from .messages import neighbour, ring
 from .stages import Stages, cut
 

@@ -10,9 +10,9 @@
 import math
 from typing import NamedTuple
 
-from ..nn import GPTConfig
-from .cluster import Cluster
-from .models import active_ratio, head_width, mlp_matrices, mlp_width
+from ...nn import GPTConfig
+from ..cluster import Cluster
+from ..models import active_ratio, head_width, mlp_matrices, mlp_width
 
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.97), (128, 64, 0.85))    # and their rate
 SHORT = 128             # a sum over k numbers reaches k / (k + SHORT) of the rate

@@ -8,8 +8,8 @@
 
 from typing import NamedTuple
 
-from ..nn import GPTConfig
-from .models import (
+from ...nn import GPTConfig
+from ..models import (
     layer_parameters,
     mlp_parameters,
     position_parameters,
