@@ -1,8 +1,6 @@
-"""constrain: an annotation within the program, jax.lax.with_sharding_constraint.
+"""constrain: an annotation within the program, as jax.lax.with_sharding_constraint.
 
     y = constrain(x, P("dp", "tp"))         the same numbers; a traced program cuts them so
-
-JAX calls it a sharding constraint.
 """
 
 from ..autograd import Function, Tensor

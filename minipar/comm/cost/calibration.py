@@ -59,7 +59,7 @@ class Calibration:
         return [names for start, names in rows if start <= num_bytes][-1]
 
     def with_tables(self, *tables: Table) -> "Calibration":
-        """A copy with further tables; one for the same ranks and nodes is replaced."""
+        """A copy with these tables; of two for the same ranks and nodes, the later one."""
         by_place = {table[:2]: table for table in tables}
         return Calibration(self.within, self.between, self.combining, tuple(by_place.values()))
 

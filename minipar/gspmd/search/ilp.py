@@ -251,8 +251,8 @@ def search(function: Callable, *inputs: Any, memory: float | None = None,
            beside: Sequence[Plan] = (), **options: Any) -> Plan:
     """The plan of the cheapest sharding of a program that fits `memory` bytes on each rank.
 
-    It is cheaper than each of the plans `beside` it, or one of them.  `options` are those of
-    `make_problem`.  Raises SearchError if nothing fits.
+    If one of the plans `beside` fits and is cheaper, it is returned instead.  `options` are those
+    of `make_problem`.  Raises SearchError if nothing fits.
     """
     problem = make_problem(function, *inputs, **options)
     fitting = [each for each in beside if memory is None or memory_bytes(each.program) <= memory]
