@@ -30,8 +30,7 @@ def memory_case(name: str) -> Case:
 
 
 def check_remat(world: Any, name: str, case: Case) -> None:
-    """With and without rematerialization a run is the same to the last bit on every rank, and that
-    of one process to 1e-10."""
+    """A rematerialized run equals the plain one to the last bit, and one process to 1e-10."""
     plain_case = case._replace(remat="none")
     alone = expected(plain_case)
 
