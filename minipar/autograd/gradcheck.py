@@ -1,7 +1,7 @@
 """Check derivatives against finite differences.
 
-For y = f(x), a fixed direction r and the unit vector e of one element of x, the derivative of Σ r y
-is (Σ r f(x + ε e) - Σ r f(x - ε e)) / 2ε, up to O(ε²).
+Let y = f(x), let r be a fixed direction, and e the unit vector of one element of x.  The derivative
+of Σ r y is (Σ r f(x + ε e) - Σ r f(x - ε e)) / 2ε, up to O(ε²).
 """
 
 from collections.abc import Callable

@@ -25,11 +25,11 @@ from .parameter import Parameter, slice_box
 class Segment:
     """The place of one parameter in its slab, and the part of the global parameter that it is.
 
-    `box` is a (start, stop) pair for each axis of the global parameter.  If there is an `order`, it
-    reorders the last axis before the box is cut out: so the q, k and v columns of one rank's heads
-    lie side by side.  `replicated` names the mesh axes along which every rank holds the same
-    values.  Where a flat slab was cut without regard to shapes, `flat_range` is the (start, stop)
-    of the box's elements that this rank holds.
+    `box` is a (start, stop) pair for each axis of the global parameter.  An `order` reorders the
+    last axis before the box is cut out, so that the q, k and v columns of one rank's heads lie side
+    by side.  `replicated` names the mesh axes along which every rank holds the same values.  Where
+    a flat slab was cut without regard to shapes, `flat_range` is the (start, stop) of the box's
+    elements that this rank holds.
     """
 
     name: str

@@ -153,7 +153,7 @@ def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Se
 
 
 class Gap(Protocol):
-    """A difference that compare/ finds: its key (step, phase, name), in multiples of rounding."""
+    """A difference that compare/ finds: its key (step, phase, name), its ratio to rounding."""
 
     key: tuple[int, str, str]
     ratio: float

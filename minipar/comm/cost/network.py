@@ -9,8 +9,8 @@
 
 Up to 64 ranks the time is simulated round by round, each message on its own link.  For more ranks
 the closed forms of the textbook are used.  Algorithms that send to ranks 2^k away have rounds
-within nodes and rounds between nodes, if the nodes and the ranks of each node are powers of two.
-For any other algorithm all rounds count as slow: an upper bound.
+within nodes and rounds between nodes.  This holds if the numbers of nodes and of ranks per node are
+powers of two.  For any other algorithm all rounds count as slow: an upper bound.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ rounded, the other inputs compensate best by
     W[:, j] -= (w_i - ŵ_i) / H⁻¹[i, i] · H⁻¹[i, j]      for all j not yet rounded
 
 after which i is removed from H.  The removal is a step of Gaussian elimination on H⁻¹.  One
-Cholesky factorization H⁻¹ = Uᵀ U does all steps in advance: row i of U is row i of the remaining
+Cholesky factorization H⁻¹ = Uᵀ U does all steps in advance.  Row i of U is row i of the remaining
 H⁻¹, divided by √H⁻¹[i, i].
 
     done    a block of columns      later

@@ -4,8 +4,8 @@
                      the k best        │             the capacity                  rows sorted
                                        └ load (E,)                                 by expert
 
-Without a capacity all choices are kept.  With one, an expert serves at most ⌈c k n / E⌉ of the k n
-choices of a group of n tokens; c is the capacity factor.  Places are taken in an order:
+Without a capacity all choices are kept.  With one, a group of n tokens makes k n choices, and an
+expert serves at most ⌈c k n / E⌉ of them; c is the capacity factor.  Places are taken in an order:
 
     by choice        first choices of all tokens, then their second choices
     by token         all choices of the first token, then those of the second

@@ -161,9 +161,9 @@ def run_variant(job: dict, patches: dict[str, list]) -> dict:
 def fence(root: Path) -> Callable[[str, tuple], None]:
     """Return an audit hook that refuses the ways of looking up the answer.
 
-    It refuses to open the references that the workspace keeps, to start processes (which could ask
-    git and outlive this one), and to search all objects.  Python cannot remove an audit hook, but
-    this one is not a sandbox.
+    It refuses to open the references that the workspace keeps, to start processes, and to search
+    all objects.  A process could ask git, and outlive this one.  Python cannot remove an audit
+    hook, but this one is not a sandbox.
     """
     kept = os.path.join(os.path.realpath(root), KEPT)
 
