@@ -2,6 +2,8 @@
 
     text = load_text("docs")
     for batch in text.batches(batch_size=32, num_steps=100, seed=0): …
+
+The first nine tenths of a text are for training, the rest for validation.
 """
 
 from collections.abc import Callable, Iterator
