@@ -92,7 +92,7 @@ def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: s
                          num_parameters: int | None = None) -> Path:
     """One panel for each step, all with one axis of bytes and one of time; return the path written.
 
-    `kinds` are what is stacked, and what the peak is of.  With `num_parameters` the y axis at the
+    `kinds` are stacked, and the peak is that of their sum.  With `num_parameters` the y axis at the
     right counts in bytes per parameter.  Raises ValueError if there is nothing to draw.
     """
     if not steps or not any(peak_of(step, kinds)[1] for step in steps):

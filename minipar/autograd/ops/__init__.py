@@ -1,6 +1,6 @@
 """Differentiable operations, one file for each family, which the file is named after.
 
-    matmul, attention, embedding        products, and what is built on them
+    matmul, attention, embedding        products, and operations made of them
     activations, elementwise            non-linearities, softmax, dropout; arithmetic
     normalization, cross_entropy        layer norm and RMS norm; the loss
     reductions, movement                sums and means; shapes, axes, slices

@@ -23,7 +23,7 @@ from ...atomic_files import replace_file
 from ...environment import cache_folder, minipar_command
 from ..simulated.topology import Link
 
-FORMAT = 1      # of the file; another one is not read
+FORMAT = 1      # of the file; no other is read
 
 Rows = tuple[tuple[int, tuple[str, ...]], ...]      # (first number of bytes, fastest first)
 

@@ -35,7 +35,7 @@ def rotary(operation: Operation) -> FactorRule:
                                                            else 1}, whole="w", moves=True)
 
 
-# what computes each place of the last dimension alike, in whatever order they lie
+# operations that treat all places of the last dimension alike, so that their order is free
 SECTIONED = ("Linear", "Rotary", "Add", "AsType", "Round", "Dropout", "Constrain")
 
 

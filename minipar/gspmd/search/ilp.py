@@ -154,7 +154,7 @@ class Problem:
         return parts
 
     def share(self, parts: Sequence["Parts"]) -> None:
-        """Count once what several edges from one value need alike."""
+        """Count once the conversions that several edges from one value share."""
         found: dict[tuple, dict[int, np.ndarray]] = {}
         for number, edge in enumerate(self.edges):
             for part, (_, pairs) in parts[number].items():
@@ -201,7 +201,7 @@ class Problem:
     def equations(self, of_node: Sequence[np.ndarray]) -> Equations:
         """Each node has one alternative, and each edge the pair of those of its two nodes.
 
-        What is shared is made if any edge has a pair that needs it.
+        A shared conversion is made if any edge has a pair that needs it.
         """
         equations, start = Equations(), of_node[-1][-1] + 1
         of_edge: list[np.ndarray] = []

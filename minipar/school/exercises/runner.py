@@ -46,7 +46,7 @@ class PatchedLoader(importlib.machinery.SourceFileLoader):
         self.patches = patches
 
     def get_code(self, fullname: str) -> CodeType:
-        """The patched code; compiled every time, since a cached .pyc has another variant."""
+        """The patched code; compiled every time, since a cached .pyc has a different variant."""
         tree = ast.parse(self.get_data(self.path), self.path)
         for function, block in self.patches:
             patch_function(tree, function, block)

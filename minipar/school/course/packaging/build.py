@@ -1,6 +1,6 @@
 """Build an assignment: a package for students, and what the instructor needs.
 
-    DIR/README.md               what is what, and which commands to run
+    DIR/README.md               the purpose of each file, and the commands to run
     DIR/student/                the package, and a template repository; DIR/student.zip
     DIR/instructor/             private: key and secret, tasks with solutions, rubric, guide
                     gradescope.zip, autolab/autograde.tar, autolab/autograde-Makefile
