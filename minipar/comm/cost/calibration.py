@@ -70,8 +70,9 @@ class Calibration:
                            "combining": self.combining, "tables": tables}, indent=1)
 
 
-# Measured with MPICH 5.0 on two cores of an AMD Zen 5, with 2 and 4 ranks; used on machines that
-# were not calibrated.  The link between nodes is a guess for 10 Gbit Ethernet.
+# Measured with MPICH 5.0 on two cores of an AMD Zen 5, with 2 and 4 ranks.  Used on machines that
+# were not calibrated; `ranking` also reads its table beside a machine's own tables.  The link
+# between nodes is a guess for 10 Gbit Ethernet.
 BUILT_IN = Calibration(Link(5e-6, 7.5e9), Link(3e-5, 1.2e9), 2e10, (
     Table(2, 1, {"all_reduce": ((0, ("recursive_doubling",)),
                                 (128 << 10, ("blocked_ring", "recursive_doubling")),
