@@ -155,3 +155,6 @@ def _mark_phases(axes: Axes, step: MemoryStep, duration: float) -> None:
         if (until - when) / duration * width > 0.55:
             axes.text(x, 0.98, f" {name}", va="top", fontsize=9, color=DARK,
                       transform=axes.get_xaxis_transform())
+        elif until == step.end and (when - step.phases[i - 1][0]) / duration * width > 1.7:
+            axes.text(x, 0.98, f"{name} → ", va="top", ha="right", fontsize=9, color=DARK,
+                      transform=axes.get_xaxis_transform())
