@@ -17,7 +17,8 @@ DESCRIPTION = "Distributed training from scratch, in NumPy/CuPy and MPI."
 
 
 class Command(NamedTuple):
-    """A module with add_arguments(parser) and main(options, output), and a line of help."""
+    """A module with Options, or add_arguments(parser); with main(options, output); a line of help.
+    """
 
     module: str
     help: str
@@ -38,8 +39,10 @@ COMMANDS = {
     "distill": Command("compress.distill", "train a smaller model to imitate a checkpoint's"),
     "study": Command("compress.study", "compare the quality and cost of every way of compression",
                      True),
-    "collective": Command("collective", "run one collective on simulated ranks: cost and timeline"),
-    "schedule": Command("schedule", "simulate a pipeline schedule: time, bubble and memory"),
+    "collective": Command("collective", "run one collective on simulated ranks: cost and timeline",
+                          True),
+    "schedule": Command("schedule", "simulate a pipeline schedule: time, bubble and memory",
+                        True),
     "shard": Command("shard", "annotate a few tensors of a model, and see what follows (GSPMD)",
                      True),
     "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several"),
@@ -69,13 +72,18 @@ class Parser(ArgumentParser):
 
 def make_parser() -> Parser:
     """The parser of the whole command line."""
+    from ..train.flags import add_options
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         sentence = f"{command.help[0].upper()}{command.help[1:]}."
         inner = commands.add_parser(name, help=command.help, description=sentence)
-        module_of(command).add_arguments(inner)
+        module = module_of(command)
+        if hasattr(module, "Options"):
+            add_options(inner, module.Options)
+        else:
+            module.add_arguments(inner)
         add_json(inner)
     commands.add_parser("exercise", help="course exercises: list, start, check, hint",
                         add_help=False)
@@ -103,12 +111,19 @@ def main(argv: list[str] | None = None) -> int:
         if command.on_one_rank and world and world.size > 1:
             raise UsageError(f"{options.command} works on one rank, not on {world.size}: run it "
                              "without mpirun")
-        output = Output(options.command, options.json)
-        status = module_of(command).main(options, output)
+        module, output = module_of(command), Output(options.command, options.json)
+        if hasattr(module, "Options"):
+            from ..train.flags import read_options
+            options = read_options(module.Options, options)
+        status = module.main(options, output)
         output.end()
         return status or 0
     except UsageError as error:
         return report_usage(error)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return report_usage(UsageError.of(error))
     except MemoryError as error:
         return report_usage(UsageError(f"there is not enough memory ({error}): choose smaller "
                                        "sizes", status=1))

@@ -10,8 +10,9 @@ numbers go together, each for what it builds; here are the defaults that follow 
 
 import math
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..launcher import UsageError
 from ..optim.registry import OPTIMIZERS
@@ -54,7 +55,7 @@ def check_value(field: OptionField, value: object) -> None:
 
     Raises UsageError.
     """
-    if value is None and field.is_optional:
+    if (value is None and field.is_optional) or isinstance(value, tuple):
         return
     option, kinds = field.option, (int, float) if field.kind is float else (field.kind,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and field.kind is not bool):
@@ -66,39 +67,56 @@ def check_value(field: OptionField, value: object) -> None:
         raise UsageError(f"{field.flag}: invalid choice: {value!r} (choose from "
                          f"{', '.join(field.table)}{more})")
     if option.most is not None and value > option.most:
-        raise UsageError(f"{field.flag} must be at most {option.most}, not {value}")
+        raise UsageError(f"{field.flag} must be at most {option.most:,}, not {value:,}")
     if option.least is None:
         return
     if field.kind is int and value < option.least:
-        raise UsageError(f"{field.flag} must be at least {option.least}, not {value}")
+        raise UsageError(f"{field.flag} must be at least {option.least:,}, not {value:,}")
     if not option.least <= value < math.inf:
         raise UsageError(f"{field.flag} must be a number >= {option.least:g}, not {value}")
 
 
-def check_beside(field: OptionField, config: TrainConfig) -> None:
+class Chosen(Protocol):
+    """The options of a run, or of another command."""
+
+    options: Mapping[str, OptionField]
+
+    def get(self, key: str) -> Any:
+        """The value of an option."""
+
+    def gives(self, key: str) -> bool:
+        """True if the option has a value of its own."""
+
+
+def check_beside(field: OptionField, chosen: Chosen) -> None:
     """Refuse an option that is given without what it needs, or beside what it excludes.
 
     Raises UsageError.
     """
-    if config.get(field.key) == field.default:
+    if not chosen.gives(field.key):
         return
-    needed = field.option.needs
-    if needed and not is_given(needed, config):
-        mend = f"add {needed.value} to the mesh, for example --mesh {needed.value}=2" \
-            if needed.key == "mesh" else f"add {OPTIONS[needed.key].flag} {needed.value}"
-        raise UsageError(f"{field.flag} {needed.why}: {mend}, or leave it out")
     for excluded in field.option.without:
-        if config.get(excluded.key) == excluded.value:
+        if chosen.get(excluded.key) == excluded.value or \
+                (not excluded.value and chosen.gives(excluded.key)):
             raise UsageError(f"{field.flag} {excluded.why}, which does not go with "
-                             f"{OPTIONS[excluded.key].flag} {excluded.value}: leave one of the two "
-                             "out")
+                             f"{words_of(excluded, chosen)}: leave one of the two out")
+    needed = field.option.needs
+    if needed and not is_given(needed, chosen):
+        mend = f"add {needed.value} to the mesh, for example --mesh {needed.value}=2" \
+            if needed.key == "mesh" else f"add {words_of(needed, chosen)}"
+        raise UsageError(f"{field.flag} {needed.why}: {mend}, or leave it out")
 
 
-def is_given(needed: Beside, config: TrainConfig) -> bool:
+def words_of(beside: Beside, chosen: Chosen) -> str:
+    """A flag, perhaps with its value."""
+    return f"{chosen.options[beside.key].flag} {beside.value}".rstrip()
+
+
+def is_given(needed: Beside, chosen: Chosen) -> bool:
     """True if the mesh has ranks along that axis; of another option, for any value of its own."""
-    if needed.key == "mesh":
-        return mesh_sizes(config).get(needed.value, 1) > 1
-    return config.get(needed.key) != OPTIONS[needed.key].default
+    if needed.key == "mesh" and isinstance(chosen, TrainConfig):
+        return mesh_sizes(chosen).get(needed.value, 1) > 1
+    return chosen.gives(needed.key) and bool(chosen.get(needed.key))
 
 
 def check_machine(config: TrainConfig) -> None:

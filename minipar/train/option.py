@@ -8,7 +8,7 @@ looked up when they are needed, so that `config.py` imports none of what it name
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
 from operator import attrgetter
 from typing import Any, NamedTuple, get_args
@@ -17,13 +17,16 @@ from typing import Any, NamedTuple, get_args
 class Beside(NamedTuple):
     """Another option, by the name of its flag, and a value of it; for "mesh", an axis.
 
-    Needed is the axis, or any value, such as this one; excluded is this value alone.  `why` goes on
-    after the flag: "goes with a pipeline".
+    Needed is the axis, or any value, such as this one; excluded is this value alone, or with ""
+    any.  `why` goes on after the flag: "goes with a pipeline".
     """
 
     key: str
     value: str
     why: str
+
+
+REQUIRED: Any = MISSING         # the default of an option that must be given
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,21 @@ class Option:
     metavar: str | None = None
     default_text: str = ""                  # the default in words, where its value says nothing
     saved: bool = True                      # False: a checkpoint does not keep it
+    short: str = ""                         # a short flag, as "-p"
+    is_positional: bool = False             # a word without a flag
+    group: str = ""                         # title of its group in --help
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
-    """A field of the configuration; `more` are fields of Option."""
+    """A field of a configuration; `more` are fields of Option.  REQUIRED: it has no default."""
     return field(default=default, metadata={"option": Option(help, **more)})
 
 
 class OptionField(NamedTuple):
-    """An option with its place: field `name` of `section`, of type `kind`, or None."""
+    """An option with its place: field `name` of `section`, of type `kind`, or None.
+
+    The options of a command but `train` have no section.
+    """
 
     section: str
     name: str
@@ -66,7 +75,9 @@ class OptionField(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """What a user writes: "--batch", or "--set model.kv_heads"."""
+        """What a user writes: "--batch", "--set model.kv_heads", or "CHECKPOINT"."""
+        if self.option.is_positional:
+            return self.option.metavar or self.name
         return f"--{self.key.replace('_', '-')}" if self.option.is_flag else \
             f"--set {self.section}.{self.name}"
 
@@ -80,17 +91,22 @@ class OptionField(NamedTuple):
         return attrgetter(name)(import_module(f"minipar.{module}"))
 
 
+def declared(kind: type, section: str = "") -> dict[str, OptionField]:
+    """The options among the fields of a dataclass, its own first, by the names of their flags."""
+    found = {}
+    for entry in sorted(fields(kind), key=lambda entry: entry.name not in kind.__annotations__):
+        if "option" in entry.metadata:
+            kinds = get_args(entry.type) or (entry.type,)       # (int, NoneType), or (int,)
+            made = OptionField(section, entry.name, kinds[0], type(None) in kinds, entry.default,
+                               entry.metadata["option"])
+            found[made.key] = made
+    return found
+
+
 def options_of(config: type) -> dict[str, OptionField]:
     """The options in the sections of `config`, by the names of their flags."""
-    found = {}
-    for section in fields(config):
-        for entry in fields(section.type):
-            if "option" in entry.metadata:
-                kinds = get_args(entry.type) or (entry.type,)       # (int, NoneType), or (int,)
-                made = OptionField(section.name, entry.name, kinds[0], type(None) in kinds,
-                                   entry.default, entry.metadata["option"])
-                found[made.key] = made
-    return found
+    return {key: made for section in fields(config)
+            for key, made in declared(section.type, section.name).items()}
 
 
 def one_of(names: Iterable[str]) -> str:

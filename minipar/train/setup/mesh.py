@@ -44,24 +44,31 @@ def is_hybrid(config: TrainConfig) -> bool:
     return bool({"pp", "cp", "tp", "ep"} & mesh_sizes(config).keys())
 
 
-def num_ranks_of(config: TrainConfig) -> int:
-    """The number of ranks.  Raises UsageError if the mesh, or shards, do not fit them."""
-    world, ranks = launched(), config.run.ranks
-    mesh, hybrid_shard = config.parallel.mesh, config.parallel.hybrid_shard
+def ranks_for(mesh: str | None, ranks: int | None) -> int:
+    """The number of ranks: of mpirun, of --ranks, or of --mesh; 1 without these.
+
+    Raises UsageError if two of them differ, or if they are too many to simulate.
+    """
+    world = launched()
     if world and ranks is not None:
         raise UsageError(f"--ranks simulates ranks without mpirun, but {world} started "
                          f"{world.size}: leave one of the two out")
     given = world.size if world else ranks
-    if given is not None and given < 1:
-        raise UsageError(f"--ranks takes a positive whole number, not {given}")
     num_ranks = num_mesh_ranks(mesh) if mesh is not None else given or 1
     if not world and num_ranks > MOST_SIMULATED:
         raise UsageError(f"{num_ranks:,} ranks are more than can be simulated here: choose at most "
                          f"{MOST_SIMULATED:,}")
     if given is not None and given != num_ranks:
-        raise UsageError(f"--mesh {mesh} is for {num_ranks} ranks, but there are {given}: "
-                         f"say --mesh dp={given}, or start {num_ranks} ranks "
-                         f"(mpirun -n {num_ranks} …)")
+        raise UsageError(f"--mesh {mesh} is for {num_ranks} ranks, but there "
+                         f"{'is' if given == 1 else 'are'} {given}: say --mesh dp={given}, or "
+                         f"start {num_ranks} ranks (mpirun -n {num_ranks} …)")
+    return num_ranks
+
+
+def num_ranks_of(config: TrainConfig) -> int:
+    """The number of ranks.  Raises UsageError if the mesh, or shards, do not fit them."""
+    mesh, hybrid_shard = config.parallel.mesh, config.parallel.hybrid_shard
+    num_ranks = ranks_for(mesh, config.run.ranks)
     dp = sizes_of(mesh).get("dp", 1) if mesh is not None else num_ranks
     if hybrid_shard is not None and dp % hybrid_shard:
         raise UsageError(f"--hybrid-shard {hybrid_shard} does not divide {dp} "
