@@ -96,8 +96,8 @@ def check_beside(field: OptionField, chosen: Chosen) -> None:
     if not chosen.gives(field.key):
         return
     for excluded in field.option.without:
-        if chosen.get(excluded.key) == excluded.value or \
-                (not excluded.value and chosen.gives(excluded.key)):
+        if chosen.get(excluded.key) == excluded.value if excluded.value \
+                else chosen.gives(excluded.key):
             raise UsageError(f"{field.flag} {excluded.why}, which does not go with "
                              f"{words_of(excluded, chosen)}: leave one of the two out")
     needed = field.option.needs
