@@ -2,7 +2,7 @@
 
     compress/       quantize, prune, distill, study
     inference/      convert, generate, serve, replay
-    course/         exercise, course (assignment.py), lessons, lesson, milestone
+    course/         exercise, course (assignment.py), lessons, lesson, milestone, puzzle
     doctor/         what `minipar doctor` looks at
     train, compare, evaluate, collective, schedule, shard, calibrate, bench      a command each
     parser.py       flags; tables.py: tables for people and, with --json, for scripts

@@ -57,6 +57,8 @@ COMMANDS = {
                          "minipar's", True),
     "course": Command("course.assignment", "assignments: build, grade, report, prove; slides",
                       True),
+    "puzzle": Command("course.puzzle", "twelve broken training programs: find each mistake with a "
+                      "tool", True),
     "doctor": Command("doctor", "show what is installed, and whether MPI fits together"),
 }
 

@@ -57,7 +57,7 @@ def test_they_are_all_found():
     assert {"train", "evaluate", "quantize", "prune", "distill", "study", "collective", "schedule",
             "calibrate", "exercise", "generate", "serve", "replay", "convert",
             "shard", "course", "milestone", "compare",
-            "lesson"} == commands
+            "lesson", "puzzle"} == commands
     assert len(OPTIONS) > 100 and ("schedule", "-p") in OPTIONS
 
 

@@ -7,15 +7,15 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 3830,
     ("parallel",): 3655,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5525,
+    ("train", "commands"): 5660,
     ("viz",): 2445,
     ("compare",): 1020,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
-    ("school",): 3690,
+    ("school",): 3716,
 }
-ALL = 35945
+ALL = 36110
 
 
 def count(folder: str) -> int:

@@ -2,6 +2,7 @@
 
     lessons.py          where the lessons are, and which the learner has run
     milestones/         train a GPT with the learner's own functions in place
+    puzzles.py          broken training programs, and what is said of them
     assignments/        the graded tasks as data, with handouts: one folder for each assignment
     checker/            run a student's function on ranks that can do no harm; compare and count
     grading/            points for each case of each task of a submission
