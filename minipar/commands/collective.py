@@ -104,8 +104,8 @@ def num_elements(text: str, p: int) -> int:
         raise UsageError(f"--bytes {text}: give a multiple of {DTYPE.itemsize}, like 4096, 64KiB "
                          "or 1MB")
     if size * p > MOST_MEMORY:
-        raise UsageError(f"--bytes {text}: {p:,} ranks would hold {in_bytes(size * p)}: give at most "
-                         f"{MOST_MEMORY // p // DTYPE.itemsize * DTYPE.itemsize:,} bytes")
+        raise UsageError(f"--bytes {text}: {p:,} ranks would hold {in_bytes(size * p)}: give at "
+                         f"most {MOST_MEMORY // p // DTYPE.itemsize * DTYPE.itemsize:,} bytes")
     return int(size) // DTYPE.itemsize
 
 

@@ -74,7 +74,7 @@ class Parser(ArgumentParser):
 
 def make_parser() -> Parser:
     """The parser of the whole command line."""
-    from ..train.flags import add_options
+    from ..train.flags import CommandOptions, add_options
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -82,10 +82,10 @@ def make_parser() -> Parser:
         sentence = f"{command.help[0].upper()}{command.help[1:]}."
         inner = commands.add_parser(name, help=command.help, description=sentence)
         module = module_of(command)
-        if hasattr(module, "Options"):
-            add_options(inner, module.Options)
-        else:
+        if hasattr(module, "add_arguments"):
             module.add_arguments(inner)
+        else:
+            add_options(inner, getattr(module, "Options", CommandOptions))
         add_json(inner)
     commands.add_parser("exercise", help="course exercises: list, start, check, hint",
                         add_help=False)
@@ -107,6 +107,8 @@ def main(argv: list[str] | None = None) -> int:
         return exercise.main(argv[1:])
     from ..environment import launched
     from ..launcher import INTERRUPTED, UsageError, report_usage
+    from ..school.toml_files import SchoolError
+    from ..train.flags import read_options
     try:
         options = make_parser().parse_args(argv)
         command, world = COMMANDS[options.command], launched()
@@ -115,12 +117,11 @@ def main(argv: list[str] | None = None) -> int:
                              "without mpirun")
         module, output = module_of(command), Output(options.command, options.json)
         if hasattr(module, "Options"):
-            from ..train.flags import read_options
             options = read_options(module.Options, options)
         status = module.main(options, output)
         output.end()
         return status or 0
-    except UsageError as error:
+    except (UsageError, SchoolError) as error:
         return report_usage(error)
     except OSError as error:
         if error.filename is None:

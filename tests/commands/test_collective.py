@@ -89,7 +89,7 @@ def test_page(capsys, tmp_path, words):
     (["scan", "--algorithm", "ring"],
      "unknown algorithm 'ring' of scan: choose from recursive_doubling, linear, auto"),
     (["barrier", "--algorithm", "mpi"], "unknown algorithm 'mpi'"),
-    (["all_reduce", "-p", "9", "--nodes", "2"], "-p 9 --nodes 2: give as many ranks for every node"),
+    (["all_reduce", "-p", "9", "--nodes", "2"], "-p 9 --nodes 2: give as many ranks for every"),
     (["all_reduce", "-p", "0"], "--ranks must be at least 1, not 0"),
     (["all_reduce", "--bytes", "7"], "--bytes 7: give a multiple of 4"),
     (["all_reduce", "--bytes", "many"], "--bytes many: give a multiple of 4"),

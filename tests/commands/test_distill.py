@@ -94,7 +94,7 @@ def test_a_student_of_the_same_size_needs_no_sizes(teachers, tmp_path):
     ("gpt", "--match-hidden nan", "weights >= 0"),
     ("gpt", "--temperature inf", "a temperature is a number > 0"),
     ("gpt", "--distance cosine", "--distance is that of hidden layers: add --match-hidden 1"),
-    ("gpt", "--teacher-split pp", "--teacher-split cuts the teacher over ranks: add --teacher-ranks 2"),
+    ("gpt", "--teacher-split pp", "cuts the teacher over ranks: add --teacher-ranks 2"),
     ("gpt", "--teacher-ranks 2 --ranks 2", "--teacher-ranks 2: of 2 in all"),
     ("gpt", "--teacher-ranks -1 --ranks 2", "--teacher-ranks must be at least 0"),
     ("gpt", "--teacher-ranks 3 --ranks 4", "2 heads"),

@@ -102,7 +102,7 @@ def test_pruning_nothing_changes_nothing(trained, tmp_path):
     (("--amount", 1), "in [0, 1), not 1.0"), (("--amount", -0.5), "in [0, 1), not -0.5"),
     (("--amount", "nan"), "in [0, 1), not nan"), (("--amount", "many"), "invalid float value"),
     (("--method", "2:4", "--amount", 0.5), "which does not go with --method 2:4"),
-    (("--method", "structured", "--scope", "layer"), "--scope is for weights that go one by one, which does not go"),
+    (("--method", "structured", "--scope", "layer"), "--scope is for weights that go one by one,"),
     (("--gradual",), "--gradual is of the training: add --steps 3"),
     (("--gradual", "--steps", 2), "give --steps of at least 3"), (("--steps", -1), "at least 0"),
     (("--lr", 0.1), "add --steps 3"),

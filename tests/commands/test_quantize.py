@@ -134,7 +134,7 @@ MISTAKES = {
     "quantize {gpt} --order activation --out {new}": "--order is of GPTQ, which does not go with",
     "quantize {gpt} --samples 4 --out {new}": "without --method gptq or --activations",
     "quantize {gpt} --samples 0 --activations --out {new}": "--samples must be at least 1, not 0",
-    "quantize {gpt} --method gptq --damping nan --out {new}": "--damping must be a number >= 0, not nan",
+    "quantize {gpt} --method gptq --damping nan --out {new}": "--damping must be a number >= 0",
     "quantize {gpt} --skip head --out {new}": "no layer is called 'head': there are wte, wpe, h.0",
     "quantize {gpt} --skip * --out {new}": "leaves no layer to quantize",
     "quantize {gpt} --per row --out {new}": "scales are per tensor, channel or group:SIZE",

@@ -126,7 +126,7 @@ def test_mistakes_take_one_line(checkpoint, capfd):     # noqa: F811
                           capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "--mesh tp=4 is for 4 ranks, but there are 2" in done.stderr
-    for mesh, message in (("tp=2,pp=2", "is for 4 ranks, but there is 1: say --mesh dp=1, or start 4"),
+    for mesh, message in (("tp=2,pp=2", "is for 4 ranks, but there is 1: say --mesh dp=1"),
                           ("cp=2", "runs over pp, dp and tp, not over cp")):
         assert main(["serve", str(checkpoint), "--mesh", mesh]) == 2
         error = capfd.readouterr().err

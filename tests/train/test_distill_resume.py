@@ -114,7 +114,7 @@ def test_more_steps_and_a_teacher_that_has_moved(teachers, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words, says", [
-    (("--temperature", 4), "--temperature was chosen when the distillation began, which does not go"),
+    (("--temperature", 4), "--temperature was chosen when the distillation began, which"),
     (("--hidden", "3"), "--hidden was chosen when the distillation began"),
     (("--seed", 4), "--seed was chosen when the distillation began"),
     (("--optimizer", "sgd", "--steps", 9), "trained with --optimizer adamw, not sgd"),

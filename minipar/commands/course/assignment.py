@@ -5,7 +5,7 @@ import secrets
 import statistics
 from pathlib import Path
 
-from ...launcher import UsageError
+from ...launcher import errors_as_usage
 from ...school.course.checker.runner import Worker, WorkerError
 from ...school.course.checker.service import Limits
 from ...school.course.grading import __main__ as grading
@@ -19,6 +19,15 @@ from ...school.course.packaging.build import build
 from ...school.course.packaging.slides import write_slides
 from ...school.toml_files import SchoolError
 from ..tables import Column, Output, Table
+
+
+def main(options: argparse.Namespace, output: Output) -> int:
+    """Run a sub-command.  Raises SchoolError, UsageError."""
+    if options.action == "grade":
+        with errors_as_usage("", WorkerError):
+            return grading.run(options)
+    return {"list": _list, "build": _build, "report": _report, "prove": _prove,
+            "slides": _slides}[options.action](options, output)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,19 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for command in (shown, made, proven):
         command.add_argument("--from", dest="folder", type=Path, default=ASSIGNMENTS, metavar="DIR",
                              help="a folder of your own assignments (default: minipar's)")
-
-
-def main(options: argparse.Namespace, output: Output) -> int:
-    """Run a sub-command."""
-    try:
-        if options.action == "grade":
-            return grading.run(options)
-        return {"list": _list, "build": _build, "report": _report, "prove": _prove,
-                "slides": _slides}[options.action](options, output)
-    except (SchoolError, WorkerError) as error:
-        raise UsageError(str(error)) from None
-    except OSError as error:
-        raise UsageError.of(error) from None
 
 
 def _list(options: argparse.Namespace, output: Output) -> int:
@@ -125,7 +121,7 @@ def _prove(options: argparse.Namespace, output: Output) -> int:
     names = tuple(options.names)
     table = Table.of("", "task", "points", "draws", "wrong bodies", Column("", is_text=True))
     surprises, seen = 0, set()
-    with Worker(Limits(seconds=5.0)) as worker:
+    with errors_as_usage("", WorkerError), Worker(Limits(seconds=5.0)) as worker:
         for name in names_in(options.folder):
             assignment = load_assignment(options.folder, [name], "")
             seen |= {name, *(task.name for task in assignment.tasks)}
