@@ -29,8 +29,7 @@ from ..comm.cost.measure import (
 )
 from ..environment import launched, minipar_command
 from ..launcher import UsageError, launch
-from ..train.command_options import CommandOptions, picture
-from ..train.option import option
+from ..train.option import CommandOptions, option, picture
 from .tables import Column, Output, Shown, Table
 
 OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares scan's algorithms

@@ -22,8 +22,7 @@ from ..comm.cost import Cost, Network, choose, network_of_cluster, predict, seco
 from ..comm.simulated.replay import replay
 from ..comm.simulated.topology import Link, Links
 from ..launcher import UsageError
-from ..train.command_options import CommandOptions, out_file, perfetto, picture, ranks
-from ..train.option import REQUIRED, option
+from ..train.option import REQUIRED, CommandOptions, option, out_file, perfetto, picture, ranks
 from ..units import in_bytes, time_unit
 from .tables import Output, Shown, Table
 

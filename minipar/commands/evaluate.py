@@ -13,7 +13,7 @@ from ..checkpoint import file_size
 from ..compress.load import compression_steps
 from ..launcher import UsageError
 from ..train.checkpoints.models import check_numbers, open_model
-from ..train.command_options import CommandOptions, checkpoint, other_text
+from ..train.option import CommandOptions, checkpoint, other_text
 from ..train.setup.precision import score_note
 from ..train.tasks import LanguageTask, Score, score_line, try_score
 from ..units import in_bytes

@@ -25,8 +25,7 @@ from ..parallel.pipeline.schedule.schedules import placement_of
 from ..parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate, simulate_until
 from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.pipeline.schedule.validate import find_fault
-from ..train.command_options import CommandOptions, out_file, perfetto, picture, ranks
-from ..train.option import Beside, option
+from ..train.option import Beside, CommandOptions, option, out_file, perfetto, picture, ranks
 from ..units import in_bytes, time_unit
 from .tables import Output, Shown, Table
 

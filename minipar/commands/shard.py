@@ -24,9 +24,8 @@ from ..gspmd.search import Machine, memory_bytes, program_seconds, search
 from ..gspmd.spec import local_shape, show
 from ..launcher import errors_as_usage
 from ..nn import GPT, MLP, Module
-from ..train.command_options import CommandOptions, picture
 from ..train.config import OPTIONS, TrainConfig
-from ..train.option import REQUIRED, Beside, option
+from ..train.option import REQUIRED, Beside, CommandOptions, option, picture
 from ..train.setup.gpt_sizes import gpt_config
 from ..units import in_bytes
 from .tables import Column, Output, Shown, Table

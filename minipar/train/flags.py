@@ -1,9 +1,9 @@
 """Command-line flags: one argparse argument for each field that is declared as an option.
 
-    --batch 8               a flag              --set model.rope=10000      any other option
+    config.TrainConfig          ─▶ add_arguments, parse_config      `minipar train`
+    option.CommandOptions       ─▶ add_options, read_options        the other commands
 
-    config.TrainConfig              ─▶ add_arguments, parse_config      `minipar train`
-    command_options.CommandOptions  ─▶ add_options, read_options        the other commands
+`--batch 8` is a flag; `--set model.rope=10000` gives any option of `minipar train`.
 """
 
 import argparse
@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 from ..parallel.registry import strategies_with
 from .check import check_beside, check_value
 from .checkpoints.models import read_config_to_resume
-from .command_options import CommandOptions
 from .config import OPTIONS, TrainConfig
 from .config_file import read_config, read_setting
-from .option import REQUIRED, OptionField, declared, one_of
+from .option import REQUIRED, CommandOptions, OptionField, declared, one_of
 
 METAVARS = {int: "N", float: "X"}
 Declared = TypeVar("Declared", bound=CommandOptions)

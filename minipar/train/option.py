@@ -1,6 +1,7 @@
-"""The description that a field of the configuration carries, for flags, files, checkpoints.
+"""The description that a field of a configuration carries, for flags, files, checkpoints.
 
-    lr: float | None = option(None, …, least=0)             in `config.py`
+    lr: float | None = option(None, …, least=0)             in `config.py`, or in the options of
+                                                            a command, a CommandOptions
         OptionField("optimizer", "lr", float, …).flag       "--lr"
 
 Names of a table, such as strategies, are its address, "parallel.registry:STRATEGIES": they are
@@ -11,7 +12,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, NamedTuple, get_args
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, get_args
 
 
 class Beside(NamedTuple):
@@ -113,3 +115,87 @@ def one_of(names: Iterable[str]) -> str:
     """The names as "a, b or c"."""
     *most, last = names
     return f"{', '.join(most)} or {last}" if most else last
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandOptions:
+    """Base of the options of a command: fields that are declared as those of `minipar train`.
+
+    `of_training` are options of `minipar train` that the command takes, too, in groups by title;
+    those that are not given have the default that --help shows, or if `inherits` another one.
+    """
+
+    of_training: ClassVar[dict[str, tuple[str, ...]]] = {}
+    inherits: ClassVar[bool] = False
+    given: frozenset[str] = frozenset()         # the options that the command line has
+    training: dict[str, Any] = field(default_factory=dict)      # and those of `minipar train`
+
+    @property
+    def options(self) -> dict[str, OptionField]:
+        """The options, by the names of their flags."""
+        return declared(type(self))
+
+    def get(self, key: str) -> Any:
+        """The value of an option."""
+        return getattr(self, key)
+
+    def gives(self, key: str) -> bool:
+        """True if the command line has the option."""
+        return key in self.given
+
+
+# Options of several commands.
+
+def checkpoint(text: str = "a checkpoint, or the folder of one", default: Any = REQUIRED,
+               **more: Any) -> Any:
+    """The checkpoint that a command works on."""
+    return option(default, text, **{"metavar": "CHECKPOINT"} | more, is_positional=True)
+
+
+def out_folder(help: str, default: Any = REQUIRED) -> Any:
+    """--out, the folder of the results."""
+    return option(default, help, metavar="DIR")
+
+
+def out_file(help: str) -> Any:
+    """A file that is written only if it is asked for, such as --png."""
+    return option(None, help, metavar="FILE")
+
+
+def picture(what: str) -> Any:
+    """--png, the picture of the results."""
+    return out_file(f"draw {what} (.png, .svg or .pdf)")
+
+
+def perfetto() -> Any:
+    """--perfetto, the trace for a viewer."""
+    return out_file("write a trace for ui.perfetto.dev or chrome://tracing (.json)")
+
+
+def ranks(default: int | None, short: str = "", text: str = "number of ranks", **more: Any) -> Any:
+    """--ranks, the number of simulated ranks."""
+    return option(default, text, least=1, metavar="N", short=short, **more)
+
+
+def other_text(to_do: str) -> Any:
+    """--data, for a checkpoint that knows its own."""
+    return option(None, f"another text to {to_do}, or the new place of the one before",
+                  metavar="docs|PATH")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(CommandOptions):
+    """Base of the options of a command that trains, and can go on where it was interrupted."""
+
+    out: Path | None = out_folder("folder of the new checkpoint", None)
+    save_every: int = option(0, "also write a checkpoint every N steps", least=0, metavar="N")
+    resume: Path | None = option(
+        None, "without a checkpoint: go on with what was interrupted in DIR, as it began, and "
+        "write there if --out is not given", metavar="DIR")
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the results: --out, or where --resume is; None without both."""
+        if self.out is not None or self.resume is None:
+            return self.out
+        return self.resume if self.resume.is_dir() else self.resume.parent

@@ -15,7 +15,7 @@ from ..backend.malloc import keep_freed_memory
 from ..comm import Cluster, Communicator
 from ..compare.difference import Difference
 from ..environment import launched
-from ..launcher import UsageError, launch, on_first_rank
+from ..launcher import launch, on_first_rank
 from ..nn import Module
 from .check import check_machine, checked
 from .checkpoints.models import load_checkpoint
@@ -77,12 +77,8 @@ def train_rank_limited(comm: Communicator, config: TrainConfig,
 def train_rank(comm: Communicator, config: TrainConfig,
                console: Console | None = None) -> TrainResult:
     """Collective.  The whole program of one rank."""
-    try:
-        with memory_errors_as_usage():
-            state = start_run(comm, config, make_task(config))
-    except ValueError as error:
-        raise UsageError(f"this model cannot be made here ({error}): choose smaller sizes") \
-            from error
+    with memory_errors_as_usage():
+        state = start_run(comm, config, make_task(config))
     with memory_errors_as_usage(state.memory.ledger):
         return finish(comm, state, console or Console(quiet=True))
 

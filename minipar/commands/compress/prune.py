@@ -42,8 +42,8 @@ def run_on(comm: Communicator, options: Options, output: Output) -> None:
     """The whole program of its one rank."""
     with errors_as_usage():
         run = (open_run if options.resume is None else resume_run)(comm, options)
-    task, dense = run.state.task, without_masks(run.state.strategy.model)
-    output.text(f"before: {summary(task, dense)}")
+        dense = without_masks(run.state.strategy.model)
+    output.text(f"before: {summary(run.state.task, dense)}")
     if options.resume is None:
         with errors_as_usage():
             prune_run(comm, run)

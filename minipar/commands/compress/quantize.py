@@ -22,8 +22,7 @@ from ...compress.quantization.observers import NAMES
 from ...compress.quantization.post_training import METHODS, quantize
 from ...launcher import UsageError, errors_as_usage
 from ...train.checkpoints.models import check_numbers, open_model
-from ...train.command_options import CommandOptions, checkpoint, other_text, out_folder
-from ...train.option import Beside, option
+from ...train.option import Beside, CommandOptions, checkpoint, option, other_text, out_folder
 from ...train.tasks import Score, Task, try_score
 from ...units import in_bytes
 from ..tables import Column, Output, Shown, Table

@@ -34,8 +34,7 @@ from ...compress.pruning.sparse import SparseLinear, replace_linear_layers
 from ...compress.pruning.two_of_four import TwoOfFourLinear
 from ...nn import Module
 from ...train.checkpoints.models import open_model
-from ...train.command_options import CommandOptions, out_folder
-from ...train.option import option
+from ...train.option import CommandOptions, option, out_folder
 from ...train.tasks import Task
 from ...units import in_bytes, time_unit
 from ..main import main as run_command

@@ -8,8 +8,7 @@ from pathlib import Path
 from ...environment import find_mpirun, mpirun_environment
 from ...launcher import INTERRUPTED
 from ...school.course.lessons import default_out, find_lesson
-from ...train.command_options import CommandOptions, ranks
-from ...train.option import REQUIRED, option
+from ...train.option import REQUIRED, CommandOptions, option, ranks
 from ..tables import Output
 
 

@@ -7,7 +7,7 @@ from ...school.course.lessons import default_out, has_run, lessons
 from ...school.course.milestones.goal import milestones, reached
 from ...school.exercises.workspace import Workspace
 from ...school.toml_files import SchoolError
-from ...train.command_options import CommandOptions
+from ...train.option import CommandOptions
 from ..tables import Column, Output, Table
 from .exercise import ROOT
 

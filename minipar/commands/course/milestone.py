@@ -22,8 +22,7 @@ from ...school.course.milestones.goal import (
     reached,
 )
 from ...school.exercises.workspace import Workspace
-from ...train.command_options import CommandOptions, out_folder
-from ...train.option import option
+from ...train.option import CommandOptions, option, out_folder
 from ..tables import Column, Output, Shown, Table
 
 ROOT = Path(__file__).resolve().parents[3]

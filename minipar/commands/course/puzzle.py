@@ -25,10 +25,9 @@ from ...environment import minipar_command
 from ...launcher import UsageError
 from ...school.course.puzzles import Puzzle, load
 from ...school.toml_files import SchoolError
-from ...train.command_options import CommandOptions
 from ...train.config import TrainConfig
 from ...train.config_file import read_setting
-from ...train.option import option
+from ...train.option import CommandOptions, option
 from ...train.recipes.side_by_side import compare_layouts, layout
 from ..tables import Column, Output, Table
 

@@ -23,8 +23,7 @@ from ...interop.tokenizer import read_tokenizer
 from ...launcher import UsageError, errors_as_usage
 from ...nn import GPT
 from ...train.checkpoints.models import open_model, save_model
-from ...train.command_options import CommandOptions
-from ...train.option import REQUIRED, option
+from ...train.option import REQUIRED, CommandOptions, option
 from ...train.tasks import LanguageTask
 from ...units import in_bytes
 from ..tables import Column, Output, Shown, Table

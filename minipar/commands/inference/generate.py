@@ -23,8 +23,7 @@ from ...inference.sampling.speculative import SpeculativeDecoder
 from ...launcher import UsageError, errors_as_usage, launch
 from ...serve.detokenizer import Detokenizer
 from ...serve.text_model import TextModel, make_engine, open_text_model
-from ...train.command_options import checkpoint, ranks
-from ...train.option import Beside, option
+from ...train.option import Beside, checkpoint, option, ranks
 from ..tables import Column, Output, Table
 from .options import SamplingOptions, SchedulingOptions, sizes_for
 

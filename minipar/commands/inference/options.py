@@ -9,8 +9,7 @@ from ...inference.scheduling import Preemption
 from ...inference.scheduling.scripted_requests import MOST
 from ...launcher import UsageError
 from ...serve.text_model import TextModel, check_axes, default_blocks
-from ...train.command_options import CommandOptions
-from ...train.option import option
+from ...train.option import CommandOptions, option
 from ...train.setup.mesh import ranks_for, sizes_of
 from ...units import in_bytes
 

@@ -19,8 +19,7 @@ from typing import Any
 from ... import viz
 from ...inference.scheduling.scripted_requests import play, read_scenario
 from ...launcher import UsageError, errors_as_usage
-from ...train.command_options import CommandOptions, out_file
-from ...train.option import REQUIRED, option
+from ...train.option import REQUIRED, CommandOptions, option, out_file
 from ..tables import Output
 
 

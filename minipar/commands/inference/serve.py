@@ -26,8 +26,7 @@ from ...inference.cache import CACHES
 from ...launcher import INTERRUPTED, UsageError, launch, on_first_rank
 from ...serve.over_ranks import LeadingEngine
 from ...serve.text_model import TextEngine, TextModel, make_engine, open_text_model
-from ...train.command_options import checkpoint
-from ...train.option import option
+from ...train.option import checkpoint, option
 from ..tables import Output
 from .options import SchedulingOptions, sizes_for
 

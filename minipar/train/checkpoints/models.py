@@ -19,7 +19,7 @@ from ...compress.pruning.serialization import KIND as PRUNED
 from ...compress.pruning.serialization import compact, expand
 from ...compress.quantization.layers import QuantizedLayer
 from ...data import Vocabulary
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ...nn import MLP, Module
 from ..config import DataConfig, RecordedData, TrainConfig
 from ..setup.mlp_sizes import dropout_of
@@ -161,11 +161,9 @@ def open_model(path: Path, **changes: Any) -> tuple[files.Checkpoint, Task, Modu
     Raises UsageError.
     """
     saved = read(path)
-    try:
+    with errors_as_usage(f"{path}: "):
         task = task_of(saved, **changes)
         return saved, task, load_model(saved, task.build())
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
 
 
 def task_of(saved: files.Checkpoint, **changes: Any) -> Task:

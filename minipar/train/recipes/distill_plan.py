@@ -18,9 +18,8 @@ from ...parallel.registry import STRATEGIES
 from ..check import check_folder, checked
 from ..checkpoints.models import check_numbers, check_resume, read, read_to_train
 from ..checkpoints.schema import config_of
-from ..command_options import TrainingOptions, checkpoint
 from ..config import OPTIONS, TrainConfig
-from ..option import Beside, option
+from ..option import Beside, TrainingOptions, checkpoint, option
 from ..setup.mesh import num_ranks_of
 from ..setup.starting_point import StartingPoint
 from ..tasks import make_task

@@ -27,10 +27,9 @@ from ..check import check_folder, checked
 from ..checkpoints.models import read_description
 from ..checkpoints.resume import save
 from ..checkpoints.schema import config_of, describe_config, describe_model, sizes_as_options
-from ..command_options import TrainingOptions, checkpoint, other_text
 from ..config import TrainConfig
 from ..loop import TrainState, train_steps
-from ..option import Beside, option
+from ..option import Beside, TrainingOptions, checkpoint, option, other_text
 from ..report import ProgressBar
 from ..setup.precision import FULL_PRECISION
 from ..setup.starting_point import Compression

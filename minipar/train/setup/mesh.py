@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from ...comm.mesh import parse_mesh
 from ...environment import launched
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ...parallel.cut_layers import AXES
 from ...parallel.pipeline.schedule.registry import make_schedule
 from ..config import MESH_AXES, TrainConfig
@@ -16,10 +16,8 @@ MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one pro
 
 def sizes_of(text: str) -> dict[str, int]:
     """ "pp=2,dp=4" as {"pp": 2, "dp": 4}.  Raises UsageError for another form, axis or size."""
-    try:
+    with errors_as_usage():
         sizes = parse_mesh(text)
-    except ValueError as error:
-        raise UsageError.of(error) from error
     for axis in sizes:
         if axis not in (*AXES, "ep"):
             raise UsageError(f"--mesh {text}: no axis {axis!r}, only {MESH_AXES}: for example "
@@ -93,10 +91,8 @@ def check_pipeline(config: TrainConfig, sizes: Mapping[str, int]) -> None:
     """Refuse a schedule that cannot be.  Raises UsageError."""
     parallel = config.parallel
     if "pp" in sizes:
-        try:
+        with errors_as_usage():
             make_schedule(parallel.schedule or "1f1b", 1, 1, parallel.virtual_stages)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
 
 
 def check_sequence_parallel(config: TrainConfig, sizes: Mapping[str, int]) -> None:

@@ -20,7 +20,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_reduce, chunk_bounds
 from ...comm.mesh import DeviceMesh
 from ...formulas.rematerialization import layer_messages, layer_messages_again
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ...memory.remat.optimal import DoesNotFit, optimal
 from ...memory.remat.plans import Plan, Policy, rematerialize
 from ...memory.remat.policies import OptimalPolicy, parse_bytes, plan_policy
@@ -48,10 +48,8 @@ def check_remat(config: TrainConfig) -> None:
                              "an MLP, which has none: choose full, every:2, sqrt or optimal:1MB")
         return
     if config.memory.remat.startswith("optimal:"):
-        try:
+        with errors_as_usage(f"--remat {config.memory.remat}: "):
             budget_of(config)
-        except ValueError as error:
-            raise UsageError(f"--remat {config.memory.remat}: {error}") from error
         return
     try:
         plan_policy(config.memory.remat)
