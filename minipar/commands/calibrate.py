@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..comm import Communicator
-from ..comm.collectives import sum_over_ranks
 from ..comm.collectives.registry import ALGORITHMS
 from ..comm.cost import Fit, Network, candidates, choose, crossings, seconds_on
 from ..comm.cost.auto import network_of
@@ -28,7 +27,7 @@ from ..comm.cost.measure import (
     table_of,
 )
 from ..environment import launched, minipar_command
-from ..launcher import UsageError, launch
+from ..launcher import UsageError, launch, on_first_rank
 from ..train.option import CommandOptions, option, picture
 from .tables import Column, Output, Shown, Table
 
@@ -78,16 +77,16 @@ def calibrate(comm: Communicator, options: Options, output: Output) -> None:
         _print_times(output, operation, tried, times, comm.size, network)
         _print_crossings(output, model_crossings(operation, comm.size, tried, network),
                          table.rows[operation])
-    path, problem = file_of(comm.MPI), ""
-    if comm.rank == 0:
+    path = file_of(comm.MPI)
+
+    def keep() -> None:
         before, _ = read(path)
         try:
             write(path, found.with_tables(*(before.tables if before else ()), table))
         except OSError as error:
-            problem = str(error)
-    if sum_over_ranks(comm, bool(problem)):
-        raise UsageError(f"the calibration cannot be kept: {problem}; MINIPAR_CACHE names another "
-                         "folder", status=1)
+            raise UsageError(f"the calibration cannot be kept: {error}; MINIPAR_CACHE names "
+                             "another folder", status=1) from error
+    on_first_rank(comm, keep)
     output.text(f'{time.perf_counter() - began:.0f} s.  algorithm="auto" goes by this now: '
                   f"{path}")
     output.file(options.png, _draw, measured, comm.size, network, table.rows)

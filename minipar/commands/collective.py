@@ -67,7 +67,8 @@ def main(options: "Options", output: Output) -> None:
 class Options(CommandOptions):
     """The options of the command."""
 
-    operation: str = option(REQUIRED, ", ".join(registry.ALGORITHMS), is_positional=True)
+    operation: str = option(REQUIRED, "its name", is_positional=True,
+                            choices="comm.collectives.registry:ALGORITHMS")
     algorithm: str = option("auto", "its name")
     ranks: int = ranks(8, "-p")
     bytes: str = option("1MB", "size of the whole vector of float32: 4096, 64KiB, 1MB …",
@@ -110,9 +111,6 @@ def num_elements(text: str, p: int) -> int:
 
 def find(operation: str, algorithm: str, p: int, n: int, network: Network) -> str:
     """The algorithm of that name, or the one that "auto" takes.  Raises UsageError."""
-    if operation not in registry.ALGORITHMS:
-        raise UsageError(f"unknown operation {operation!r}: choose from "
-                         f"{', '.join(registry.ALGORITHMS)}")
     known = [*registry.ALGORITHMS[operation], "auto"]
     if algorithm not in known:
         raise UsageError(f"unknown algorithm {algorithm!r} of {operation}: choose from "

@@ -24,10 +24,10 @@ def main(options: "Options", output: Output) -> None:
     """Print the score, the bytes, and a sample if asked.  Raises UsageError."""
     saved, task, model = open_model(options.checkpoint, data=options.data, **options.training)
     with_sample = task.config.run.sample > 0
-    if with_sample and not isinstance(task, LanguageTask):
-        raise UsageError("--sample generates text, but this model recognizes digits: leave "
-                         "--sample out")
     if with_sample:
+        if not isinstance(task, LanguageTask):
+            raise UsageError("--sample generates text, but this model recognizes digits: leave "
+                             "--sample out")
         check_numbers(options.checkpoint, saved.model)
     for step in compression_steps(saved):
         output.console.print(", ".join(f"{key} {value}" for key, value in step.items()

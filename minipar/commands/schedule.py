@@ -87,14 +87,14 @@ def seconds(default: float, text: str) -> float:
 class Options(CommandOptions):
     """The options of the command."""
 
-    name: str | None = option(None, ", ".join(SCHEDULES), is_positional=True, metavar="NAME",
-                              without=(A_TABLE,))
+    name: str | None = option(None, "its name", is_positional=True, without=(A_TABLE,),
+                              choices="parallel.pipeline.schedule.registry:SCHEDULES")
     ranks: int = ranks(4, "-p", without=(A_TABLE,))
     microbatches: int = option(8, "number of microbatches", short="-m", least=1,
                                without=(A_TABLE,))
     virtual_stages: int | None = option(
         None, "stages on each rank", metavar="V", without=(A_TABLE,),
-        default_text=f"2 for {' and '.join(n for n, e in SCHEDULES.items() if e.any_stages)}")
+        default_text="2 where there may be several")
     group_size: int | None = option(
         None, "microbatches in a group that goes through a rank's stages together, for "
         "interleaved", default_text="number of ranks", without=(A_TABLE,))
@@ -143,7 +143,7 @@ def make(options: Options) -> tuple[Schedule, Placement]:
     if name is None:
         raise UsageError(f"which schedule? Choose from {', '.join(SCHEDULES)}, or give --from-csv "
                          "FILE")
-    at_least = 2 * p if name in SCHEDULES and SCHEDULES[name].is_quadratic else 0
+    at_least = 2 * p if SCHEDULES[name].is_quadratic else 0
     count = 3 * p * max(m, at_least) * (options.virtual_stages or 2)
     if count > MOST_ACTIONS:
         raise UsageError(f"-p {p} -m {m}: up to {count:,} actions are too many, give less than "

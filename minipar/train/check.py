@@ -9,17 +9,15 @@ numbers go together, each for what it builds; here are the defaults that follow 
 """
 
 import math
-import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..launcher import UsageError
 from ..optim.registry import OPTIMIZERS
 from .config import OPTIONS, TrainConfig
-from .option import Beside, OptionField
+from .option import Beside, CommandOptions, OptionField
 from .setup.device import check_gpu
-from .setup.memory import check_memory, check_offload_folder
+from .setup.memory import check_memory, check_offload_folder, try_to_write
 from .setup.mesh import check_mesh, mesh_sizes
 from .setup.precision import check_precision
 from .setup.strategy import check_strategy
@@ -76,19 +74,7 @@ def check_value(field: OptionField, value: object) -> None:
         raise UsageError(f"{field.flag} must be a number >= {option.least:g}, not {value}")
 
 
-class Chosen(Protocol):
-    """The options of a run, or of another command."""
-
-    options: Mapping[str, OptionField]
-
-    def get(self, key: str) -> Any:
-        """The value of an option."""
-
-    def gives(self, key: str) -> bool:
-        """True if the option has a value of its own."""
-
-
-def check_beside(field: OptionField, chosen: Chosen) -> None:
+def check_beside(field: OptionField, chosen: TrainConfig | CommandOptions) -> None:
     """Refuse an option that is given without what it needs, or beside what it excludes.
 
     Raises UsageError.
@@ -107,12 +93,12 @@ def check_beside(field: OptionField, chosen: Chosen) -> None:
         raise UsageError(f"{field.flag} {needed.why}: {mend}, or leave it out")
 
 
-def words_of(beside: Beside, chosen: Chosen) -> str:
+def words_of(beside: Beside, chosen: TrainConfig | CommandOptions) -> str:
     """A flag, perhaps with its value."""
     return f"{chosen.options[beside.key].flag} {beside.value}".rstrip()
 
 
-def is_given(needed: Beside, chosen: Chosen) -> bool:
+def is_given(needed: Beside, chosen: TrainConfig | CommandOptions) -> bool:
     """True if the mesh has ranks along that axis; of another option, for any value of its own."""
     if needed.key == "mesh" and isinstance(chosen, TrainConfig):
         return mesh_sizes(chosen).get(needed.value, 1) > 1
@@ -129,10 +115,4 @@ def check_machine(config: TrainConfig) -> None:
 
 def check_folder(folder: Path) -> None:
     """Make the folder of the results, and try to write there.  Raises UsageError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UsageError(f"--out {folder} cannot be written to ({error.strerror}): give a folder "
-                         "that can") from error
+    try_to_write(folder, "--out", "--out DIR")

@@ -79,7 +79,7 @@ class OptionField(NamedTuple):
     def flag(self) -> str:
         """What a user writes: "--batch", "--set model.kv_heads", or "CHECKPOINT"."""
         if self.option.is_positional:
-            return self.option.metavar or self.name
+            return self.option.metavar or self.name.upper()
         return f"--{self.key.replace('_', '-')}" if self.option.is_flag else \
             f"--set {self.section}.{self.name}"
 

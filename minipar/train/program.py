@@ -8,7 +8,6 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
 from ..backend.malloc import keep_freed_memory
@@ -90,8 +89,7 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
     world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
     if is_first:
         print_headline(state, world, console)
-    with ProgressBar(comm, state, console) as progress, recorded(state, comm.rank) as take, \
-            np.errstate(over="ignore", invalid="ignore"):   # take_step reports such a loss
+    with ProgressBar(comm, state, console) as progress, recorded(state, comm.rank) as take:
         train_steps(comm, state, progress, saving(comm, state), take=take)
     result = TrainResult(state.config, state.losses, state.plain_model(comm))
     if is_first:

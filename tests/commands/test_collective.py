@@ -85,7 +85,7 @@ def test_page(capsys, tmp_path, words):
 @pytest.mark.parametrize(("words", "message"), [
     (["all_reduce", "-p", "17", "--html", "a.html"], "--html shows at most 16 ranks, not 17"),
     (["exscan", "-p", "4", "--html", "a.html"], "the rounds of 'exscan' cannot be recorded"),
-    (["all_sum"], "unknown operation 'all_sum': choose from all_gather, all_reduce, "),
+    (["all_sum"], "invalid choice: 'all_sum' (choose from"),
     (["scan", "--algorithm", "ring"],
      "unknown algorithm 'ring' of scan: choose from recursive_doubling, linear, auto"),
     (["barrier", "--algorithm", "mpi"], "unknown algorithm 'mpi'"),

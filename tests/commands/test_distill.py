@@ -111,7 +111,7 @@ def test_impossible_combinations_are_one_line(teachers, tmp_path, capsys, teache
 def test_a_teacher_is_not_replaced_by_its_student(teachers, capsys):
     for place in (teachers / "gpt", teachers / "gpt" / "checkpoint.npz"):
         assert run("distill", place, "--out", teachers / "gpt") == 2
-        assert "is where the teacher is" in capsys.readouterr().err
+        assert "gpt is where" in capsys.readouterr().err
 
 
 def test_what_is_no_checkpoint_of_a_training_is_refused(teachers, tmp_path, capsys):

@@ -8,9 +8,11 @@ import pytest
 from minipar.commands.main import main
 from minipar.data import ByteBPE, CharacterVocabulary
 from minipar.data.byte_bpe import BYTES
+from minipar.environment import Launched
 from minipar.interop import save_pretrained
 from minipar.nn import GPT, GPTConfig, RopeConfig
 from minipar.train import save_model
+from minipar.train.setup import mesh as mesh_setup
 
 LLAMA = {"norm": "rms", "mlp": "swiglu", "bias": False, "rope": RopeConfig(), "num_kv_heads": 2}
 
@@ -108,6 +110,13 @@ def test_mistakes_take_one_line(capsys, folder, words, message):
     assert status_of("generate", folder / "large", *arguments) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_ranks_are_not_simulated_under_mpirun(capsys, monkeypatch, folder):
+    monkeypatch.setattr(mesh_setup, "launched", lambda: Launched("mpich", 2, 0, 2))
+    assert status_of("generate", folder / "large", "--ranks", 2) == 2
+    assert "--ranks simulates ranks without mpirun, but mpich's mpirun started 2: leave one" \
+        in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_pictures")

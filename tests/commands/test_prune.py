@@ -128,8 +128,8 @@ def test_shapes_and_files_that_do_not_fit_are_one_line(trained, tmp_path, capsys
             (("prune", tmp_path / "half", "--amount", 0.2), "50.0% of the weights are gone"),
             (("prune", tmp_path / "none"), "no checkpoint at"),
             (("prune", tmp_path / "int8"), "is quantized, which comes after pruning"),
-            (("prune", tmp_path / "out"), "is where the checkpoint is"),
-            (("prune", tmp_path / "out" / "checkpoint.npz"), "is where the checkpoint is")):
+            (("prune", tmp_path / "out"), "is, which would be replaced: give another"),
+            (("prune", tmp_path / "out" / "checkpoint.npz"), "is, which would be replaced")):
         assert run(*words, "--out", tmp_path / "out") == 2
         said = capsys.readouterr().err
         assert says in said and said.count("\n") == 1, said

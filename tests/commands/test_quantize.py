@@ -167,7 +167,8 @@ def test_a_mistake_is_one_line(trained, tmp_path, capsys, line):
     assert status == 2 and MISTAKES[line] in said and said.count("\n") == 1, said
 
 
-@pytest.mark.parametrize("line", ["quantize {} --out new", "evaluate {}"])
+@pytest.mark.parametrize("line", ["quantize {} --out new", "evaluate {}", "schedule 1f1b",
+                                  "collective barrier"])
 def test_one_rank_is_enough(trained, capsys, monkeypatch, line):
     monkeypatch.setattr("minipar.environment.launched", lambda: Launched("mpirun", 2, 0, 2))
     assert main(line.format(trained / "mlp").split()) == 2

@@ -21,7 +21,7 @@ from ...compress.quantization.gptq import ORDERS
 from ...compress.quantization.observers import NAMES
 from ...compress.quantization.post_training import METHODS, quantize
 from ...launcher import UsageError, errors_as_usage
-from ...train.checkpoints.models import check_numbers, open_model
+from ...train.checkpoints.models import check_numbers, open_model, refuse_same_folder
 from ...train.option import Beside, CommandOptions, checkpoint, option, other_text, out_folder
 from ...train.tasks import Score, Task, try_score
 from ...units import in_bytes
@@ -38,10 +38,7 @@ def main(options: "Options", output: Output) -> None:
     check_options(options)
     saved, task, model = open_model(options.checkpoint, data=options.data)
     check_numbers(options.checkpoint, saved.model)
-    source = options.checkpoint if options.checkpoint.is_dir() else options.checkpoint.parent
-    if options.out.resolve() == source.resolve():
-        raise UsageError(f"--out {options.out} is where the checkpoint is, which would be "
-                         "replaced: give another folder")
+    refuse_same_folder(options.out, options.checkpoint)
     plain_bytes = sum(array.nbytes for array in saved.model.values())
     before = try_score(task, model)
     calibration = samples(task, options)

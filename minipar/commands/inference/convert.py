@@ -22,7 +22,7 @@ from ...interop.safetensors import refuse_pickle
 from ...interop.tokenizer import read_tokenizer
 from ...launcher import UsageError, errors_as_usage
 from ...nn import GPT
-from ...train.checkpoints.models import open_model, save_model
+from ...train.checkpoints.models import open_model, refuse_same_folder, save_model
 from ...train.option import REQUIRED, CommandOptions, option
 from ...train.tasks import LanguageTask
 from ...units import in_bytes
@@ -40,9 +40,7 @@ def main(options: "Options", output: Output) -> None:
         raise UsageError(f"--to {options.to}: {source} is "
                          f"{'a checkpoint' if to == 'hf' else 'a folder of Hugging Face'}, "
                          f"which can only be converted to {to}: leave --to out")
-    if destination.resolve() == (source if source.is_dir() else source.parent).resolve():
-        raise UsageError(f"{destination} is where the model is, whose files would be replaced: "
-                         "give another folder")
+    refuse_same_folder(destination, source)
     with errors_as_usage():
         written, note, paths = (to_checkpoint if to == "minipar" else to_folder)(options)
     output.table(table_of(written))

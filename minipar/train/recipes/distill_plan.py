@@ -16,7 +16,13 @@ from ...compress.distillation.teacher_parallel import SPLITS
 from ...launcher import UsageError
 from ...parallel.registry import STRATEGIES
 from ..check import check_folder, checked
-from ..checkpoints.models import check_numbers, check_resume, read, read_to_train
+from ..checkpoints.models import (
+    check_numbers,
+    check_resume,
+    read,
+    read_to_train,
+    refuse_same_folder,
+)
 from ..checkpoints.schema import config_of
 from ..config import OPTIONS, TrainConfig
 from ..option import Beside, TrainingOptions, checkpoint, option
@@ -96,7 +102,7 @@ def make_plan(config: DistillConfig) -> DistillPlan:
     saved = read(teacher)
     check_numbers(teacher, saved.model)
     student = student_config(config, saved, start, out)
-    check_other_folder(out, teacher)
+    refuse_same_folder(out, teacher)
     num_ranks = num_ranks_of(student)
     if config.teacher_ranks >= num_ranks:
         raise UsageError(f"--teacher-ranks {config.teacher_ranks}: of {num_ranks} in all, and "
@@ -145,14 +151,6 @@ def student_config(config: DistillConfig, teacher: files.Checkpoint, start: Star
                                       resume=config.resume))
     check_folder(out)
     return student
-
-
-def check_other_folder(out: Path, teacher: Path) -> None:
-    """Raise UsageError if the student would replace its teacher."""
-    folders = [path.resolve() for path in (teacher, teacher.parent)]
-    if out.resolve() in folders[:1 if teacher.is_dir() else 2]:
-        raise UsageError(f"--out {out} is where the teacher is, which would be replaced: "
-                         "give another folder")
 
 
 def check_sizes(config: DistillConfig, teacher: files.Checkpoint) -> None:

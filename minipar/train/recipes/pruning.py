@@ -24,7 +24,7 @@ from ...compress.pruning.structured import unit_masks
 from ...compress.pruning.two_of_four import n_of_m
 from ...launcher import UsageError, errors_as_usage
 from ..check import check_folder, checked
-from ..checkpoints.models import read_description
+from ..checkpoints.models import read_description, refuse_same_folder
 from ..checkpoints.resume import save
 from ..checkpoints.schema import config_of, describe_config, describe_model, sizes_as_options
 from ..config import TrainConfig
@@ -142,9 +142,7 @@ def open_run(comm: Communicator, config: PruneConfig) -> PruningRun:
     if any(step["kind"] != KIND for step in read_description(source).get("compression") or []):
         raise UsageError(f"{source} is quantized, which comes after pruning: prune the model that "
                          "it was made from, then quantize")
-    if config.folder.resolve() == (source if source.is_dir() else source.parent).resolve():
-        raise UsageError(f"--out {config.folder} is where the checkpoint is, which would be "
-                         "replaced: give another folder")
+    refuse_same_folder(config.folder, source)
     description = read_description(source, to_train=True)
     before, first = config_of(description), description["step"]
     return begin_run(comm, config, source, before, Pruning(
@@ -264,8 +262,7 @@ def train_on(comm: Communicator, run: PruningRun, console: Console) -> None:
     state, plan = run.state, run.plan
     if state.first_step < plan.last_step:
         before_step = gradual_pruning(state, plan).step if plan.gradual else lambda step: None
-        with ProgressBar(comm, state, console) as progress, \
-                np.errstate(over="ignore", invalid="ignore"):
+        with ProgressBar(comm, state, console) as progress:
             train_steps(comm, state, progress, lambda step: run.save(comm, step), before_step,
                         observe=False)
     else:

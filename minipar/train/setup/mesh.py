@@ -77,7 +77,9 @@ def num_ranks_of(config: TrainConfig) -> int:
 def check_mesh(config: TrainConfig) -> None:
     """Refuse options that do not go with the mesh.  Raises UsageError."""
     sizes = mesh_sizes(config)
-    check_pipeline(config, sizes)
+    if "pp" in sizes:
+        with errors_as_usage():
+            make_schedule(config.parallel.schedule or "1f1b", 1, 1, config.parallel.virtual_stages)
     if config.parallel.sequence_parallel:
         check_sequence_parallel(config, sizes)
     check_experts(config, sizes)
@@ -85,14 +87,6 @@ def check_mesh(config: TrainConfig) -> None:
     check_local_sgd(config, sizes)
     if is_hybrid(config):
         check_hybrid(config)
-
-
-def check_pipeline(config: TrainConfig, sizes: Mapping[str, int]) -> None:
-    """Refuse a schedule that cannot be.  Raises UsageError."""
-    parallel = config.parallel
-    if "pp" in sizes:
-        with errors_as_usage():
-            make_schedule(parallel.schedule or "1f1b", 1, 1, parallel.virtual_stages)
 
 
 def check_sequence_parallel(config: TrainConfig, sizes: Mapping[str, int]) -> None:

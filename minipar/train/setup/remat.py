@@ -9,7 +9,7 @@ None of these changes a gradient: they trade FLOPs for memory.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -120,20 +120,12 @@ def budget_too_small_error(config: TrainConfig, least: int, num_in_flight: int) 
                       "much, or a smaller --batch")
 
 
-class RecordingPolicy(Protocol):
-    """A policy that remembers its plans, by the names of the parts that they are for."""
-
-    plans: dict[tuple[str, ...], Plan]
-
-    def __call__(self, parts: Sequence[ChainPart]) -> Plan:
-        """The plan for these parts."""
-
-
 class PlanRecorder:
-    """A policy that makes the plans of `policy` and records them."""
+    """A policy that makes the plans of `policy`, and records them by the names of the parts."""
 
     def __init__(self, policy: Policy):
-        self.policy, self.plans = policy, {}
+        self.policy = policy
+        self.plans: dict[tuple[str, ...], Plan] = {}
 
     def __call__(self, parts: Sequence[ChainPart]) -> Plan:
         """The plan of `policy`."""
@@ -168,6 +160,9 @@ class BudgetPolicy(OptimalPolicy):
         except DoesNotFit as error:
             least = self.num_in_flight * error.least
             raise budget_too_small_error(self.config, least, self.num_in_flight) from error
+
+
+RecordingPolicy = PlanRecorder | BudgetPolicy        # both have plans by names
 
 
 def rematerialize_model(config: TrainConfig, model: Module,
