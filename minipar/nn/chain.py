@@ -49,7 +49,7 @@ class ChainPart:
 def chain(model: Module) -> list[ChainPart]:
     """The parts that make up `model.forward`, one after the other.
 
-    For a model of your own register a function that lists them: @chain.register(MyModel).
+    For your own model, register a function that lists its parts: @chain.register(MyModel).
     """
     raise TypeError(f"a {type(model).__name__} does not say what its parts are: write a function "
                     "that lists them and register it, @chain.register(...)")
@@ -75,7 +75,7 @@ class Run(Part):
 
 @chain.register
 def _(model: Sequential) -> list[ChainPart]:
-    """A layer with parameters and what follows it without any."""
+    """Each part is a layer with parameters and the layers without any that follow it."""
     runs: list[list[str]] = []
     for name, module in model._modules.items():
         if not runs or module.parameters() and any(

@@ -1,8 +1,8 @@
 """Modules: trees of parameters with stable names, and nothing about parallelism.
 
 A new model has shapes but no numbers, and costs nothing to build.  `initialize` draws each
-parameter from a generator seeded by its own name, so every layout of a model over any number of
-ranks starts from the same values.  On shape-only arrays (`shape_array.py`) a model of any size
+parameter from a generator seeded by its own name.  So every layout of a model, over any number of
+ranks, starts from the same values.  On shape-only arrays (`shape_array.py`) a model of any size
 runs, to count its costs.
 
 A strategy changes a model from outside, by two doors:
@@ -91,16 +91,16 @@ class Module:
 
     @classmethod
     def replacing(cls, module: "Module", **attributes: Any) -> Self:
-        """A `cls` for the place of `module`: with its parameters, modules and other attributes."""
+        """A `cls` for the place of `module`, with its parameters, modules and attributes."""
         made = object.__new__(cls)
         made.__dict__.update(vars(module), **attributes)
         return made
 
     @cached_property
     def run_parts(self) -> "PartsRunner":
-        """What runs parts of this model: `model.run_parts(parts, x)`.
+        """The runner of this model's parts: `model.run_parts(parts, x)`.
 
-        Its calls are altered to recompute or offload what the parts save for backward.
+        Recomputation and offloading alter its calls by `around`.
         """
         return PartsRunner()
 
@@ -126,8 +126,8 @@ class Module:
         """Give every parameter its initial values, in one slab per way of replication; return self.
 
         Values are drawn in float64 from a generator seeded by (seed, full name), so they do not
-        depend on dtype, layout or order.  `array` (default a NumPy array) decides where they live:
-        a CuPy array on its GPU; a shape-only array has no numbers and keeps it so.
+        depend on dtype, layout or order.  `array` (by default a NumPy array) decides where they
+        live: a CuPy array puts them on its GPU.  With a shape-only array they stay without numbers.
         """
         self.to_empty(dtype, array)
         for name, p in self.named_parameters():
@@ -203,8 +203,8 @@ class PartsRunner(Module):
 class Part(Module):
     """A step of a model's forward that has no parameters of its own.
 
-    It computes with those modules of `model` that have one of the `names`, or with what has taken
-    their place since.  It is no module of the model, so parameters keep their names.
+    It computes with those modules of `model` that have one of the `names`, or with the modules that
+    have replaced them since.  It is no module of the model, so parameters keep their names.
     """
 
     def __init__(self, model: Module, *names: str):

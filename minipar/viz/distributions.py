@@ -122,10 +122,10 @@ def draw_quantization_grids(path: str | Path, panels: Sequence[GridPanel],
 
 def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Sequence[float]],
                       truth: int, title: str = "") -> Path:
-    """Draw `image` (height, width), and beside it for each of `bars` the probabilities of classes
-    0, 1, …, that of the true one in its colour.  Returns the path written.
+    """Draw `image` (height, width), and beside it a chart for each of `bars`; return the path.
 
-    Raises ValueError unless all have the same number of classes, `truth` one of them.
+    `bars` are probabilities of classes 0, 1, …; the bar of class `truth` is coloured.  Raises
+    ValueError unless all have the same number of classes, `truth` one of them.
     """
     sizes = {len(values) for values in bars.values()}
     if len(sizes) != 1 or not 0 <= truth < min(sizes):
@@ -153,7 +153,7 @@ def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Se
 
 
 class Gap(Protocol):
-    """A difference, as compare/ finds it: key (step, phase, name) and how often rounding it is."""
+    """A difference that compare/ finds: its key (step, phase, name), its ratio to rounding."""
 
     key: tuple[int, str, str]
     ratio: float

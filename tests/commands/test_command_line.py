@@ -1,6 +1,8 @@
 """Every option of every command: a value that is none is refused in one line."""
 
 import argparse
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,14 @@ def test_argparse_stays_at_the_edge():
     assert {name for name in users if not name.startswith("commands/")} == {
         "train/flags.py", "train/recipes/observed_run.py",
         "school/course/checker/check.py", "school/course/grading/__main__.py"}
+
+
+def test_it_is_found_from_the_folder_that_holds_a_clone(tmp_path):
+    """There a folder is called minipar, which is no package."""
+    (tmp_path / "minipar").mkdir()
+    done = subprocess.run([sys.executable, "-c", "import minipar; minipar.launch"], cwd=tmp_path,
+                          capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
 
 
 def test_they_are_all_found():

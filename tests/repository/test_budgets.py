@@ -8,14 +8,14 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("parallel",): 3655,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5660,
-    ("viz",): 2445,
+    ("viz",): 2455,
     ("compare",): 1020,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 36110
+ALL = 36125
 
 
 def count(folder: str) -> int:

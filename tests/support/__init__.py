@@ -1,4 +1,4 @@
-"""What several tests share: models, training runs, definitions to compare with, and programs.
+"""Parts that tests share: models, training runs, definitions to compare with, and programs.
 
 Training runs, each with one process to compare with:
 

@@ -1,7 +1,7 @@
 """One training run for every strategy: the models, masks and microbatches, and what it returns.
 
-The batch is cut into microbatches first and every microbatch among the ranks, so that a mask hits
-the same targets whatever the number of ranks.
+The batch is cut into microbatches first, and then every microbatch among the ranks.  So a mask hits
+the same targets, whatever the number of ranks.
 """
 
 from collections.abc import Sequence
@@ -235,8 +235,11 @@ def compare(comm, name: str, found: dict, alone: dict, atol: float = 1e-13) -> N
 
 
 def assert_all_close(found: dict, wanted: dict, rtol: float, atol: float) -> None:
-    """Assert that both have the same keys, shapes and, about, numbers.  Compare all at once:
-    `assert_allclose` takes longer than a small model's step, so it only names what differs."""
+    """Assert that both have the same keys, the same shapes and nearly the same numbers.
+
+    All are compared at once: `assert_allclose`, which takes longer than a small model's step, only
+    names what differs.
+    """
     assert found.keys() == wanted.keys()
     shapes = [(np.shape(found[key]), np.shape(wanted[key])) for key in found]
     one, other = ([np.ravel(values[key]) for key in found] for values in (found, wanted))

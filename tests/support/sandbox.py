@@ -37,7 +37,7 @@ def note(name, text=""):
 
 
 def heed_ctrl_c() -> None:
-    """In a new process: a shell's background jobs, and so these tests, may have it ignored."""
+    """Make a new process heed Ctrl-C, which it ignores if the tests run in a shell's background."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -9,8 +9,8 @@
     zero1_step      the second step of ZeRO-1 with an MLP
     mesh_step       the second step of dp × tp × pp with a GPT
 
-Each prints as JSON, on rank 0, the files of minipar that Python has loaded, and the functions that
-it has run after importing, as "file: qualified name".
+On rank 0 each prints JSON: the files of minipar that Python has loaded, and the functions that ran
+after the imports, as "file: qualified name".
 """
 
 import json

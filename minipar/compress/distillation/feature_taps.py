@@ -41,7 +41,7 @@ class TappedOutputs(NamedTuple):
 def part_widths(model: Module) -> list[int]:
     """The length of the last axis of what each part of `chain(model)` returns.
 
-    For a model of your own register a function: @part_widths.register(MyModel).
+    For your own model, register a function: @part_widths.register(MyModel).
     """
     raise TypeError(f"a {type(model).__name__} does not say how wide its parts are: write a "
                     "function and register it, @part_widths.register(...)")

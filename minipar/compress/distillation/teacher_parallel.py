@@ -1,4 +1,4 @@
-"""A teacher cut over ranks, separate ones or its students', because one cannot hold it.
+"""A teacher cut over ranks of its own or over its students', because one rank cannot hold it.
 
     teachers   │ batch 0 │ batch 1 │ batch 2 │             all ranks announce each batch:
                        ╲ logits  ╲         ╲               teachers compute it and begin to send,
