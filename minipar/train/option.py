@@ -172,9 +172,9 @@ def perfetto() -> Any:
     return out_file("write a trace for ui.perfetto.dev or chrome://tracing (.json)")
 
 
-def ranks(default: int | None, short: str = "", text: str = "number of ranks") -> Any:
+def ranks(default: int | None, short: str = "", text: str = "number of ranks", **more: Any) -> Any:
     """--ranks, the number of simulated ranks."""
-    return option(default, text, least=1, metavar="N", short=short)
+    return option(default, text, least=1, metavar="N", short=short, **more)
 
 
 def other_text(to_do: str) -> Any:
