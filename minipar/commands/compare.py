@@ -16,7 +16,7 @@ from ..comm import Cluster
 from ..compare.difference import Difference, compare_recordings
 from ..compare.recorder import read
 from ..environment import launched
-from ..launcher import UsageError, launch
+from ..launcher import UsageError, errors_as_usage, launch
 from ..train.config import OPTIONS, TrainConfig
 from ..train.config_file import read_config, read_setting
 from ..train.flags import add_flag, given
@@ -50,14 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace, output: Output) -> int:
     """Compare; print the verdict and the first wrong places.  Raises UsageError."""
-    try:
+    with errors_as_usage():
         found = run(options)
-        if found is None:               # not on rank 0
-            return 0
-        if options.png is not None:
-            output.text(f"wrote {viz.draw_difference(options.png, found)}")
-    except (ValueError, OSError) as error:
-        raise UsageError.of(error) from error
+    if found is None:                   # not on rank 0
+        return 0
+    output.file(options.png, viz.draw_difference, found)
     output.table(table(found), show=found.verdict == "different")
     output.text(str(found))
     return int(found.verdict == "different")

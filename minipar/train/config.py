@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .option import Beside, option, options_of
+from .option import Beside, OptionField, option, options_of
 
 DEVICES = ("cpu", "cuda")
 setting = partial(option, is_flag=False)        # only in a file, or by --set
@@ -237,7 +237,7 @@ class RunConfig:
     steps: int = option(200, "optimizer steps", least=1)
     seed: int = option(0, "of initial values, batches and dropout", least=0)
     ranks: int | None = option(None, "without mpirun: simulate N ranks in this process",
-                               metavar="N", default_text="1", saved=False)
+                               least=1, metavar="N", default_text="1", saved=False)
     device: str = option("cpu", "where arrays live: cuda needs CuPy, gives rank r GPU r mod their "
                          "number, and sends messages through the host", choices=DEVICES,
                          saved=False)
@@ -276,6 +276,15 @@ class TrainConfig:
     def get(self, key: str) -> Any:
         """The value of an option, by the name of its flag: "lr", "kv_heads", "data"."""
         return getattr(getattr(self, OPTIONS[key].section), OPTIONS[key].name)
+
+    def gives(self, key: str) -> bool:
+        """True if an option has another value than its default."""
+        return self.get(key) != OPTIONS[key].default
+
+    @property
+    def options(self) -> dict[str, OptionField]:
+        """Every option, by the name of its flag."""
+        return OPTIONS
 
     def updated(self, **values: Any) -> "TrainConfig":
         """The same with new values, by the names of their flags: `updated(lr=0.1, steps=9)`."""

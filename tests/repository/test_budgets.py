@@ -7,7 +7,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 3830,
     ("parallel",): 3655,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5660,
+    ("train", "commands"): 5435,
     ("viz",): 2455,
     ("compare",): 1020,
     ("gspmd",): 2500,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 36125
+ALL = 35910
 
 
 def count(folder: str) -> int:

@@ -127,7 +127,7 @@ def test_an_added_schedule_is_found_by_its_name(monkeypatch, capsys):
     assert make_schedule("mine", 2, 4) == make_schedule("interleaved", 2, 4)
     with pytest.raises(SystemExit):
         make_parser().parse_args(["schedule", "--help"])
-    assert "and mine" in " ".join(capsys.readouterr().out.split())
+    assert ",mine}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_choices_of_train_are_the_tables():

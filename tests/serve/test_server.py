@@ -119,7 +119,7 @@ def test_mistakes_take_one_line(checkpoint, capsys):
         assert main(["serve", str(checkpoint), "--port", str(port)]) == 1
     assert "choose another --port" in capsys.readouterr().err
     assert main(["serve", str(checkpoint), "--port", "70000"]) == 2
-    assert "--port is a number from 0 to 65535" in capsys.readouterr().err
+    assert "--port must be at most 65,535, not 70,000" in capsys.readouterr().err
     for words, message in ((["--blocks", "0"], "--blocks must be at least 1, not 0"),
                            (["--host", ""], "--host is empty"),
                            (["--host", "x" * 70], "choose another --host"),

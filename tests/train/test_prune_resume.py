@@ -73,13 +73,14 @@ def test_a_checkpoint_on_the_way_can_be_trained_and_evaluated(trained, tmp_path)
 
 @pytest.mark.parametrize("words, says", [
     (("--resume", "{dense}"), "no pruning was interrupted there"),
-    (("--resume", "{dense}", "--amount", 0), "--amount does not go with --resume"),
-    (("{dense}", "--resume", "{dense}"), "a CHECKPOINT does not go with --resume"),
-    (("--resume", "{dense}", "--gradual"), "--gradual does not go with --resume"),
+    (("--resume", "{dense}", "--amount", 0), "--amount was chosen when the pruning began"),
+    (("{dense}", "--resume", "{dense}"), "CHECKPOINT was chosen when the pruning began"),
+    (("--resume", "{dense}", "--gradual"), "--gradual was chosen when the pruning began"),
     (("--resume", "missing"), "no checkpoint at missing"), ((), "minipar prune CHECKPOINT"),
     (("{dense}",), "minipar prune CHECKPOINT --out DIR"),
     (("{dense}", "--save-every", 2, "--out", "{out}"), "--save-every is of the training"),
-    (("{dense}", "--save-every", -1, "--steps", 2, "--out", "{out}"), "--save-every -1: give")])
+    (("{dense}", "--save-every", -1, "--steps", 2, "--out", "{out}"),
+     "--save-every must be at least 0")])
 def test_a_mistake_is_one_line(trained, tmp_path, capsys, words, says):
     places = {"dense": trained / "dense", "out": tmp_path}
     capsys.readouterr()

@@ -40,7 +40,7 @@ MISTAKES = {
     "--mesh dp=2,dp=2": "given twice",
     "--mesh dp=²": "expected axis=size",
     "--mesh pp=99999999999": "99,999,999,999 ranks are more than can be simulated here",
-    "--ranks 0": "positive whole number",
+    "--ranks 0": "--ranks must be at least 1, not 0",
     "--data missing.txt": "no file missing.txt",
     "--data .": "is not a file",
     "--context 1000000": "smaller context",
