@@ -7,23 +7,38 @@ before it, the other parameters.
 from collections.abc import Sequence
 
 from .patterns import PATTERNS, Case
-from .whole import Gap, Key, Layout, Whole, whole_of
+from .whole import Gap, Key, Layout, Whole, ranks_in_words, whole_of
 
 
 def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[Key, Whole],
-            layout: Layout, dtype: str) -> str:
-    """What is seen in the first wrong array, `gap`, and what usually causes it; `gaps` are all."""
+            layouts: Sequence[Layout], dtype: str) -> str:
+    """What is seen in the first wrong array, `gap`, and what usually causes it; `gaps` are all.
+
+    `layouts` are those of left and right.
+    """
+    if gap.note:
+        return gap.note
     if not any(each.is_different for each in gaps):
         return (f"in float64 both agree, in {dtype} they do not: something is rounded more than on "
                 "the left, a message or a sum")
-    if gap.key not in right:
-        return "no rank on the right has it"
+    if gap.side == "left":
+        left, right = right, left
     records = sorted(right[gap.key].records, key=lambda each: each.rank not in gap.ranks)
-    case = Case(gap, left[gap.key], whole_of(records), right, left, layout)     # of wrong ranks
-    if case.left.values.shape != case.right.values.shape:
-        return f"its shape is {case.right.values.shape}, not {case.left.values.shape}"
+    case = Case(gap, left[gap.key], whole_of(records), right, left,
+                layouts[gap.side == "right"])                           # of the wrong ranks
     seen = next((text for find in PATTERNS if (text := find(case))), "no pattern known here")
-    return "; ".join(filter(None, [seen, where(case, gaps)]))
+    return "; ".join(filter(None, [seen, drift(case), where(case, gaps)]))
+
+
+def drift(case: Case) -> str:
+    """Replicas of which some are wrong, and were not in the step before."""
+    step, phase, _ = case.gap.key
+    right = [each for each in case.right.records if each.rank not in case.gap.ranks]
+    same = {each.rank for each in right if any(each.box == other.box for other in case.records)}
+    if phase not in ("state", "parameter") or not same:
+        return ""
+    return (f"replicas drift from step {step} on: {ranks_in_words(same)} should have the same as "
+            f"{ranks_in_words(case.gap.ranks)}")
 
 
 def where(case: Case, gaps: Sequence[Gap]) -> str:

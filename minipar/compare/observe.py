@@ -114,8 +114,10 @@ class Observer:
         self.rows = rows[0]
         mesh = getattr(self.strategy, "mesh", None)
         if mesh is not None:
+            self.record("ranks", "layout", np.array(mesh.comm.size))
             for axis in (*mesh.axes, *["ep"] * ("ep" in mesh)):
                 self.record(f"axis {axis}", "layout", np.array(mesh.coordinate(axis)))
+        self.record("batch", "layout", batch.samples)
         for i, each in enumerate(rows):
             self.record(f"microbatch {i}", "layout", each)
         self.row_of = {int(sample): row for row, sample in enumerate(batch.samples)}

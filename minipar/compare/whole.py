@@ -39,6 +39,17 @@ class Whole(NamedTuple):
         return box_of(self.values, record)[place_of(record)]
 
 
+def order_of(key: Key) -> tuple[int, int]:
+    """Where an array is in program order."""
+    return key[0], PHASES.index(key[1])
+
+
+def what(key: Key) -> str:
+    """An array in words: "forward of h.0"."""
+    _, phase, name = key
+    return name if phase in (name, "layout") else f"{phase} of {name}"
+
+
 def box_of(array: np.ndarray, record: Record) -> np.ndarray:
     """The global array as the record's box counts it: a row, if it is flat."""
     return array.reshape(-1) if len(record.box) != array.ndim else array
@@ -54,12 +65,18 @@ def place_of(record: Record) -> tuple:
 def assemble(records: Iterable[Record]) -> dict[Key, Whole]:
     """Global arrays from the records of all ranks, in the order of their first record.
 
-    Of several ranks that recorded an element, the first counts.
+    Of several ranks that recorded an element, the first counts.  Raises ValueError for an array of
+    several global shapes.
     """
     by_key: dict[Key, list[Record]] = {}
     for record in records:
         by_key.setdefault(record.key, []).append(record)
-    order = sorted(by_key, key=lambda key: (key[0], PHASES.index(key[1])))
+    for key, found in by_key.items():
+        if key[1] != "layout" and any(each.shape != found[0].shape for each in found):
+            shapes = ", ".join(map(str, sorted({each.shape for each in found})))
+            raise ValueError(f"step {key[0]}, {what(key)}: ranks recorded it with the global "
+                             f"shapes {shapes}: give the same on each rank")
+    order = sorted(by_key, key=order_of)
     return {key: whole_of(by_key[key]) for key in order if key[1] != "layout"}
 
 
@@ -99,9 +116,9 @@ class Size(NamedTuple):
         """That of some values; infinite, if one is no number."""
         if not values.size:
             return cls(0.0, 0.0)
-        largest = max(float(values.max()), -float(values.min()))
-        if not np.isfinite(largest):
+        if not all_numbers(values):
             return cls(np.inf, np.inf)
+        largest = max(float(values.max()), -float(values.min()))
         return cls(largest, float(np.sqrt(np.vdot(values, values) / values.size)))
 
     def times(self, factor: float) -> "Size":
@@ -117,10 +134,13 @@ class Size(NamedTuple):
         return max(ratio(self.largest, bound.largest), ratio(self.rms, bound.rms))
 
 
+def all_numbers(values: np.ndarray) -> bool:
+    """True if no value is NaN or infinite."""
+    return not values.size or bool(np.isfinite(values.max()) and np.isfinite(values.min()))
+
+
 def ratio(a: float, b: float) -> float:
-    """a / b, 0 for nothing, and where anything is allowed: both have overflowed."""
-    if not np.isfinite(b):
-        return 0.0
+    """a / b, and 0 / 0 = 0."""
     return a / b if b else np.inf if a else 0.0
 
 
@@ -130,7 +150,9 @@ class Gap(NamedTuple):
     key: Key
     distance: float
     ratio: float            # above 1: no rounding
-    ranks: tuple[int, ...]  # whose elements are different
+    ranks: tuple[int, ...]  # whose elements are different, on the
+    side: str = "right"     # … or on the left
+    note: str = ""          # what is seen, where there are no numbers to compare
 
     @property
     def is_different(self) -> bool:
@@ -138,11 +160,15 @@ class Gap(NamedTuple):
         return not self.ratio <= 1
 
     def __str__(self) -> str:
-        step, phase, name = self.key
-        where = f" on rank{'s' * (len(self.ranks) != 1)} {', '.join(map(str, self.ranks))}" \
-            if self.ranks else ""
-        what = name if name == phase else f"{phase} of {name}"
-        return f"step {step}, {what}{where}: {self.distance:.1e} (relative)"
+        where = f" on {ranks_in_words(self.ranks)}" if self.ranks else ""
+        return (f"step {self.key[0]}, {what(self.key)}{where}" + " of the left" * (
+            self.side == "left") + ("" if self.note else f": {self.distance:.1e} (relative)"))
+
+
+def ranks_in_words(ranks: Iterable[int]) -> str:
+    """"rank 1", "ranks 0, 1"."""
+    listed = sorted({*ranks})
+    return f"rank{'s' * (len(listed) != 1)} {', '.join(map(str, listed))}"
 
 
 class Layout(NamedTuple):
@@ -150,11 +176,12 @@ class Layout(NamedTuple):
 
     coordinates: dict[int, dict[str, int]]
     rows: dict[tuple[int, int], list[np.ndarray]]       # by step and rank
+    samples: dict[tuple[int, int], np.ndarray]          # of the global batch, which a rank reads
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> "Layout":
         """From the records of the phase "layout"."""
-        found = cls({}, {})
+        found = cls({}, {}, {})
         for each in records:
             kind, _, what = each.name.partition(" ")
             found.coordinates.setdefault(each.rank, {})
@@ -162,6 +189,8 @@ class Layout(NamedTuple):
                 found.coordinates[each.rank][what] = int(each.values)
             elif each.phase == "layout" and kind == "microbatch":
                 found.rows.setdefault((each.step, each.rank), []).append(each.values)
+            elif each.phase == "layout" and kind == "batch":
+                found.samples[each.step, each.rank] = each.values
         return found
 
     @property
@@ -170,15 +199,16 @@ class Layout(NamedTuple):
         axes = {axis: 1 + max(where.get(axis, 0) for where in self.coordinates.values())
                 for axis in next(iter(self.coordinates.values()), {})}
         axes["microbatches"] = max(map(len, self.rows.values()), default=1)
-        axes["p, the number of ranks"] = len(self.coordinates)
+        axes["the number of ranks"] = len(self.coordinates)
         return {axis: size for axis, size in axes.items() if size > 1}
 
     def of_number(self, c: float) -> str:
-        """What a factor is: "2 = tp", "1/4 = 1/p"; "" for one that no size explains."""
+        """What a factor is: "tp", "1/tp or 1/dp"; "" for one that no size explains."""
         for text, value in (("", c), ("1/", 1 / c if c else 0.0)):
             names = [name for name, size in self.sizes.items() if abs(value - size) < 1e-4 * size]
             if names:
-                return " = ".join(text + name for name in names)
+                return " or ".join(text + name for name in names) + ", which are equal here" * (
+                    len(names) > 1)
         return ""
 
     def axis_of(self, ranks: Sequence[int]) -> str:
