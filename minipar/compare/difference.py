@@ -205,8 +205,8 @@ class Difference(NamedTuple):
             measure = "what another order of sums gives" if self.is_measured else \
                 f"{ASSUMED:.0e} of an array, which is assumed: --exact measures it"
             text += (f"{'; ' * bool(self.gaps)}in {self.dtype} they differ by at most "
-                     f"{FACTOR * gap.ratio:.1f} × {measure} (up to {FACTOR:g} × is rounding), most in step {gap.key[0]}, "
-                     f"{what(gap.key)}: {gap.distance:.0e} (relative)")
+                     f"{FACTOR * gap.ratio:.1f} × {measure} (up to {FACTOR:g} × is rounding), most "
+                     f"in step {gap.key[0]}, {what(gap.key)}: {gap.distance:.0e} (relative)")
         if self.left_out:
             names = list(dict.fromkeys(what(key) for key in self.left_out))
             text += f"; not compared: {names[0]}" + f" and {len(names) - 1} more" * (
