@@ -11,6 +11,8 @@ a mistake of the user, and for a program that fails: nothing was compared.
 
 import argparse
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .. import viz
@@ -76,7 +78,8 @@ def run(options: argparse.Namespace) -> Difference | None:
     steps = 3 if options.steps is None else options.steps
     if steps < 1:
         raise UsageError(f"--steps must be at least 1, not {steps}")
-    left, right = configs(options, steps)
+    with failures_told():
+        left, right = configs(options, steps)
     ranks = max(ranks_of(left), ranks_of(right))
     world = launched()
     if world and world.size < ranks:
@@ -104,10 +107,19 @@ def recordings(options: argparse.Namespace) -> Difference:
 
 def compared(comm: Communicator, left: TrainConfig, right: TrainConfig, steps: int
              ) -> Difference | None:
-    """Collective.  `compare_layouts`; an error in the user's FILE.py is told with its traceback."""
-    file = right.parallel.strategy.rpartition(":")[0]
-    try:
+    """Collective.  `compare_layouts`; tells what fails in the strategy of the user."""
+    with failures_told(right.parallel.strategy.rpartition(":")[0]):
         return compare_layouts(comm, left, right, steps)
+
+
+@contextmanager
+def failures_told(file: str = "") -> Iterator[None]:
+    """Context in which a failure becomes a UsageError with its traceback: 1 means different.
+
+    A ValueError is a mistake of the user, told in a line, unless it comes from `file`.
+    """
+    try:
+        yield
     except (UsageError, OSError, MemoryError):
         raise
     except Exception as error:
@@ -116,7 +128,7 @@ def compared(comm: Communicator, left: TrainConfig, right: TrainConfig, steps: i
                               for frame in frames)
         if isinstance(error, ValueError) and not is_own:
             raise
-        raise UsageError(f"the program failed, so there is nothing to compare:\n"
+        raise UsageError("the program failed, so there is nothing to compare:\n"
                          f"{traceback.format_exc()}".rstrip()) from error
 
 

@@ -58,6 +58,9 @@ def where(case: Case, gaps: Sequence[Gap]) -> str:
         before = [gap.key[2] for gap in same[:same.index(case.gap)]]
         if before:
             texts.append(f"up to {before[-1]} all agree")
+            if phase == "forward" and name.endswith("attn.core"):
+                texts.append("so attention makes something else of the same q, k and v: by its "
+                             "mask, positions, scale, heads, or which columns are q, k and v")
             texts += inside(before[-1], step, gaps)
     return ", ".join(texts)
 
@@ -67,5 +70,8 @@ def inside(module: str, step: int, gaps: Sequence[Gap]) -> list[str]:
     own = [gap for gap in gaps if gap.key[:2] == (step, "local gradient")
            and gap.key[2].startswith(f"{module}.")]
     wrong = [gap.key[2] for gap in own if gap.is_different]
-    return [f"of the gradients in {module} only {', '.join(wrong)} differs"] \
-        if 0 < len(wrong) < len(own) / 2 else []
+    if not 0 < len(wrong) < len(own) / 2:
+        return []
+    cause = ": usually a loss of the router, which counts on each rank or on none" \
+        if wrong == [f"{module}.router.weight"] else ""
+    return [f"of the gradients in {module} only {', '.join(wrong)} differs{cause}"]

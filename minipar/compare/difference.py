@@ -125,6 +125,7 @@ def ranks_of_terms(left: Whole, right: Whole, allowed: Size) -> set[int]:
         each.values - terms[each.term].part(each)).over(allowed) > 1}
 
 
+GRADIENTS = ("backward", "local gradient", "gradient")
 OUTPUTS = ("forward", "backward", "local gradient")     # not all layouts have the same
 
 
@@ -155,6 +156,13 @@ def gaps_of(left: dict[Key, Whole], right: dict[Key, Whole], allowed: dict[Key, 
                                      f"{first_name(left, key[:2])}, the right has "
                                      f"{first_name(right, key[:2])}"))
     return gaps, left_out
+
+
+def overflowed(exact: dict[Key, Whole], *runs: dict[Key, Whole]) -> list[Key]:
+    """The gradients of a step that both runs skipped, since they were too large: it has no norm."""
+    norms = {key for key in exact if key[1] == "norm"}
+    return [key for key in runs[0] if key[1] in GRADIENTS] \
+        if norms and not any(norms & run.keys() for run in runs) else []
 
 
 class Difference(NamedTuple):
@@ -200,8 +208,10 @@ class Difference(NamedTuple):
         text = f"{self.verdict}: "
         if self.gaps:
             text += f"in float64 they agree to {self.distance:.0e} (relative)"
-        if self.verdict == "rounding" and self.largest is not None:
-            gap = self.largest
+        gap = self.largest
+        if self.verdict == "rounding" and gap is not None and gap.ratio == 0:
+            text += f"{'; ' * bool(self.gaps)}in {self.dtype} they are the same"
+        elif self.verdict == "rounding" and gap is not None:
             measure = "what another order of sums gives" if self.is_measured else \
                 f"{ASSUMED:.0e} of an array, which is assumed: --exact measures it"
             text += (f"{'; ' * bool(self.gaps)}in {self.dtype} they differ by at most "
@@ -210,7 +220,7 @@ class Difference(NamedTuple):
         if self.left_out:
             names = list(dict.fromkeys(what(key) for key in self.left_out))
             text += f"; not compared: {names[0]}" + f" and {len(names) - 1} more" * (
-                len(names) > 1) + ", on one side alone or cut in an unknown way"
+                len(names) > 1) + " (on one side alone, cut in an unknown way, or overflowed)"
         return text
 
 
@@ -247,11 +257,14 @@ class Comparison:
             gaps = rows + gaps
         if low_right is not None:
             flip = FLIP * any(name.endswith(".router.weight") for _, _, name in low)
+            skipped = overflowed(exact, low, low_other)
+            low, low_other = ({key: whole for key, whole in run.items() if key not in skipped}
+                              for run in (low, low_other))
             low_gaps, left_out = gaps_of(low, low_other, {
                 key: Size(size.largest * TAIL, size.rms).times(FACTOR).union(
                     Size.of(low[key].values).times(flip))
                 for key, size in rounding.items()}, self.slack_of(low, rounding))
-            low_gaps = low_gaps if gaps else rows + low_gaps
+            low_gaps, left_out = low_gaps if gaps else rows + low_gaps, left_out + skipped
         wrong = [gap for gap in gaps if gap.is_different]
         if not wrong and low_right is not None:
             exact, other = low, low_other

@@ -199,7 +199,7 @@ def draw_difference(path: str | Path, found: Difference) -> Path:
     names, ratios = grid_of([gap for gap in gaps if gap.key[0] == step])
     columns = -(-len(names) // MOST_ROWS) or 1
     rows = -(-len(names) // columns)
-    title = fill(str(found), 62 * columns)
+    title = fill(str(found), 46 * columns)
     figure, [panels] = new_panels(5.2 * columns, 1.6 + 0.155 * rows + 0.2 * title.count("\n"),
                                   title, columns=columns)
     starts = list(LEVELS)
