@@ -7,7 +7,7 @@ before it, the other parameters.
 from collections.abc import Sequence
 
 from .patterns import PATTERNS, Case
-from .whole import Gap, Key, Layout, Whole, ranks_in_words, whole_of
+from .whole import Gap, Key, Layout, Whole, in_words, whole_of
 
 
 def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[Key, Whole],
@@ -27,26 +27,20 @@ def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[K
     case = Case(gap, left[gap.key], whole_of(records), right, left,
                 layouts[gap.side == "right"])                           # of the wrong ranks
     seen = next((text for find in PATTERNS if (text := find(case))), "no pattern known here")
-    return "; ".join(filter(None, [seen, drift(case), where(case, gaps)]))
-
-
-def drift(case: Case) -> str:
-    """Replicas of which some are wrong, and were not in the step before."""
-    step, phase, _ = case.gap.key
-    right = [each for each in case.right.records if each.rank not in case.gap.ranks]
-    same = {each.rank for each in right if any(each.box == other.box for other in case.records)}
-    if phase not in ("state", "parameter") or not same:
-        return ""
-    return (f"replicas drift from step {step} on: {ranks_in_words(same)} should have the same as "
-            f"{ranks_in_words(case.gap.ranks)}")
+    return "; ".join(filter(None, [seen, where(case, gaps)]))
 
 
 def where(case: Case, gaps: Sequence[Gap]) -> str:
     """What agrees just before it, and whether only one parameter of its kind is wrong."""
     step, phase, name = case.gap.key
     same = [gap for gap in gaps if gap.key[:2] == (step, phase)]
-    wrong = [gap for gap in same if gap.is_different]
     texts = []
+    others = {each.rank for each in case.right.records if each.rank not in case.gap.ranks
+              and any(each.box == wrong.box for wrong in case.records)}
+    if phase in ("state", "parameter") and others:
+        texts.append(f"replicas drift from step {step} on: {in_words('rank', others)} should have "
+                     f"the same as {in_words('rank', case.gap.ranks)}")
+    wrong = [gap for gap in same if gap.is_different]
     if phase in ("local gradient", "gradient", "parameter", "initial") and \
             len(wrong) < len(same) / 2:
         texts.append(f"it is the only one of {len(same)}" if len(wrong) == 1 else

@@ -16,22 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .causes import explain
-from .missing import array_gap, check_whole, dtype_of, elements_gap, rows_gap
+from .missing import absent, check_whole, dtype_of, elements_gap, lack, rows_gaps
 from .recorder import Record
-from .whole import (
-    Gap,
-    Key,
-    Layout,
-    Size,
-    Whole,
-    assemble,
-    box_of,
-    order_of,
-    place_of,
-    ratio,
-    terms_of,
-    what,
-)
+from .whole import Gap, Key, Layout, Size, Whole, assemble, order_of, part_of, ratio, terms_of, what
 
 FACTOR = 16.0           # differences up to so many times the measured rounding are rounding, …
 TAIL = 16.0             # … of one element so many times more
@@ -88,7 +75,7 @@ def apart(whole: Whole, model: Whole, allowed: Size, slack: np.ndarray | None = 
     for record in whole.records:
         off = record.values - terms.get(record.term, model).part(record)
         if slack is not None:
-            off = np.maximum(np.abs(off) - box_of(slack, record)[place_of(record)], 0)
+            off = np.maximum(np.abs(off) - part_of(slack, record), 0)
         here = Size.of(off)
         # The RMS is a share of the whole array's: a single element weighs no more in a small box.
         here = Size(here.largest, here.rms * (off.size / model.values.size) ** 0.5)
@@ -136,25 +123,16 @@ def gaps_of(left: dict[Key, Whole], right: dict[Key, Whole], allowed: dict[Key, 
     An output that one side lacks, or has in another shape, was cut by hand, in a way that is not
     known here.  It is left out where others of its phase are compared.
     """
-    def first_name(run: dict[Key, Whole], phase: tuple[int, str]) -> str:
-        return next((key[2] for key in run if key[:2] == phase), "none")
-
     gaps, left_out = [], []
-    compared = {key[:2] for key, whole in left.items()
-                if key in right and not array_gap(key, whole, right[key])}
-    for key in sorted({**left, **right}, key=order_of):
-        gap = array_gap(key, left.get(key), right.get(key))
-        if gap is None:
+    notes = {key: absent(key, left, right) for key in sorted({**left, **right}, key=order_of)}
+    compared = {key[:2] for key, note in notes.items() if not note}
+    for key, note in notes.items():
+        if not note:
             gaps.append(gap_of(key, left[key], right[key], allowed[key], slack.get(key)))
-        elif key[1] not in OUTPUTS:
-            gaps.append(gap)
-        elif key[:2] in compared:
+        elif key[1] in OUTPUTS and key[:2] in compared:
             left_out.append(key)
         else:
-            compared.add(key[:2])
-            gaps.append(gap._replace(note="no array of this phase is on both sides: the left has "
-                                     f"{first_name(left, key[:2])}, the right has "
-                                     f"{first_name(right, key[:2])}"))
+            gaps.append(lack(key, note))
     return gaps, left_out
 
 
@@ -193,11 +171,6 @@ class Difference(NamedTuple):
         return next(iter(self.places), None)
 
     @property
-    def largest(self) -> Gap | None:
-        """The gap that is the most times rounding, in the lower precision if that was run."""
-        return max(self.low_gaps or self.gaps, key=lambda gap: gap.ratio, default=None)
-
-    @property
     def distance(self) -> float:
         """The largest difference in float64, relative to its array."""
         return max((gap.distance for gap in self.gaps), default=0.0)
@@ -205,23 +178,20 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         if self.first is not None:
             return f"different: {self.first}" + (": " if self.first.note else "; ") + self.cause
-        text = f"{self.verdict}: "
+        text, gap = [], max(self.low_gaps, key=lambda gap: gap.ratio, default=None)
         if self.gaps:
-            text += f"in float64 they agree to {self.distance:.0e} (relative)"
-        gap = self.largest
-        if self.verdict == "rounding" and gap is not None and gap.ratio == 0:
-            text += f"{'; ' * bool(self.gaps)}in {self.dtype} they are the same"
-        elif self.verdict == "rounding" and gap is not None:
+            text.append(f"in float64 they agree to {self.distance:.0e} (relative)")
+        if self.verdict == "rounding" and gap is not None:
             measure = "what another order of sums gives" if self.is_measured else \
                 f"{ASSUMED:.0e} of an array, which is assumed: --exact measures it"
-            text += (f"{'; ' * bool(self.gaps)}in {self.dtype} they differ by at most "
-                     f"{FACTOR * gap.ratio:.1f} × {measure} (up to {FACTOR:g} × is rounding), most "
-                     f"in step {gap.key[0]}, {what(gap.key)}: {gap.distance:.0e} (relative)")
-        if self.left_out:
-            names = list(dict.fromkeys(what(key) for key in self.left_out))
-            text += f"; not compared: {names[0]}" + f" and {len(names) - 1} more" * (
-                len(names) > 1) + " (on one side alone, cut in an unknown way, or overflowed)"
-        return text
+            text.append(f"in {self.dtype} they differ by at most {FACTOR * gap.ratio:.1f} × "
+                        f"{measure} (up to {FACTOR:g} × is rounding), most in step {gap.key[0]}, "
+                        f"{what(gap.key)}: {gap.distance:.0e} (relative)" if gap.ratio else
+                        f"in {self.dtype} they are the same")
+        if names := list(dict.fromkeys(map(what, self.left_out))):
+            text.append(f"not compared: {names[0]}" + f" and {len(names) - 1} more" * (
+                len(names) > 1) + " (on one side alone, cut in an unknown way, or overflowed)")
+        return f"{self.verdict}: {'; '.join(text)}"
 
 
 class Comparison:
@@ -245,16 +215,14 @@ class Comparison:
             left, right, low_left, low_right))
         is_measured = bool(exact) or not low
         layouts = [Layout.of(each or ()) for each in (left or low_left, right or low_right)]
-        rows = [*rows_gap(layouts[1], layouts[0], "right")] or \
-            [*rows_gap(layouts[0], layouts[1], "left")]
         rounding = assume_rounding(low) | (measure_rounding(exact, low) if exact else {})
         equal = assume_rounding(exact, EQUAL, EQUAL * 1e-4)
-        gaps, left_out, low_gaps = [], [], []
+        gaps, low_gaps, left_out = rows_gaps(*layouts), list[Gap](), list[Key]()
         if right is not None:
-            gaps, left_out = gaps_of(exact, other, {
+            found_gaps, left_out = gaps_of(exact, other, {
                 key: size.union(rounding[key].times(FACTOR * FLOAT64)) if key in rounding else size
                 for key, size in equal.items()}, {})
-            gaps = rows + gaps
+            gaps += found_gaps
         if low_right is not None:
             flip = FLIP * any(name.endswith(".router.weight") for _, _, name in low)
             skipped = overflowed(exact, low, low_other)
@@ -264,7 +232,7 @@ class Comparison:
                 key: Size(size.largest * TAIL, size.rms).times(FACTOR).union(
                     Size.of(low[key].values).times(flip))
                 for key, size in rounding.items()}, self.slack_of(low, rounding))
-            low_gaps, left_out = low_gaps if gaps else rows + low_gaps, left_out + skipped
+            left_out += skipped
         wrong = [gap for gap in gaps if gap.is_different]
         if not wrong and low_right is not None:
             exact, other = low, low_other
@@ -287,12 +255,10 @@ class Comparison:
         Adam makes a whole step of a gradient, however small.  So a step may be wrong by as much,
         relatively, as its gradient; by twice the step, where that is nothing but rounding.
         """
-        found = {}
+        found, known = {}, self.before[0] | low
         for (step, phase, name), whole in low.items():
             gradient = low.get((step, "gradient", name))
-            before = low.get((0, "initial", name)) or next((
-                self.before[0][key] for key in ((step - 1, phase, name), (0, "initial", name))
-                if key in self.before[0]), None)
+            before = known.get((step - 1, phase, name), known.get((0, "initial", name)))
             if phase == "parameter" and gradient is not None and before is not None:
                 wrong = FACTOR * rounding[step, "gradient", name].largest / np.maximum(
                     np.abs(gradient.values), np.finfo(float).tiny)

@@ -4,61 +4,53 @@ A comparison of what both sides have would pass what one of them lacks.  So each
 difference, however well the rest agrees:
 
     check_whole     refuses a recording that lacks a rank or a step, or is of another kind
-    rows_gap        rows of the global batch that are read twice, or on no rank
-    array_gap       an array that only one side has, or of another shape
+    rows_gaps       rows of the global batch that are read twice, or on no rank
+    absent          an array that only one side has, or of another shape
     elements_gap    elements that no rank has, NaN, infinity
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from .recorder import Record, runs_of
-from .whole import Gap, Key, Layout, Whole, all_numbers, ranks_in_words, what
+from .recorder import Record
+from .whole import Gap, Key, Layout, Whole, all_numbers, in_words, what
+
+
+def lack(key: Key, note: str, side: str = "right", ranks: Iterable[int] = ()) -> Gap:
+    """The gap of an array of which something is not there."""
+    return Gap(key, np.inf, np.inf, tuple(sorted({*ranks})), side, note)
 
 
 def check_whole(left: Sequence[Record], right: Sequence[Record], exact: Sequence[Record]) -> None:
     """Raise ValueError unless both recordings are whole and fit together; `exact` may be empty."""
     for side, records in (("left", left), ("right", right)):
-        if not records:
-            raise ValueError(f"the {side} recording is empty: record the run again")
-        check_ranks(side, records)
-    steps, others = ({each.step for each in records} for records in (left, right))
-    if steps != others:
-        raise ValueError(f"the left recording has {spans('step', steps)}, the right one "
-                         f"{spans('step', others)}: record the same steps of both")
-    if (dtype := dtype_of(left)) != dtype_of(right):
-        raise ValueError(f"the left is in {dtype}, the right in {dtype_of(right)}: record both in "
-                         "one dtype, and give the left in float64, too, as --exact")
+        ranks = {each.rank for each in records}
+        told = {int(each.values) for each in records if each.key[1:] == ("layout", "ranks")}
+        size = max(told, default=max(ranks, default=0) + 1)
+        if ranks != {*range(size)} or len(told) > 1:
+            raise ValueError(f"the {side} recording has {in_words('rank', ranks)} of {size}: give "
+                             "the folder with the files of all ranks of one run")
+        places = Counter((each.key, each.rank) + each[4:7] for each in records if each.values.size)
+        for (key, rank, *_), count in places.most_common(1):
+            if count > 1:
+                raise ValueError(f"the {side} recording has step {key[0]}, {what(key)} twice on "
+                                 f"rank {rank}: give each record a name of its own")
+    for of in (steps_of, dtype_of):
+        if of(left) != of(right):
+            raise ValueError(f"the left recording has {of(left)}, the right one {of(right)}: "
+                             "record the same on both sides")
     shapes = {each.key: each.shape for each in exact}
     for each in left if exact else ():
-        shape = shapes.get(each.key)
-        if each.phase != "layout" and shape != each.shape:
-            has = "no" if shape is None else f"of shape {shape}, not {each.shape}, the"
-            raise ValueError(f"--exact has {has} {what(each.key)} in step {each.step}: record the "
-                             "same run as on the left, in float64")
+        if each.phase != "layout" and shapes.get(each.key) != each.shape:
+            raise ValueError(f"--exact has no {what(each.key)} of shape {each.shape} in step "
+                             f"{each.step}: record the run of the left again, in float64")
 
 
-def check_ranks(side: str, records: Sequence[Record]) -> None:
-    """Raise ValueError for files that are missing, or of another run."""
-    ranks = {each.rank for each in records}
-    told = {int(each.values) for each in records if each.key[1:] == ("layout", "ranks")}
-    size = max(told, default=max(ranks) + 1)
-    if lost := {*range(size)} - ranks:
-        raise ValueError(f"the {side} recording lacks {ranks_in_words(lost)} of {size}: give a "
-                         "folder with the files of all ranks")
-    if len(told) > 1 or len(ranks) > size:
-        raise ValueError(f"the {side} recording has files of {len(ranks)} ranks, from runs on "
-                         f"{' and '.join(map(str, sorted(told)))}: empty the folder, and record "
-                         "again")
-    seen = set()
-    for each in records:
-        place = each.key, each.rank, each.box, each.term
-        if place in seen and each.values.size:
-            raise ValueError(f"the {side} recording has step {each.step}, {what(each.key)} of rank "
-                             f"{each.rank} twice: give each record a name of its own, and each "
-                             "run its own folder")
-        seen.add(place)
+def steps_of(records: Sequence[Record]) -> str:
+    """The steps that were recorded, in words."""
+    return in_words("step", (each.step for each in records))
 
 
 def dtype_of(records: Sequence[Record]) -> str:
@@ -67,91 +59,64 @@ def dtype_of(records: Sequence[Record]) -> str:
     return max(sorted({*dtypes}), key=dtypes.count, default="float32")
 
 
-def spans(noun: str, numbers: Sequence[int] | set[int]) -> str:
-    """Numbers in words: "rows 0-3, 6"."""
-    runs = [f"{a}-{b - 1}" if b > a + 1 else str(a) for a, b in runs_of(sorted({*numbers}))]
-    return f"{noun}{'s' * (len({*numbers}) != 1)} {', '.join(runs[:4])}" + " …" * (len(runs) > 4)
+def rows_gaps(left: Layout, right: Layout) -> list[Gap]:
+    """The gap of a step whose rows are not read once each; none if the batch is not recorded."""
+    batches = {(step, tuple(samples)) for layout in (left, right)
+               for (step, _), samples in layout.samples.items()}
+    key = max(batches, default=(0,))[0], "layout", "rows of the batch"
+    if len(batches) > 1:
+        return [lack(key, "not all ranks of both sides read the same samples: another seed or "
+                     "other data")]
+    for side, layout in (("right", right), ("left", left)):
+        if layout.samples:
+            note, ranks = wrong_rows(layout, *(len(samples) for _, samples in batches))
+            if note:
+                return [lack(key, f"{note}: see the strategy's rows()", side, ranks)]
+    return []
 
 
-def rows_gap(layout: Layout, other: Layout, side: str) -> Iterator[Gap]:
-    """The gap of a step in which rows of the batch are not read once; none if that is not known.
-
-    `other` is the layout of the other side, which has to read the same samples.
-    """
-    samples = {(step, tuple(each)) for (step, _), each in [*layout.samples.items(),
-                                                           *other.samples.items()]}
-    for step in sorted({step for step, _ in layout.samples}):
-        ranks = {rank: np.concatenate(rows) for (at, rank), rows in layout.rows.items()
-                 if at == step}
-        batches = [each for at, each in samples if at == step]
-        if len(batches) > 1:
-            yield Gap((step, "layout", "rows of the batch"), np.inf, np.inf, (), side,
-                      "the ranks of both sides do not read the same samples: another seed or data")
-        elif note := wrong_rows(layout, ranks, len(batches[0])):
-            yield Gap((step, "layout", "rows of the batch"), np.inf, np.inf, tuple(sorted(
-                note[1])), side, note[0])
-
-
-def wrong_rows(layout: Layout, rows_of: dict[int, np.ndarray], num_rows: int
-               ) -> tuple[str, set[int]] | None:
-    """What is wrong with the rows that ranks read, and on which; None if each row is read once.
+def wrong_rows(layout: Layout, num_rows: int) -> tuple[str, set[int]]:
+    """What is wrong with the rows that ranks read, and on which; "" if each row is read once.
 
     The ranks at one place of dp read the same.  Without a mesh, those that do are replicas.
     """
-    readers: dict[tuple, list[int]] = {}
+    rows_of = {rank: np.concatenate(rows) for (_, rank), rows in layout.rows.items()}
+    readers: dict[tuple, int] = {}                  # the first rank at each place
     for rank, rows in rows_of.items():
-        if not len(rows):
-            continue                    # another rank may deal its rows to this one
-        axes = layout.coordinates.get(rank)
+        axes = layout.coordinates[rank]
         place = (axes.get("replicate", 0), axes.get("dp", 0)) if axes else tuple(rows)
-        first = readers.setdefault(place, [])
-        first.append(rank)
-        if not np.array_equal(rows_of[first[0]], rows):
-            return (f"rank {rank} reads {spans('row', rows)}, rank {first[0]} of the same dp reads "
-                    f"{spans('row', rows_of[first[0]])}: the ranks of tp, cp and pp have to read "
-                    "the same"), {rank, first[0]}
-    counts = sum(np.bincount(rows_of[ranks[0]], minlength=num_rows) for ranks in readers.values())
-    texts, wrong = [], set()
-    for times in sorted({*counts} - {0, 1}):
-        rows = np.flatnonzero(counts == times)
-        ranks = {rank for rank, mine in rows_of.items() if np.isin(rows, mine).any()}
-        wrong |= ranks
-        texts.append(f"{spans('row', rows)} {'is' if len(rows) == 1 else 'are'} read "
-                     f"{'twice' if times == 2 else f'{times} times'}, on {ranks_in_words(ranks)}")
-    if not counts.all():
-        rows = np.flatnonzero(counts == 0)
-        texts.append(f"{spans('row', rows)} of {num_rows} {'is' if len(rows) == 1 else 'are'} read "
-                     "on no rank")
-    return ("; ".join(texts) + ": see the strategy's rows()", wrong) if texts else None
+        first = readers.setdefault(place, rank) if len(rows) else rank
+        if tuple(rows) != tuple(rows_of[first]):
+            others = in_words("row", rows_of[first])
+            return (f"rank {rank} reads {in_words('row', rows)}, rank {first} at the same place of "
+                    f"dp {others}"), {rank, first}
+    read = np.concatenate([np.empty(0, int), *(rows_of[rank] for rank in readers.values())])
+    counts = np.bincount(read % num_rows, minlength=num_rows)       # row −1 is the last one
+    return ("; ".join(f"read {times} times: {in_words('row', np.flatnonzero(counts == times))} of "
+                      f"{num_rows}" for times in sorted({*counts.tolist()} - {1}, reverse=True)),
+            {rank for rank, rows in rows_of.items() if (counts[rows] > 1).any()})
 
 
-def array_gap(key: Key, left: Whole | None, right: Whole | None) -> Gap | None:
-    """The gap of an array that one side lacks, or that has two shapes; else None."""
-    if left is None or right is None:
-        side = "left" if left is None else "right"
-        return Gap(key, np.inf, np.inf, (), "right", f"no rank on the {side} has it")
-    if left.values.shape != right.values.shape:
-        return Gap(key, np.inf, np.inf, (), "right",
-                   f"its shape is {right.values.shape}, not {left.values.shape}")
-    return None
+def absent(key: Key, left: dict[Key, Whole], right: dict[Key, Whole]) -> str:
+    """Why an array cannot be compared: it is on one side alone, or of another shape; else ""."""
+    if key not in left or key not in right:
+        return f"no rank on the {'right' if key in left else 'left'} has it"
+    shapes = left[key].values.shape, right[key].values.shape
+    return f"its shape is {shapes[1]}, not {shapes[0]}" if shapes[0] != shapes[1] else ""
 
 
 def elements_gap(key: Key, left: Whole, right: Whole) -> Gap | None:
     """The gap of an array with elements that no rank has, or that are no numbers; else None."""
-    sides = {"left": left, "right": right}
-    for side, known in (("right", left.known & ~right.known), ("left", right.known & ~left.known)):
-        if known.any():
-            return Gap(key, np.inf, np.inf, tuple(sorted({
-                each.rank for each in sides[side].records})), side, f"{known.sum()} of {known.size}"
-                       " elements are on no rank: a piece is cut too short, or was not recorded")
+    for side, one, other in (("right", right, left), ("left", left, right)):
+        if lost := np.count_nonzero(other.known & ~one.known):
+            return lack(key, f"{lost} of {one.known.size} elements are on no rank: a piece is cut "
+                        "too short, or was not recorded", side, (each.rank for each in one.records))
     bad = {side: [each for each in whole.records if not all_numbers(each.values)]
-           for side, whole in sides.items()}
-    if not (bad["left"] or bad["right"]):
-        return None
-    side = "right" if bad["right"] else "left"
-    largest = max(bad[side], key=lambda each: np.count_nonzero(~np.isfinite(each.values)))
-    where = f"on the {side}" if not (bad["left"] and bad["right"]) else "on both sides, here first"
-    count = np.count_nonzero(~np.isfinite(largest.values))
-    return Gap(key, np.inf, np.inf, tuple(sorted({each.rank for each in bad[side]})), side,
-               f"{count} of {largest.values.size} elements are no numbers (NaN, infinity) {where}: "
-               "an overflow, padding, or memory never filled")
+           for side, whole in (("right", right), ("left", left))}
+    for side in [side for side in bad if bad[side]]:
+        count = max(np.count_nonzero(~np.isfinite(each.values)) for each in bad[side])
+        where = f"on the {side}" if not all(bad.values()) else "on both sides, here first"
+        return lack(key, f"{count} of {left.values.size} elements are no numbers {where}: an "
+                    "overflow, padding, or memory never filled", side,
+                    (each.rank for each in bad[side]))
+    return None

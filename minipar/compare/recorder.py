@@ -158,8 +158,4 @@ def read(path: str | Path) -> list[Record]:
     path = Path(path)
     files = sorted(file for file in path.iterdir() if not file.name.startswith(".")) \
         if path.is_dir() else [path]
-    records = [record for file in files for record in from_file(file)]
-    if not records:
-        raise ValueError(f"{path} has no recordings: give a file of Recorder, or the folder of all "
-                         "ranks' files")
-    return records
+    return [record for file in files for record in from_file(file)]

@@ -26,7 +26,7 @@ from ..autograd import Tensor
 from ..comm import Cluster, Communicator
 from ..comm.collectives import broadcast
 from ..data.batches import Batch, shard_range
-from ..nn import Module, MoE
+from ..nn import MoE
 from ..optim import AdamW, clip_grad_norm
 from ..parallel.strategy import Microbatch, Strategy
 from .difference import Comparison, Difference
@@ -103,43 +103,30 @@ def find_difference(left: Any, right: Any, batches: Any = None, *,
     each rank is given its rows.  One process on the left is given the microbatches of all ranks on
     the right, one after the other.  It ends with the first step that is different.
 
-    Raises TypeError for what is no program, ValueError for an object on several ranks, for rows
-    that are not in the batch, and if nothing is recorded.
+    Raises TypeError for what is no program, ValueError for an object on several ranks, and if
+    nothing is recorded.
     """
-    sides = [Side(program_of(*each), *each[1:]) for each in zip((left, right), ranks, microbatches)]
+    ours, theirs = (Side(program_of(program, size), size, count)
+                    for program, size, count in zip((left, right), ranks, microbatches))
     plan = Plan(batches, steps, optimizer, clip, seed)
-    results, _ = Cluster(max(ranks)).run(lambda comm: compare_sides(comm, *sides, plan, dtype))
+    results, _ = Cluster(max(ranks)).run(
+        lambda comm: compare_sides(comm, ours, theirs, plan, dtype))
     return results[0]
 
 
-def program_of(given: Any, num_ranks: int, *_: int) -> Program:
+def program_of(given: Any, num_ranks: int) -> Program:
     """A function itself; of an object with forward_backward, what makes a copy in any dtype."""
-    if not hasattr(given, "forward_backward") or isinstance(given, type):
-        if callable(given) and not isinstance(given, Module):
-            return given
-        raise TypeError(f"{given!r} is no program: give a function main(comm), or an object with "
-                        "model and forward_backward(microbatches)")
+    if isinstance(given, type) or not hasattr(given, "forward_backward"):
+        return given
     if num_ranks > 1:
         raise ValueError(f"{type(given).__name__} is an object on {num_ranks} ranks: give a "
                          "function main(comm, dtype) that makes one on each rank")
 
     def program(comm: Communicator, dtype: str) -> Any:
         made = copy.deepcopy(given)
-        model_of(made).make_slabs(np.empty(0, dtype))
+        made.model.make_slabs(np.empty(0, dtype))
         return made
     return program
-
-
-def model_of(made: Any) -> Module:
-    """The model of what a program returned.  Raises TypeError for what cannot be trained."""
-    if not hasattr(made, "forward_backward"):
-        raise TypeError(f"the program returned {made!r}, which has no forward_backward: return a "
-                        "Strategy, an object with model and forward_backward(microbatches), or "
-                        "None")
-    if not isinstance(getattr(made, "model", None), Module):
-        raise TypeError(f"{type(made).__name__} has no `model` of minipar.nn: set it, so that the "
-                        "outputs and parameters can be recorded")
-    return made.model
 
 
 def compare_sides(comm: Communicator, left: Side, right: Side, plan: Plan, dtype: str
@@ -216,9 +203,11 @@ def trained(made: Any, plan: Plan) -> Trained:
     """What a program returned, with what it left out: an optimizer, and how to train with it."""
     if isinstance(made, Trained):
         return made
-    model_of(made[0] if isinstance(made, tuple) else made)
-    strategy, optimizer = made if isinstance(made, tuple) else \
-        (made, plan.optimizer(slabs_of(made)))
+    strategy, optimizer = made if isinstance(made, tuple) else (made, None)
+    if not (hasattr(strategy, "forward_backward") and hasattr(strategy, "model")):
+        raise TypeError(f"{strategy!r} cannot be trained: return a Strategy, an object with model "
+                        "and forward_backward(microbatches), or None")
+    optimizer = optimizer or plan.optimizer(slabs_of(strategy))
 
     def compute(microbatches: list[Microbatch], step: int) -> float:
         if isinstance(strategy, Strategy):
@@ -264,11 +253,8 @@ def rows_of_blocks(blocks: Blocks, model: Any) -> list[np.ndarray]:
 
 def rows_of(comm: Communicator, strategy: Any, batch: Batch, num_microbatches: int
             ) -> list[np.ndarray]:
-    """The rows of this rank's microbatches.  Raises ValueError for rows beyond the batch."""
+    """The rows of this rank's microbatches."""
     num_rows = len(batch.samples)
-    mine = np.array(strategy.rows(num_rows) if hasattr(strategy, "rows")
-                    else shard_range(num_rows, comm.rank, comm.size), int)
-    if mine.size and not 0 <= mine.min() <= mine.max() < num_rows:
-        raise ValueError(f"rank {comm.rank}: rows() gives rows {mine.min()} to {mine.max()}, the "
-                         f"batch has rows 0 to {num_rows - 1}: give rows of the batch")
-    return np.array_split(mine, num_microbatches)
+    mine = strategy.rows(num_rows) if hasattr(strategy, "rows") \
+        else shard_range(num_rows, comm.rank, comm.size)
+    return np.array_split(np.array(mine, int), num_microbatches)

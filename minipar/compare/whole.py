@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .recorder import PHASES, Record, indices_of
+from .recorder import PHASES, Record, indices_of, runs_of
 
 Key = tuple[int, str, str]      # step, phase, name
 
@@ -36,7 +36,7 @@ class Whole(NamedTuple):
 
     def part(self, record: Record) -> np.ndarray:
         """The elements that a rank recorded."""
-        return box_of(self.values, record)[place_of(record)]
+        return part_of(self.values, record)
 
 
 def order_of(key: Key) -> tuple[int, int]:
@@ -48,6 +48,11 @@ def what(key: Key) -> str:
     """An array in words: "forward of h.0"."""
     _, phase, name = key
     return name if phase in (name, "layout") else f"{phase} of {name}"
+
+
+def part_of(array: np.ndarray, record: Record) -> np.ndarray:
+    """The elements of a global array that a rank recorded."""
+    return box_of(array, record)[place_of(record)]
 
 
 def box_of(array: np.ndarray, record: Record) -> np.ndarray:
@@ -71,18 +76,16 @@ def assemble(records: Iterable[Record]) -> dict[Key, Whole]:
     by_key: dict[Key, list[Record]] = {}
     for record in records:
         by_key.setdefault(record.key, []).append(record)
-    for key, found in by_key.items():
-        if key[1] != "layout" and any(each.shape != found[0].shape for each in found):
-            shapes = ", ".join(map(str, sorted({each.shape for each in found})))
-            raise ValueError(f"step {key[0]}, {what(key)}: ranks recorded it with the global "
-                             f"shapes {shapes}: give the same on each rank")
-    order = sorted(by_key, key=order_of)
-    return {key: whole_of(by_key[key]) for key in order if key[1] != "layout"}
+    return {key: whole_of(by_key[key]) for key in sorted(by_key, key=order_of)
+            if key[1] != "layout"}
 
 
 def whole_of(records: list[Record]) -> Whole:
     """The global array of some records of one key."""
     first = records[0]
+    if len(shapes := {each.shape for each in records}) > 1:
+        raise ValueError(f"step {first.step}, {what(first.key)}: ranks recorded it with the global "
+                         f"shapes {', '.join(map(str, shapes))}: give the same on each rank")
     if first.values.shape == first.shape and all(each.term == first.term for each in records):
         return Whole(first.values.astype(float), np.broadcast_to(True, first.shape), records)
     values, known = np.zeros(records[0].shape), np.zeros(records[0].shape, bool)
@@ -160,15 +163,17 @@ class Gap(NamedTuple):
         return not self.ratio <= 1
 
     def __str__(self) -> str:
-        where = f" on {ranks_in_words(self.ranks)}" if self.ranks else ""
+        where = f" on {in_words('rank', self.ranks)}" if self.ranks else ""
         return (f"step {self.key[0]}, {what(self.key)}{where}" + " of the left" * (
             self.side == "left") + ("" if self.note else f": {self.distance:.1e} (relative)"))
 
 
-def ranks_in_words(ranks: Iterable[int]) -> str:
-    """"rank 1", "ranks 0, 1"."""
-    listed = sorted({*ranks})
-    return f"rank{'s' * (len(listed) != 1)} {', '.join(map(str, listed))}"
+def in_words(noun: str, numbers: Iterable[int]) -> str:
+    """Numbers in words: "rank 1", "rows 0, 1", "tokens 3-11", "no ranks"."""
+    found = sorted({*numbers})
+    runs = [f"{a}-{b - 1}" if b > a + 1 else str(a) for a, b in runs_of(found)]
+    shown = map(str, found) if len(found) < 5 else runs[:4] + ["…"] * (len(runs) > 4)
+    return f"{noun}{'s' * (len(found) != 1)} {', '.join(shown)}" if found else f"no {noun}s"
 
 
 class Layout(NamedTuple):

@@ -33,6 +33,11 @@ class FirstRows(DistributedDataParallel):
         return range(num_rows // self.dp.size)
 
 
+class LastTwice(DistributedDataParallel):
+    def rows(self, num_rows):
+        return [*super().rows(num_rows), -1] if self.dp.rank == 0 else super().rows(num_rows)
+
+
 class RowsByStage(DistributedDataParallel):
     def rows(self, num_rows):
         return range(3) if self.comm.rank else range(3, 6)
@@ -44,16 +49,17 @@ class NoRows(DistributedDataParallel):
 
 
 ROWS = {    # mesh, strategy, microbatches; the ranks, words of the cause
-    "a row twice": ({"dp": 2}, RowTwice, 1, (0, 1), ["row 2 is read twice, on ranks 0, 1"]),
+    "a row twice": ({"dp": 2}, RowTwice, 1, (0, 1), ["read 2 times: row 2 of 6"]),
     "twice, in a pipeline": ({"pp": 2, "dp": 2}, RowTwice, 2, (0, 1, 2, 3),
-                             ["row 2 is read twice"]),
-    "the last dropped": ({"dp": 2}, LastDropped, 1, (), ["row 5 of 6 is read on no rank"]),
-    "the last dropped, in a pipeline": ({"pp": 2}, LastDropped, 2, (), ["row 5 of 6"]),
+                             ["read 2 times: row 2 of 6"]),
+    "the last dropped": ({"dp": 2}, LastDropped, 1, (), ["read 0 times: row 5 of 6"]),
+    "the last dropped, in a pipeline": ({"pp": 2}, LastDropped, 2, (), ["times: row 5 of 6"]),
     "the first for all": ({"dp": 3}, FirstRows, 1, (0, 1, 2),
-                          ["rows 0-1 are read 3 times, on ranks 0, 1, 2",
-                           "rows 2-5 of 6 are read on no rank"]),
+                          ["read 3 times: rows 0, 1 of 6",
+                           "read 0 times: rows 2, 3, 4, 5 of 6"]),
+    "the last twice": ({"dp": 2}, LastTwice, 1, (0, 1), ["read 2 times: row 5 of 6"]),
     "others by stage": ({"pp": 2}, RowsByStage, 1, (0, 1),
-                        ["rank 1 reads rows 0-2, rank 0 of the same dp reads rows 3-5"]),
+                        ["rank 1 reads rows 0, 1, 2, rank 0", "dp rows 3, 4, 5"]),
 }
 
 
@@ -103,10 +109,10 @@ def keep(records, wanted):
 
 
 LOST = {        # what is kept of the records; what is said
-    "nothing": (lambda each: False, "recording is empty"),
-    "a step": (lambda each: each.step == 0, "steps? 0.* one steps? 0"),
-    "a rank": (lambda each: each.rank == 0, "rank 1 of 2"),
-    "the first rank": (lambda each: each.rank == 1, "rank 0 of 2"),
+    "nothing": (lambda each: False, "recording has no ranks"),
+    "a step": (lambda each: each.step == 0, "has steps? 0.* one steps? 0"),
+    "a rank": (lambda each: each.rank == 0, "has rank 0 of 2"),
+    "the first rank": (lambda each: each.rank == 1, "has rank 1 of 2"),
 }
 
 
@@ -147,7 +153,7 @@ def test_outputs_of_other_names_are_different(left):
                for each in left]
     found = compare_recordings(left, renamed)
     assert found.verdict == "different" and found.first.key[:2] == (0, "forward"), str(found)
-    assert "no array of this phase is on both sides" in found.cause and "model." in found.cause
+    assert "no rank on the right has it" in found.cause
 
 
 def test_an_output_that_one_side_lacks_is_told(left, halves):
@@ -180,21 +186,18 @@ def test_files_that_are_no_whole_recording(tmp_path):
         (tmp_path / "a.npz").write_bytes(content)
         with pytest.raises(ValueError, match="is no whole recording"):
             read(tmp_path / "a.npz")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="has no recordings"):
-        read(tmp_path / "empty")
 
 
 def test_recordings_that_do_not_fit_together(left):
     double = recorded(plain, dtype="float64")
-    with pytest.raises(ValueError, match="left is in float32, the right in float64"):
+    with pytest.raises(ValueError, match="left recording has float32, the right one float64"):
         compare_recordings(left, double)
     assert compare_recordings(left, left, double).verdict == "rounding"
     with pytest.raises(ValueError, match="--exact has no .*loss"):
         compare_recordings(left, left, keep(double, lambda each: each.phase != "loss"))
     wider = [each._replace(shape=(9,), box=(((0, 9),),), values=np.ones(9))
              if each.phase == "forward" else each for each in double]
-    with pytest.raises(ValueError, match=r"--exact .*of shape \(9,\)"):
+    with pytest.raises(ValueError, match="--exact has no forward of "):
         compare_recordings(left, left, wider)
     with pytest.raises(ValueError, match="twice"):
         compare_recordings(left, [*left, *left])
@@ -319,9 +322,9 @@ def test_objects_of_ones_own_are_compared():
 
 
 @pytest.mark.parametrize("given, said", [
-    (Mine(), "is an object on 2 ranks"), (7, "7 is no program"),
-    (lambda comm: object(), "has no forward_backward"),
-    (lambda comm: type("M", (), {"forward_backward": print})(), "has no `model`")])
+    (Mine(), "is an object on 2 ranks"), (7, "7 is not a callable"),
+    (lambda comm: object(), "cannot be trained"),
+    (lambda comm: type("M", (), {"forward_backward": print})(), "cannot be trained")])
 def test_what_is_no_program_is_refused(given, said):
     with pytest.raises((TypeError, ValueError), match=said):
         find_difference(plain, given, BATCHES)
