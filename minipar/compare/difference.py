@@ -31,18 +31,12 @@ Records = Sequence[Record]
 
 
 def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict[Key, Size]:
-    """What rounding does to each array: the difference of the two runs of one layout."""
-    found: dict[Key, Size] = {}
-    usual: dict[int, list[float]] = {}
-    for key, whole in exact.items():
-        if key in rounded:
-            size = Size.of(rounded[key].values - whole.values)
-            found[key] = size if np.isfinite(size.rms) else Size(0, 0)      # no numbers: a gap
-            usual.setdefault(key[0], []).append(
-                ratio(found[key].rms, Size.of(whole.values).rms))
-    typical = {step: float(np.quantile(ratios, 0.9)) for step, ratios in usual.items()}
-    return {key: size.union(Size.of(exact[key].values).times(typical[key[0]]))
-            for key, size in found.items()}
+    """What rounding does to each array of a step: the difference of the two runs of one layout."""
+    sizes = {key: Size.of(whole.values) for key, whole in exact.items() if key in rounded}
+    found = {key: Size.of(rounded[key].values - exact[key].values) for key in sizes}
+    found = {key: size for key, size in found.items() if np.isfinite(size.rms)}     # numbers alone
+    typical = np.quantile([ratio(found[key].rms, sizes[key].rms) for key in found] or [0], 0.9)
+    return {key: size.union(sizes[key].times(float(typical))) for key, size in found.items()}
 
 
 def assume_rounding(arrays: dict[Key, Whole], relative: float = ASSUMED,
@@ -226,20 +220,20 @@ class Comparison:
         if low_right is not None:
             flip = FLIP * any(name.endswith(".router.weight") for _, _, name in low)
             skipped = overflowed(exact, low, low_other)
-            low, low_other = ({key: whole for key, whole in run.items() if key not in skipped}
+            low, low_other = ({key: run[key] for key in run if key not in skipped}
                               for run in (low, low_other))
             low_gaps, left_out = gaps_of(low, low_other, {
-                key: Size(size.largest * TAIL, size.rms).times(FACTOR).union(
-                    Size.of(low[key].values).times(flip))
-                for key, size in rounding.items()}, self.slack_of(low, rounding))
+                key: Size(rounding[key].largest * TAIL, rounding[key].rms).times(FACTOR).union(
+                    Size.of(whole.values).times(flip)) for key, whole in low.items()},
+                self.slack_of(low, rounding))
             left_out += skipped
         wrong = [gap for gap in gaps if gap.is_different]
         if not wrong and low_right is not None:
             exact, other = low, low_other
             wrong = [gap for gap in low_gaps if gap.is_different]
-        found = self.found
-        found = found._replace(gaps=[*found.gaps, *gaps], low_gaps=[*found.low_gaps, *low_gaps],
-                               is_measured=is_measured, left_out=(*found.left_out, *left_out))
+        found = self.found._replace(
+            gaps=self.found.gaps + gaps, low_gaps=self.found.low_gaps + low_gaps,
+            is_measured=is_measured, left_out=(*self.found.left_out, *left_out))
         if found.verdict != "different":
             cause = explain(wrong[0], gaps or low_gaps, self.before[0] | exact,
                             self.before[1] | other, layouts, found.dtype) if wrong else ""

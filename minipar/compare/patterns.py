@@ -11,6 +11,7 @@ Each function looks for one pattern in the first wrong array, R, beside the righ
 What usually causes a pattern comes after a colon.  Names of axes come from the records "layout".
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -226,18 +227,14 @@ def own_norm(case: Case) -> str:
     step, phase, _ = case.gap.key
     if phase != "norm":
         return ""
-    squares: dict[int, float] = {}
+    squares: dict[int, float] = defaultdict(float)
     for (at, kind, _), whole in case.others.items():
-        if (at, kind) == (step, "gradient"):
-            for each in whole.records:
-                squares[each.rank] = squares.get(each.rank, 0.0) + float(np.vdot(each.values,
-                                                                                 each.values))
-    own = [each.rank for each in case.records
-           if abs(float(each.values) - squares.get(each.rank, 0.0) ** 0.5) <= 1e-8 * abs(
-               float(each.values))]
-    if own and len(own) == len(case.records):
-        return (f"all gradients agree, and the norm on {in_words('rank', own)} is that of the "
-                "rank's own part: squares are not summed over the ranks")
+        for each in whole.records if (at, kind) == (step, "gradient") else ():
+            squares[each.rank] += float(np.vdot(each.values, each.values))
+    if all(abs(float(each.values) - squares[each.rank] ** 0.5) <= 1e-8 * abs(float(each.values))
+           for each in case.records):
+        return (f"all gradients agree, and the norm on {in_words('rank', case.gap.ranks)} is that "
+                "of the rank's own part: squares are not summed over the ranks")
     return "all gradients agree: squares are summed over other ranks, or replicas count twice"
 
 

@@ -203,11 +203,11 @@ def trained(made: Any, plan: Plan) -> Trained:
     """What a program returned, with what it left out: an optimizer, and how to train with it."""
     if isinstance(made, Trained):
         return made
-    strategy, optimizer = made if isinstance(made, tuple) else (made, None)
+    strategy, *given = made if isinstance(made, tuple) else (made,)
     if not (hasattr(strategy, "forward_backward") and hasattr(strategy, "model")):
         raise TypeError(f"{strategy!r} cannot be trained: return a Strategy, an object with model "
                         "and forward_backward(microbatches), or None")
-    optimizer = optimizer or plan.optimizer(slabs_of(strategy))
+    optimizer = given[0] if given else plan.optimizer(slabs_of(strategy))
 
     def compute(microbatches: list[Microbatch], step: int) -> float:
         if isinstance(strategy, Strategy):

@@ -266,6 +266,17 @@ def test_no_numbers_in_float64_and_in_float32():
         assert found.verdict == "different" and "no numbers" in found.cause, str(found)
 
 
+def test_a_step_that_both_skip_after_an_overflow_is_told(left):
+    """Scaled gradients of float16 that are too large: no norm, no step; what was not compared."""
+    double = recorded(plain, dtype="float64")
+    low = keep(left, lambda each: each.key[:2] != (0, "norm"))
+    for phase in "backward", "local gradient", "gradient":
+        low = spoiled(low, phase, value=np.inf)
+    found = compare_recordings(low, low, double)
+    assert found.verdict == "rounding" and "not compared: backward of" in str(found), str(found)
+    assert compare_recordings(left, low, double).verdict == "different"
+
+
 # 5. Replicas that drift.
 
 class Drifts(DistributedDataParallel):
