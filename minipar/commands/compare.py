@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace, output: Output) -> int:
     """Compare; print the verdict and the first wrong places.  Raises UsageError."""
     try:
-        found = run(options)
+        with failures_told():
+            found = run(options)
         if found is None:               # not on rank 0
             return 0
         if options.png is not None:
@@ -78,8 +79,7 @@ def run(options: argparse.Namespace) -> Difference | None:
     steps = 3 if options.steps is None else options.steps
     if steps < 1:
         raise UsageError(f"--steps must be at least 1, not {steps}")
-    with failures_told():
-        left, right = configs(options, steps)
+    left, right = configs(options, steps)
     ranks = max(ranks_of(left), ranks_of(right))
     world = launched()
     if world and world.size < ranks:

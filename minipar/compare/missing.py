@@ -9,7 +9,6 @@ difference, however well the rest agrees:
     elements_gap    elements that no rank has, NaN, infinity
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -32,11 +31,6 @@ def check_whole(left: Sequence[Record], right: Sequence[Record], exact: Sequence
         if ranks != {*range(size)} or len(told) > 1:
             raise ValueError(f"the {side} recording has {in_words('rank', ranks)} of {size}: give "
                              "the folder with the files of all ranks of one run")
-        places = Counter((each.key, each.rank) + each[4:7] for each in records if each.values.size)
-        for (key, rank, *_), count in places.most_common(1):
-            if count > 1:
-                raise ValueError(f"the {side} recording has step {key[0]}, {what(key)} twice on "
-                                 f"rank {rank}: give each record a name of its own")
     for of in (steps_of, dtype_of):
         if of(left) != of(right):
             raise ValueError(f"the left recording has {of(left)}, the right one {of(right)}: "
@@ -61,17 +55,12 @@ def dtype_of(records: Sequence[Record]) -> str:
 
 def rows_gaps(left: Layout, right: Layout) -> list[Gap]:
     """The gap of a step whose rows are not read once each; none if the batch is not recorded."""
-    batches = {(step, tuple(samples)) for layout in (left, right)
-               for (step, _), samples in layout.samples.items()}
-    key = max(batches, default=(0,))[0], "layout", "rows of the batch"
-    if len(batches) > 1:
-        return [lack(key, "not all ranks of both sides read the same samples: another seed or "
-                     "other data")]
     for side, layout in (("right", right), ("left", left)):
-        if layout.samples:
-            note, ranks = wrong_rows(layout, *(len(samples) for _, samples in batches))
+        for step, num_rows in layout.num_rows.items():
+            note, ranks = wrong_rows(layout, num_rows)
             if note:
-                return [lack(key, f"{note}: see the strategy's rows()", side, ranks)]
+                return [lack((step, "layout", "rows of the batch"),
+                             f"{note}: see the strategy's rows()", side, ranks)]
     return []
 
 

@@ -181,7 +181,7 @@ class Layout(NamedTuple):
 
     coordinates: dict[int, dict[str, int]]
     rows: dict[tuple[int, int], list[np.ndarray]]       # by step and rank
-    samples: dict[tuple[int, int], np.ndarray]          # of the global batch, which a rank reads
+    num_rows: dict[int, int]                            # of the global batch, by step
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> "Layout":
@@ -195,7 +195,7 @@ class Layout(NamedTuple):
             elif each.phase == "layout" and kind == "microbatch":
                 found.rows.setdefault((each.step, each.rank), []).append(each.values)
             elif each.phase == "layout" and kind == "batch":
-                found.samples[each.step, each.rank] = each.values
+                found.num_rows[each.step] = len(each.values)
         return found
 
     @property
