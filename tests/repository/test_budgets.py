@@ -7,15 +7,15 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 3830,
     ("parallel",): 3655,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5525,
-    ("viz",): 2445,
-    ("compare",): 1020,
+    ("train", "commands"): 5570,
+    ("viz",): 2446,
+    ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3690,
 }
-ALL = 35945
+ALL = 36140
 
 
 def count(folder: str) -> int:
