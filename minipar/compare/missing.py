@@ -31,20 +31,17 @@ def check_whole(left: Sequence[Record], right: Sequence[Record], exact: Sequence
         if ranks != {*range(size)} or len(told) > 1:
             raise ValueError(f"the {side} recording has {in_words('rank', ranks)} of {size}: give "
                              "the folder with the files of all ranks of one run")
-    for of in (steps_of, dtype_of):
+    for of in (lambda records: in_words("step", (each.step for each in records)), dtype_of):
         if of(left) != of(right):
             raise ValueError(f"the left recording has {of(left)}, the right one {of(right)}: "
                              "record the same on both sides")
+    if exact and dtype_of(left) == "float64":
+        raise ValueError("both recordings are in float64 already: leave --exact out")
     shapes = {each.key: each.shape for each in exact}
     for each in left if exact else ():
         if each.phase != "layout" and shapes.get(each.key) != each.shape:
             raise ValueError(f"--exact has no {what(each.key)} of shape {each.shape} in step "
                              f"{each.step}: record the run of the left again, in float64")
-
-
-def steps_of(records: Sequence[Record]) -> str:
-    """The steps that were recorded, in words."""
-    return in_words("step", (each.step for each in records))
 
 
 def dtype_of(records: Sequence[Record]) -> str:

@@ -193,6 +193,8 @@ def test_recordings_that_do_not_fit_together(left):
     with pytest.raises(ValueError, match="left recording has float32, the right one float64"):
         compare_recordings(left, double)
     assert compare_recordings(left, left, double).verdict == "rounding"
+    with pytest.raises(ValueError, match="leave --exact out"):
+        compare_recordings(double, double, double)
     with pytest.raises(ValueError, match="--exact has no .*loss"):
         compare_recordings(left, left, keep(double, lambda each: each.phase != "loss"))
     wider = [each._replace(shape=(9,), box=(((0, 9),),), values=np.ones(9))
