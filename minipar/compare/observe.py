@@ -79,9 +79,8 @@ class Observer:
         self.microbatches: Sequence[np.ndarray] = []
         self.scale = 1.0
         self.calls: dict[tuple, int] = {}
-        self.context: ContextSplit | None = next(
-            (split for _, module in self.model.named_modules()
-             if (split := vars(module).get("context_split"))), None)
+        splits = (vars(module).get("context_split") for _, module in self.model.named_modules())
+        self.context: ContextSplit | None = next(filter(None, splits), None)
         self.doors = [module.around(partial(self.call, name, module))
                       for name, module in watched(self.model)]
         # parts whose output columns are the rows of a weight: a tied head, and attention's heads
@@ -114,8 +113,10 @@ class Observer:
         self.rows = rows[0]
         mesh = getattr(self.strategy, "mesh", None)
         if mesh is not None:
+            self.record("ranks", "layout", np.array(mesh.comm.size))
             for axis in (*mesh.axes, *["ep"] * ("ep" in mesh)):
                 self.record(f"axis {axis}", "layout", np.array(mesh.coordinate(axis)))
+        self.record("batch", "layout", batch.samples)
         for i, each in enumerate(rows):
             self.record(f"microbatch {i}", "layout", each)
         self.row_of = {int(sample): row for row, sample in enumerate(batch.samples)}

@@ -109,10 +109,11 @@ def check_machine(config: TrainConfig) -> None:
     """Find out before the training whether this machine can do it.  Raises UsageError."""
     check_gpu(config)
     check_offload_folder(config)
-    if config.run.out is not None:
-        check_folder(config.run.out)
+    for option, folder in (("--out", config.run.out), ("run.record", config.run.record)):
+        if folder is not None:
+            check_folder(folder, option)
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, option: str = "--out") -> None:
     """Make the folder of the results, and try to write there.  Raises UsageError."""
-    try_to_write(folder, "--out", "--out DIR")
+    try_to_write(folder, option, f"{option} DIR")

@@ -7,15 +7,15 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 3830,
     ("parallel",): 3655,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5435,
-    ("viz",): 2455,
-    ("compare",): 1020,
+    ("train", "commands"): 5480,
+    ("viz",): 2460,
+    ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 35910
+ALL = 36105
 
 
 def count(folder: str) -> int:
