@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import GPT, Module
-from ..nn.chain import ChainPart
+from ..nn.module import ChainPart
 from .conjugate import gather_from, scatter_to
 from .pipeline.stages import Stages
 

@@ -7,9 +7,16 @@
 `over` are the ranks with the same parameters: those of dp and cp, or of edp and cp for experts.  A
 piece is what ZeRO's optimizers, clipping and loss scaling see in the place of a slab.  Pieces are
 cut by `chunk_bounds`, without padding.  Rajbhandari et al. 2020, section 5.
+
+A strategy's `wire` encodes the messages, of gradients and, as `gather_wire`, of gathered weights:
+
+    DistributedDataParallel(model, comm)                                   float32, 4 bytes a number
+    DistributedDataParallel(model, comm, wire=LowPrecisionWire(BFLOAT16))  2 bytes a number
+
+`low_precision_wire.py` sends bfloat16 or float16, `compress/messages` 8 or 4 bits.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +24,7 @@ import numpy as np
 from ..autograd import Tensor
 from ..backend import Array, to_device_of
 from ..comm import Communicator
-from ..comm.collectives import all_gather, chunk_bounds
+from ..comm.collectives import all_gather, all_reduce, chunk_bounds, reduce_scatter
 from ..nn import Parameter, Slab
 from ..nn.slab import Buffers, Segment
 
@@ -156,6 +163,30 @@ class Pieces(Buffers):
             gathered = all_gather(flat.over, array, counts=flat.counts)
         for here, there in zip(flat.layout, flat.segments):
             whole[there.start:there.stop] = gathered[here.start:here.stop]
+
+
+class Wire:
+    """Sends numbers as they are: its methods are the collectives.  Base of wires that encode them.
+
+    A strategy calls them with the options that are shown here.
+    """
+
+    all_reduce: Callable[..., Array] = staticmethod(all_reduce)             # out=flat
+    reduce_scatter: Callable[..., Array] = staticmethod(reduce_scatter)     # counts=, in_place=True
+    all_gather: Callable[..., Array] = staticmethod(all_gather)             # counts=, out=
+
+    def of(self, key: Hashable) -> "Wire":
+        """The wire for one array, whose `key` is the same in every step.
+
+        Error feedback keeps a residual for each.
+        """
+        return self
+
+    def start_batch(self, scale: float) -> None:
+        """Begin a batch whose gradients are multiplied by `scale`, the loss scale."""
+
+
+UNCOMPRESSED = Wire()
 
 
 def gather_parameter(tp: Communicator | None, segment: Segment | Parameter, piece: Array,

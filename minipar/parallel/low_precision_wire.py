@@ -18,7 +18,7 @@ from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, reduce_scatter
 from ..number_formats import Format
 from .conjugate import conjugate
-from .wire import Wire
+from .flats import Wire
 
 
 class LowPrecisionWire(Wire):
@@ -64,15 +64,9 @@ def copy_to_and_reduce_from(fmt: Format) -> tuple[type[Function], type[Function]
 
 
 @cache
-def all_gather_and_reduce_scatter(fmt: Format, gathers_codes: bool = True,
-                                  ) -> tuple[type[Function], type[Function]]:
-    """The conjugate pair of all-gather and reduce-scatter, which sends codes of `fmt`.
-
-    Without `gathers_codes` only the reduce-scatter does.
-    """
+def all_gather_and_reduce_scatter(fmt: Format) -> tuple[type[Function], type[Function]]:
+    """The conjugate pair of all-gather and reduce-scatter, which sends codes of `fmt`."""
     def gather(comm: Communicator, array: Array, dim: int, total: int) -> Array:
-        if not gathers_codes:
-            return all_gather(comm, array, dim, total)
         return fmt.decode(all_gather(comm, fmt.encode(array), dim, total))
 
     def scatter(comm: Communicator, array: Array, dim: int, total: int) -> Array:

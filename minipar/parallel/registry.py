@@ -120,15 +120,15 @@ def entry_of(name: str) -> StrategyEntry:
 @cache
 def load_entry(address: str) -> StrategyEntry:
     """The entry of a class in a file, or module: that of its base, with another class."""
-    place, _, name = address.rpartition(":")
+    file, _, name = address.rpartition(":")
     try:
-        if place.endswith(".py"):
-            spec = spec_from_file_location(f"strategy of {place}", place)
+        if file.endswith(".py"):
+            spec = spec_from_file_location(f"strategy of {file}", file)
             assert spec is not None and spec.loader is not None
             module = sys.modules[spec.name] = module_from_spec(spec)
             spec.loader.exec_module(module)
         else:
-            module = import_module(place)
+            module = import_module(file)
         kind = getattr(module, name)
     except (OSError, ImportError, SyntaxError, AttributeError) as error:
         raise ValueError(f"{address}: {error}: give FILE.py:CLASS, a class that can be loaded") \
@@ -178,7 +178,7 @@ def cut_dp(ranks: Communicator | DeviceMesh, shard: int) -> DeviceMesh:
                          f"choose a divisor of {dp}")
     if "dp" not in mesh:
         return mesh
-    place = mesh.axes.index("dp")
-    order = [*mesh.axes[:place], "replicate", *mesh.axes[place:]]
+    dp_at = mesh.axes.index("dp")
+    order = [*mesh.axes[:dp_at], "replicate", *mesh.axes[dp_at:]]
     sizes = mesh.shape | {"replicate": dp // shard, "dp": shard}
     return DeviceMesh(mesh.comm, order=order, ep=mesh.ep if "ep" in mesh else None, **sizes)

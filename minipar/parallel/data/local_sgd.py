@@ -18,8 +18,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_reduce, sum_over_ranks
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
-from ..replicas import sum_targets
-from ..strategy import Microbatch
+from ..strategy import Microbatch, sum_targets
 from .ddp import DistributedDataParallel
 
 

@@ -61,8 +61,7 @@ class OneFOneB(Strategy):
         super().__init__(model, DeviceMesh(comm, pp=comm.size), cuts=cuts)
         self.width = width
 
-    def make_stages(self, schedule: Any, virtual_stages: int | None, cuts: Sequence[int] | None,
-                    activation_format: Any) -> Stages:
+    def make_stages(self, cuts: Sequence[int] | None, **options: Any) -> Stages:
         """Cut the model into a stage for each rank."""
         return Stages(self.model, self.pp, [*range(self.pp.size)], cuts)
 

@@ -14,6 +14,7 @@ there is one stage, the whole model with its slabs.
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -22,16 +23,15 @@ from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.collectives import all_gather
 from ...nn import Module, Parameter, Slab
-from ...nn.chain import ChainPart, chain
-from ...nn.module import ModuleList
+from ...nn.chain import chain
+from ...nn.module import ChainPart, ModuleList
 from ...nn.parameter import Unmaterialized
 from ...nn.slab import Buffers, Segment
 from ..errors import NEEDS_ALL_STAGES_MESSAGE, cuts_error, in_no_part_error
-from ..flats import end_to_end, gather_parameter
+from ..flats import Flat, end_to_end, gather_parameter
 from .cut import cut_evenly
 from .schedule.actions import Placement
 
-Users = tuple[tuple[int, int], ...]                 # (stage, number of a part in it)
 SlabLayout = Sequence[tuple[Segment, Parameter]]    # of one rank
 
 
@@ -82,7 +82,8 @@ class Stages:
     `cuts` are the parts at which stages 1, 2, … begin; without them the stages have as equal
     numbers of parameters as the parts allow.  `slabs` hold this rank's parameters; `shared` those
     among them that other ranks have, too, with the communicator of these ranks.  `shares`: some
-    ranks have such.
+    ranks have such.  `used_in` are the uses of each of this rank's parameters, as (stage, number of
+    a part in it); the number is -1 for a parameter in none of a model's parts.
     """
 
     def __init__(self, model: Module, pp: Communicator, placement: Placement | None = None,
@@ -103,6 +104,7 @@ class Stages:
             else self._ranks_of_parameters()
         self._make_slabs(ranks_of)
         self._drop_weights_of_others(ranks_of)
+        self.used_in = self._uses()
 
     def __len__(self) -> int:
         return len(self.placement)
@@ -147,17 +149,48 @@ class Stages:
                                                 NEEDS_ALL_STAGES_MESSAGE)
                 parameter.slot.get_grad_buffer = parameter.slot.grad = None
 
-    def users(self) -> dict[Parameter, Users]:
-        """Where this rank uses each of its parameters; number -1: in none of a model's parts."""
-        users: dict[Parameter, Users] = {}
+    def _uses(self) -> dict[Parameter, list[tuple[int, int]]]:
+        uses: dict[Parameter, list[tuple[int, int]]] = {}
         for stage in self.here:
             for i, part in enumerate(self.parts[stage]):
                 for parameter in part.parameters():
-                    users[parameter] = (*users.get(parameter, ()), (stage, i))
+                    uses.setdefault(parameter, []).append((stage, i))
         for slab in self.slabs:
             for parameter in slab.parameters:
-                users.setdefault(parameter, ((0, -1),))
-        return users
+                uses.setdefault(parameter, [(0, -1)])
+        return uses
+
+    def is_shared(self, slab: Slab) -> bool:
+        """True for a slab of weights that other stages have, too: all must cut it alike."""
+        return any(slab is shared for _, shared in self.shared)
+
+    def bucket_keys(self, slab: Slab) -> list[Any]:
+        """A key for each parameter of a slab; no bucket mixes parameters with different keys.
+
+        The parameters of a bucket are used by the same stages.  In a slab that stages share, each
+        parameter is a bucket of its own.
+        """
+        apart = self.is_shared(slab)
+        return [(i * apart, {stage for stage, _ in self.used_in[parameter]})
+                for i, parameter in enumerate(slab.parameters)]
+
+    def completion_orders(self, flats: Sequence[Flat], each_backward: bool
+                          ) -> dict[int, list[Flat]]:
+        """For each stage of this rank the flats that its backward completes, in that order.
+
+        A flat is complete after the first part that uses it.  If several stages of this rank add to
+        one gradient, none of them completes it, unless gradients are reduced in `each_backward`.
+        """
+        orders = {}
+        for here in self.here[::-1]:
+            first = {}
+            for flat in flats[::-1]:
+                uses = [use for parameter in flat.parameters for use in self.used_in[parameter]]
+                stages = {stage for stage, _ in uses}
+                if here in stages and (each_backward or len(stages) == 1):
+                    first[flat] = min(part for stage, part in uses if stage == here)
+            orders[here] = sorted(first, key=first.__getitem__, reverse=True)
+        return orders
 
     def run(self, stage: int, x: Tensor | Array) -> Tensor:
         """The output of one of this rank's stages for its input."""

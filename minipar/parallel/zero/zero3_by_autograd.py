@@ -95,11 +95,11 @@ class ShardedParameters:
     def _note(self, array: Array) -> Any:
         owner = storage(array)
         leaf = self._gathered.get(id(owner))
-        place = None if leaf is None else view_spec(array, owner)
-        if leaf is None or place is None:
+        view = None if leaf is None else view_spec(array, owner)
+        if leaf is None or view is None:
             return array
-        return partial(self._gather_again, leaf, owner.size, place)
+        return partial(self._gather_again, leaf, owner.size, view)
 
-    def _gather_again(self, leaf: Tensor, size: int, place: ViewSpec) -> Array:
+    def _gather_again(self, leaf: Tensor, size: int, view: ViewSpec) -> Array:
         whole = gather_array(self.comm, leaf.data, total=size)
-        return view_from_spec(record_allocation("communication", whole), place)
+        return view_from_spec(record_allocation("communication", whole), view)

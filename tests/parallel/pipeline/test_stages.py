@@ -8,7 +8,8 @@ import pytest
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP, Linear, Module
-from minipar.nn.chain import ChainPart, chain
+from minipar.nn.chain import chain
+from minipar.nn.module import ChainPart
 from minipar.nn.slab import Buffers
 from minipar.optim import clip_grad_norm, grad_norm
 from minipar.parallel.pipeline.cut import cut_evenly
