@@ -24,7 +24,7 @@ from ...comm.mesh import DeviceMesh
 from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch, Strategy
-from .headers import recv_header, send_header
+from .p2p import recv_header, send_header
 from .stages import Stages
 
 

@@ -45,7 +45,7 @@ from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch, Strategy
 from .schedule.actions import FORWARD
-from .schedule.one_f_one_b_row import one_f_one_b_row
+from .schedule.schedules import one_f_one_b_row
 from .stages import Stages
 
 

@@ -30,7 +30,8 @@ the pieces may change.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -100,14 +101,6 @@ class Unit:
     def _wait(self) -> None:
         while self.works:
             self.works.pop(0).wait()
-
-
-class SavedWeight(NamedTuple):
-    """The note that an operation saves in place of a gathered weight."""
-
-    unit: Unit
-    array: int
-    view: ViewSpec
 
 
 class FullyShardedDataParallel(ZeRO2):
@@ -237,7 +230,7 @@ class FullyShardedDataParallel(ZeRO2):
             self.free_all()                 # pieces may have changed since an evaluation
         self.is_inside = True
         try:
-            with saved_tensors_hooks(self._pack, self._unpack):
+            with saved_tensors_hooks(self._note, lambda kept: kept() if callable(kept) else kept):
                 yield
         finally:
             self.is_inside = False
@@ -252,19 +245,17 @@ class FullyShardedDataParallel(ZeRO2):
         finally:
             self.num_calls -= 1
 
-    def _pack(self, array: Array) -> Any:
+    def _note(self, array: Array) -> Any:
         for unit in self.units:
             for i, whole in enumerate(unit.arrays):
                 view = view_spec(array, whole)
                 if view is not None:
-                    return SavedWeight(unit, i, view)
+                    return partial(self._gather_again, unit, i, view)
         return array
 
-    def _unpack(self, saved: Any) -> Array:
-        if not isinstance(saved, SavedWeight):
-            return saved
-        self.unshard(saved.unit)
-        return view_from_spec(saved.unit.arrays[saved.array], saved.view)
+    def _gather_again(self, unit: Unit, i: int, view: ViewSpec) -> Array:
+        self.unshard(unit)
+        return view_from_spec(unit.arrays[i], view)
 
     def forward_context(self) -> AbstractContextManager:
         """Context for computing a loss: its uses of weights are noted."""
