@@ -137,32 +137,26 @@ def overlap(segment: Segment, start: int, stop: int) -> Segment | None:
 
 
 class Pieces(Buffers):
-    """The pieces that a rank optimizes, of all flats of `slabs`."""
+    """The pieces that a rank optimizes, of all flats of `whole_slabs`."""
 
-    def __init__(self, slabs: Sequence[Slab], pieces: Sequence[Piece]):
+    def __init__(self, whole_slabs: Sequence[Slab], pieces: Sequence[Piece]):
         super().__init__(pieces)
-        self.of_slabs = slabs
+        self.whole_slabs = whole_slabs
 
     def named(self, arrays: Sequence[Array]) -> dict[str, np.ndarray]:
         """Gathered from the ranks of each flat, then as the slabs are: over pp, tp and ep."""
         found: dict[str, np.ndarray] = {}
-        for slab in self.of_slabs:
-            whole: Array = np.empty(0)          # of a slab without parameters, as on other stages
-            for piece, array in zip(self, arrays):
-                if piece.flat.slab is slab:
-                    if not len(whole):
-                        whole = np.empty(slab.segments[-1].stop if slab.segments else 0,
-                                         array.dtype, like=array)
-                    self._gather(piece.flat, array, whole)
+        for slab in self.whole_slabs:
+            here = [(piece.flat, array) for piece, array in zip(self, arrays)
+                    if piece.flat.slab is slab]
+            whole = np.empty(sum(flat.size for flat, _ in here), here[0][1].dtype, like=here[0][1])
+            for flat, array in here:
+                with flat.over.labelled("state"):
+                    gathered = all_gather(flat.over, array, counts=flat.counts)
+                for segment, moved in zip(flat.segments, flat.layout):
+                    whole[segment.start:segment.stop] = gathered[moved.start:moved.stop]
             found |= slab.named(whole)
         return found
-
-    @staticmethod
-    def _gather(flat: Flat, array: Array, whole: Array) -> None:
-        with flat.over.labelled("state"):
-            gathered = all_gather(flat.over, array, counts=flat.counts)
-        for here, there in zip(flat.layout, flat.segments):
-            whole[there.start:there.stop] = gathered[here.start:here.stop]
 
 
 class Wire:

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module
-from .cut_layers import AXES
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
 from .data.local_sgd import LocalSGD
@@ -92,10 +91,10 @@ STRATEGIES = {
                                specification=LocalSGDByCopies),
 }
 COMMON = ("wire",)
-# options of `Strategy`, by the axes of a mesh that give them something to do
-MESH_OPTIONS = {"schedule": ("pp",), "virtual_stages": ("pp",), "cuts": ("pp",),
-                "scatter_gather": AXES, "sequence_parallel": AXES, "context": AXES,
-                "activation_format": AXES}
+PIPELINE_OPTIONS = ("schedule", "virtual_stages", "cuts")
+# options of `Strategy`, on a mesh with the axes that give them something to do
+MESH_OPTIONS = (*PIPELINE_OPTIONS, "scatter_gather", "sequence_parallel", "context",
+                "activation_format")
 
 
 def strategies_with(option: str) -> list[str]:
@@ -154,11 +153,10 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
     for option in options.keys() - {*entry.options, *COMMON, *MESH_OPTIONS}:
         others = " or ".join(strategies_with(option)) or "no strategy"
         raise ValueError(f"{option} goes with {others}, not with {name}")
-    axes = ranks.axes if isinstance(ranks, DeviceMesh) else ("dp",)
-    for option in sorted(options.keys() & MESH_OPTIONS.keys()):
-        if options[option] and not {*MESH_OPTIONS[option]} & {*axes}:
-            raise ValueError(f"{option} goes with a mesh with {' or '.join(MESH_OPTIONS[option])}: "
-                             "give DeviceMesh(comm, …) such an axis, or leave it out")
+    for option in PIPELINE_OPTIONS:
+        if options.get(option) and not (isinstance(ranks, DeviceMesh) and "pp" in ranks):
+            raise ValueError(f"{option} goes with a mesh with pp: give DeviceMesh(comm, …) such an "
+                             "axis, or leave it out")
     shard = options.pop("hybrid_shard", None)
     return entry.kind(model, ranks if shard is None else cut_dp(ranks, shard), **options)
 

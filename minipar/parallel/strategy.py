@@ -58,7 +58,7 @@ from . import errors
 from .cut_layers import check_axes, cut_layers, send_pieces
 from .flats import UNCOMPRESSED, Wire
 from .pipeline.schedule.actions import Placement, Schedule
-from .pipeline.stages import Stages
+from .pipeline.stages import OneStage, Stages
 
 if TYPE_CHECKING:
     from ..comm import Trace
@@ -96,7 +96,7 @@ class Strategy:
     gradient of a weight that stages share is summed over them in full.)
 
     `dp` are the ranks with different rows: those of dp and replicate.  `slabs` are what this rank
-    optimizes.  `flats` are the parameters that are reduced together, in the order in which backward
+    optimizes: whole slabs, or its pieces of them.  `flats` are the parameters that are reduced together, in the order in which backward
     completes their gradients; here none are.
     """
 
@@ -119,16 +119,19 @@ class Strategy:
         self.replicas = self.along("replicate", *self.summed_over)
         cut_layers(model, mesh, sequence_parallel, context, activation_format)
         self.pipeline: Pipeline | None = None
-        self.stages = self.make_stages(cuts, schedule=schedule, virtual_stages=virtual_stages,
-                                       activation_format=activation_format)
+        if (schedule or virtual_stages or cuts) and "pp" not in mesh:
+            raise ValueError("schedule, virtual_stages and cuts are for a pipeline: give the mesh "
+                             "pp=2, or leave them out")
+        self.stages = OneStage(model) if "pp" not in mesh else Stages(
+            model, self.pp, self.plan_stages(schedule, virtual_stages, activation_format), cuts)
         if scatter_gather:
             send_pieces(self.stages, self.tp)
-        for slab in self.stages.slabs:
+        for slab in self.stages.whole_slabs:
             ranks = self.norm_ranks(slab)
             slab.norm_comm = ranks if ranks.size > 1 else None
             broadcast(self.replicas_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
-        self.like = np.empty(0, self.stages.slabs[0].data.dtype, like=self.stages.slabs[0].data)
-        self.slabs = Buffers(self.stages.slabs)
+        self.like = np.empty(0, self.stages.whole_slabs[0].data.dtype, like=self.stages.whole_slabs[0].data)
+        self.slabs = Buffers(self.stages.whole_slabs)
         self.is_synchronizing = True                # False inside no_sync()
         self._is_reduced = False        # True from a reduction until the next gradient arrives
         self._last_poll: float | None = None
@@ -136,22 +139,16 @@ class Strategy:
             parameter.slot.ready_hooks.append(self._on_gradient)
         self.place()
 
-    def make_stages(self, cuts: Sequence[int] | None, *,
-                    schedule: "str | ScheduleFor | None" = None, virtual_stages: int | None = None,
-                    activation_format: "Format | None" = None) -> Stages:
-        """Cut the model into stages, and set what runs the schedule; without pp, one stage."""
-        if "pp" not in self.mesh:
-            if schedule or virtual_stages or cuts:
-                raise ValueError("schedule, virtual_stages and cuts are for a pipeline: give the "
-                                 "mesh pp=2, or leave them out")
-            return Stages(self.model, self.pp)
+    def plan_stages(self, schedule: "str | ScheduleFor | None", virtual_stages: int | None,
+                    activation_format: "Format | None") -> Placement:
+        """The rank of each stage by the schedule, which `pipeline` will run."""
         from .pipeline.executor import Pipeline  # with pp only: data parallelism needs no more
         from .pipeline.schedule.registry import make_schedule
         if schedule is None or isinstance(schedule, str):
             schedule = partial(make_schedule, schedule or "1f1b", self.pp.size,
                                virtual_stages=virtual_stages)
         self.pipeline = Pipeline(self.pp, self, schedule, activation_format)
-        return Stages(self.model, self.pp, schedule(1)[1], cuts)
+        return schedule(1)[1]
 
     def _on_gradient(self, slot: GradientSlot) -> None:
         self._is_reduced = False

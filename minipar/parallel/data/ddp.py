@@ -13,6 +13,16 @@ messages M, both take the longer of two at best: B plus the last bucket's messag
 computation hides; or the time until the first bucket is ready, plus M.  Afterwards every rank has
 the same summed gradients and takes the same step.
 
+Who calls whom in a step:
+
+    Strategy.backward(loss)
+        reducing(0, loss)             finds the gradients that will come (ReductionQueue)
+        autograd.backward(loss)       walks the graph; a complete gradient calls its ready hook:
+            _on_ready                     the last one of a bucket
+                reduce(flat)              begins its all-reduce
+            poll                          between two operations: messages go on
+        finish                        waits for all of them
+
 Gradients of several microbatches add up: buckets are reduced in a stage's last backward.
 
 All ranks start the reductions in one order, whatever becomes ready first:
@@ -62,7 +72,7 @@ class DistributedDataParallel(Strategy):
     def place(self) -> None:
         """Cut the slabs into flats, and watch their gradients."""
         self.works: list[tuple[Flat, Work]] = []            # reductions under way
-        self.flats_of_slabs = [flat for slab in self.stages.slabs for flat in self.cut(slab)]
+        self.flats_of_slabs = [flat for slab in self.stages.whole_slabs for flat in self.cut(slab)]
         orders = self.stages.completion_orders(self.flats_of_slabs, self.reduces_each_backward)
         self.queues = {stage: self.make_queue(order) for stage, order in orders.items()}
         completed = [flat for order in orders.values() for flat in order]

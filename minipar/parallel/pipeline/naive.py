@@ -25,7 +25,7 @@ from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch, Strategy
 from .p2p import recv_header, send_header
-from .stages import Stages
+from .schedule.actions import Placement
 
 
 class NaiveModelParallel(Strategy):
@@ -34,9 +34,9 @@ class NaiveModelParallel(Strategy):
     def __init__(self, model: Module, comm: Communicator, cuts: Sequence[int] | None = None):
         super().__init__(model, DeviceMesh(comm, pp=comm.size), cuts=cuts)
 
-    def make_stages(self, cuts: Sequence[int] | None, **options: Any) -> Stages:
-        """Cut the model into a stage for each rank."""
-        return Stages(self.model, self.pp, [*range(self.pp.size)], cuts)
+    def plan_stages(self, *options: Any) -> Placement:
+        """A stage for each rank."""
+        return [*range(self.pp.size)]
 
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:

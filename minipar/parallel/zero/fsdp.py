@@ -56,14 +56,15 @@ BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` an
 
 
 class Unit:
-    """Flats that are gathered and freed together, over `comm`: those of a part's slabs.
+    """Flats that are gathered and freed together: those of a part's slabs.
 
-    `pieces` are this rank's parts of them; the whole flats are made where `like` is.
+    `pieces` are this rank's parts of them; `gather` begins to gather one, into a whole flat, which
+    is made where `like` is.
     """
 
-    def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array], comm: Communicator,
-                 wire: Wire, like: Array):
-        self.flats, self.pieces, self.comm, self.wire, self.like = flats, pieces, comm, wire, like
+    def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array],
+                 gather: Callable[..., Work], like: Array):
+        self.flats, self.pieces, self.gather, self.like = flats, pieces, gather, like
         self.members = [(p, segment, i) for i, flat in enumerate(flats)
                        for p, segment in zip(flat.parameters, flat.layout)]
         self.name = self.members[0][1].name
@@ -77,10 +78,8 @@ class Unit:
         if not self.arrays:
             self.arrays = [record_allocation("communication", np.empty(
                 flat.size, self.like.dtype, like=self.like)) for flat in self.flats]
-            for flat, piece, whole in zip(self.flats, self.pieces, self.arrays):
-                self.works.append(start_work(self.wire.all_gather, self.comm,
-                                             to_device_of(piece, whole), counts=flat.counts,
-                                             out=whole))
+            self.works = [self.gather(to_device_of(piece, whole), counts=flat.counts, out=whole)
+                          for flat, piece, whole in zip(self.flats, self.pieces, self.arrays)]
 
     def finish_gather(self) -> None:
         """Wait for the gathered flats, and make the parameters views of them."""
@@ -125,7 +124,7 @@ class FullyShardedDataParallel(ZeRO2):
 
     def cut(self, slab: Slab) -> list[Flat]:
         """The flats of a slab, one for each unit; each parameter apart where stages share it."""
-        keys, is_shared = self.unit_keys(), self.stages.is_shared(slab)
+        keys, is_shared = self.unit_keys(), any(slab is s for _, s in self.stages.shared)
         members: dict[Any, list[int]] = {}
         for i, parameter in enumerate(slab.parameters):
             members.setdefault((keys[parameter], i * is_shared), []).append(i)
@@ -157,9 +156,10 @@ class FullyShardedDataParallel(ZeRO2):
         for flat in self.flats[::-1]:
             by_unit.setdefault((keys[flat.parameters[0]], flat.over), []).append(flat)
         # gathers and reductions interleave differently on different ranks: two communicators
-        own = {over: subset(over, 0) for over in dict.fromkeys(over for _, over in by_unit)}
-        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], own[over],
-                           self.gather_wire, self.like) for (_, over), flats in by_unit.items()]
+        gather = {over: partial(start_work, self.gather_wire.all_gather, subset(over, 0))
+                  for over in dict.fromkeys(over for _, over in by_unit)}
+        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], gather[over],
+                           self.like) for (_, over), flats in by_unit.items()]
         self.unit_of = {p.slot: unit for unit in self.units for p, _, _ in unit.members}
         self.is_inside, self.num_calls = False, 0       # a step; calls of modules, nested
         self.current: Unit | None = None
@@ -169,7 +169,7 @@ class FullyShardedDataParallel(ZeRO2):
         for unit in self.units:
             for parameter, _, _ in unit.members:
                 parameter.on_use(self.use, first=True)
-        for slab in self.stages.slabs:
+        for slab in self.stages.whole_slabs:
             slab.drop()
         for module in {self.model, *(m for parts in self.stages.parts for part in parts
                                      for m in part.modules)}:
