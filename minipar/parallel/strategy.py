@@ -96,8 +96,8 @@ class Strategy:
     gradient of a weight that stages share is summed over them in full.)
 
     `dp` are the ranks with different rows: those of dp and replicate.  `slabs` are what this rank
-    optimizes: whole slabs, or its pieces of them.  `flats` are the parameters that are reduced together, in the order in which backward
-    completes their gradients; here none are.
+    optimizes: whole slabs, or its pieces of them.  `flats` are the parameters that are reduced
+    together, in the order in which backward completes their gradients; here none are.
     """
 
     reduces_each_backward = False       # True: no whole gradients, which could add up first
@@ -130,7 +130,8 @@ class Strategy:
             ranks = self.norm_ranks(slab)
             slab.norm_comm = ranks if ranks.size > 1 else None
             broadcast(self.replicas_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
-        self.like = np.empty(0, self.stages.whole_slabs[0].data.dtype, like=self.stages.whole_slabs[0].data)
+        data = self.stages.whole_slabs[0].data
+        self.like = np.empty(0, data.dtype, like=data)
         self.slabs = Buffers(self.stages.whole_slabs)
         self.is_synchronizing = True                # False inside no_sync()
         self._is_reduced = False        # True from a reduction until the next gradient arrives
