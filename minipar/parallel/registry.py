@@ -10,10 +10,9 @@ compositions follow from the table.  A strategy of your own is one file; with an
 offered by name.
 """
 
-import sys
 from functools import cache
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+from runpy import run_path
 from typing import Any, NamedTuple
 
 from ..comm import Communicator
@@ -121,17 +120,11 @@ def load_entry(address: str) -> StrategyEntry:
     """The entry of a class in a file, or module: that of its base, with another class."""
     file, _, name = address.rpartition(":")
     try:
-        if file.endswith(".py"):
-            spec = spec_from_file_location(f"strategy of {file}", file)
-            assert spec is not None and spec.loader is not None
-            module = sys.modules[spec.name] = module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = import_module(file)
-        kind = getattr(module, name)
-    except (OSError, ImportError, SyntaxError, AttributeError) as error:
+        names = run_path(file) if file.endswith(".py") else vars(import_module(file))
+    except (OSError, ImportError, SyntaxError) as error:
         raise ValueError(f"{address}: {error}: give FILE.py:CLASS, a class that can be loaded") \
             from error
+    kind = names.get(name)
     if not (isinstance(kind, type) and issubclass(kind, Strategy)):
         raise ValueError(f"{address} is no strategy: give a subclass of minipar's "
                          f"{Strategy.__name__}")

@@ -42,6 +42,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from ...autograd import GradientSlot, Tensor, reachable_slots
@@ -204,11 +205,9 @@ def cut_into_buckets(sizes: Sequence[int], keys: Sequence[Any],
     `sizes` are in bytes.  A bucket has neighbours with one key only, such as the stages that use
     them.
     """
-    last_first = range(len(sizes))[::-1]
-    ends = [i for i in last_first if i + 1 == len(sizes) or keys[i] != keys[i + 1]]
     buckets = []
-    for end, before in zip(ends, [*ends[1:], -1]):
-        here = range(before + 1, end + 1)[::-1]
+    for _, neighbours in groupby(range(len(sizes))[::-1], key=keys.__getitem__):
+        here = [*neighbours]
         buckets += [sorted(here[i] for i in members)
                     for members in assign_buckets([sizes[i] for i in here], limits)]
     return buckets[::-1]
