@@ -77,6 +77,7 @@ class DistributedDataParallel(Strategy):
         orders = self.stages.completion_orders(self.flats_of_slabs, self.reduces_each_backward)
         self.queues = {stage: self.make_queue(order) for stage, order in orders.items()}
         completed = [flat for order in orders.values() for flat in order]
+        # in a pipeline no stage completes alone what several stages of this rank use: it comes last
         others = [flat for flat in self.flats_of_slabs if flat.parameters]
         self.flats = [*dict.fromkeys(completed + others)]
 
