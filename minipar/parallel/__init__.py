@@ -12,7 +12,7 @@
     context/         context parallelism: the tokens of a sequence are spread; ring attention
     expert/          expert parallelism: tokens travel to the ranks of their experts
     pipeline/        stages of layers on different ranks, and their schedules
-    replicas         ranks that hold the same parameters start alike and use them alike
+    replicas         ranks that hold the same parameters use them alike
     errors           what several strategies refuse
     low_precision_wire    messages of 2 bytes a number
     packed_weights   quantized weights are cut over ranks like any other

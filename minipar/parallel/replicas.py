@@ -1,10 +1,4 @@
-"""Replicas: ranks that hold the same parameters start alike and use them alike.
-
-    broadcast_parameters    start alike: all ranks take rank 0's parameters
-    check_uses              use alike: sharded weights, in one order on all ranks
-
-Only ranks that hold the same parameters take the same step.
-"""
+"""Replicas: ranks that hold the same parameters, and have to use them alike."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,14 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..comm import Communicator
-from ..comm.collectives import all_gather, broadcast
-from ..nn import Module
-
-
-def broadcast_parameters(model: Module, comm: Communicator) -> None:
-    """Broadcast rank 0's parameters to all ranks, one slab at a time."""
-    for slab in model.slabs:
-        broadcast(comm, slab.data, out=slab.data)
+from ..comm.collectives import all_gather
 
 
 def ranks_that_differ(comm: Communicator, digest: bytes) -> str:
