@@ -2,8 +2,9 @@
 
     backward     ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
     messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       at best near max(B, M), not B + M
-    slab        wte │ h.0 … │ h.1 … │ h.2 … │ ln_f       parameters, in the order of forward
-    buckets          3      │   2   │   1   │  0         gradients come from the right
+
+    slab         wte │ h.0 … │ h.1 … │ h.2 … │ ln_f      parameters, in the order of forward
+    buckets           3      │   2   │   1   │  0        gradients come from the right
 
 Every rank of dp has the same parameters and computes the gradients of its rows.  The parameters are
 grouped into buckets, the last layers first.  A bucket is a run of neighbours, so its gradient is
