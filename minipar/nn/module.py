@@ -14,7 +14,8 @@ A strategy changes a model from outside, by two doors:
 Where a layer has to compute in a different way, another layer takes its place (`replacing`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -219,6 +220,32 @@ class Part(Module):
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This part alone: the modules are the model's."""
         yield prefix, self
+
+
+@dataclass(frozen=True)
+class ChainPart:
+    """One step of a model's forward; `modules` are those whose parameters it uses.
+
+    The first part of a model takes an array, each other part the output of the part before.
+    `is_block`: one of many alike, not the beginning or end of the model.
+    """
+
+    name: str
+    apply: Callable[[Any], Tensor]
+    modules: Sequence[Module]
+    is_block: bool = True
+
+    def __call__(self, x: Any) -> Tensor:
+        """The part's output for x."""
+        return self.apply(x)
+
+    def parameters(self) -> list[Parameter]:
+        """The parameters that the part uses, each once."""
+        return list(dict.fromkeys(p for module in self.modules for p in module.parameters()))
+
+    def num_parameters(self) -> int:
+        """The number of elements of these parameters, counted globally: the same on every rank."""
+        return sum(int(np.prod(parameter.global_shape)) for parameter in self.parameters())
 
 
 def replace_module(model: Module, old: Module, new: Module) -> None:

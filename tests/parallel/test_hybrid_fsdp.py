@@ -9,7 +9,8 @@ from minipar.autograd import Tensor, no_grad
 from minipar.comm import Cluster
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import MLP
-from minipar.nn.chain import ChainPart, chain
+from minipar.nn.chain import chain
+from minipar.nn.module import ChainPart
 from minipar.optim import SGD, AdamW
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.replicas import ranks_that_differ

@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
     ("comm",): 3830,
-    ("parallel",): 3655,
+    ("parallel",): 3571,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5480,
     ("viz",): 2460,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 36105
+ALL = 36025
 
 
 def count(folder: str) -> int:

@@ -26,7 +26,7 @@ def exists(name: str) -> bool:
 
 @pytest.mark.parametrize("word, found", [
     ("see `ddp.py`", ["ddp.py"]), ("no file.pyc", []),
-    ("minipar/parallel/wire.py:", ["minipar/parallel/wire.py"])])
+    ("minipar/parallel/flats.py:", ["minipar/parallel/flats.py"])])
 def test_names_are_found(word, found):
     assert NAMED.findall(word) == found
 

@@ -20,8 +20,9 @@ from ... import autograd as ag
 from ...autograd import Tensor
 from ...backend import Array
 from ...nn import GPT, MLP, Module
-from ...nn.chain import ChainPart, chain
+from ...nn.chain import chain
 from ...nn.gpt import Attention
+from ...nn.module import ChainPart
 
 Taps = dict[int, Tensor]        # by the number of a part
 

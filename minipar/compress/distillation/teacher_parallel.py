@@ -22,7 +22,7 @@ from ...comm.collectives import chunk_bounds
 from ...nn import GPT, Module
 from ...nn.chain import chain
 from ...parallel.pipeline.cut import cut_evenly
-from ...parallel.pipeline.headers import recv_header, send_header
+from ...parallel.pipeline.p2p import recv_header, send_header
 from ...parallel.pipeline.stages import Stages
 from ...parallel.tensor.parallelize import parallelize
 from .distill import Recipe, disable_dropout

@@ -28,7 +28,8 @@ import numpy as np
 from ...autograd import Tensor, no_grad
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
-from ...nn.chain import ChainPart, chain
+from ...nn.chain import chain
+from ...nn.module import ChainPart
 from .affine import INT8, IntGrid
 from .float_grid import Grid
 from .gptq import gptq, hessian

@@ -14,7 +14,8 @@ from typing import Any
 from ...autograd import Tensor
 from ...autograd.function import is_recording
 from ...nn import Module
-from ...nn.chain import ChainPart, chain
+from ...nn.chain import chain
+from ...nn.module import ChainPart
 from .recompute import checkpoint
 
 Plan = tuple["int | Plan", ...]

@@ -27,7 +27,8 @@ from ...memory.remat.policies import OptimalPolicy, parse_bytes, plan_policy
 from ...memory.remat.profile import ChainProfile, profile_parts
 from ...memory.remat.selective import rematerialize_attention
 from ...nn import MLP, Module
-from ...nn.chain import ChainPart, chain
+from ...nn.chain import chain
+from ...nn.module import ChainPart
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.metrics import in_flight
 from ...parallel.pipeline.schedule.registry import make_schedule

@@ -13,8 +13,7 @@ from minipar.nn import GPT
 from minipar.nn.chain import chain
 from minipar.optim import SGD
 from minipar.parallel.pipeline.one_f_one_b import OneFOneB
-from minipar.parallel.pipeline.schedule.one_f_one_b_row import one_f_one_b_row
-from minipar.parallel.pipeline.schedule.schedules import one_f_one_b
+from minipar.parallel.pipeline.schedule.schedules import one_f_one_b, one_f_one_b_row
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.pipeline.schedule.validate import find_fault
 from minipar.parallel.strategy import Microbatch, Strategy

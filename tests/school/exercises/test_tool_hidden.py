@@ -68,12 +68,12 @@ def test_two_exercises_that_cut_one_function_take_turns(learner):
 
 def test_what_was_written_into_a_hidden_function_is_kept(learner):
     learner("start", "one_f_one_b")
-    path = learner.tree / "minipar/parallel/pipeline/schedule/one_f_one_b_row.py"
+    path = learner.tree / "minipar/parallel/pipeline/schedule/schedules.py"
     text = path.read_text()
     path.write_text(text.replace(source.hidden_body(EXERCISES["one_f_one_b"]), "return []"))
     assert learner("restore", "one_f_one_b")[0] == 0
     assert "return []" in (learner.tree / ".exercises/one_f_one_b.hidden1.yours.py").read_text()
-    reference = command.ROOT / "minipar/parallel/pipeline/schedule/one_f_one_b_row.py"
+    reference = command.ROOT / "minipar/parallel/pipeline/schedule/schedules.py"
     assert path.read_text() == reference.read_text()
 
 
