@@ -38,6 +38,7 @@ def losses(text):
     ("mlp", "--bits 4 --per tensor --observer mse"), ("mlp", "--activations"),
     ("gpt", "--format fp8 --per tensor"), ("mlp", "--format mxfp8"),
     ("gpt", "--format mxfp4 --method gptq")])
+@pytest.mark.one_in(2)
 def test_what_is_quantized_runs(trained, tmp_path, capsys, name, words):
     out = tmp_path / "small"
     assert main(["quantize", str(trained / name), *words.split(), "--out", str(out)]) == 0

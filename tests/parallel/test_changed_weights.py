@@ -75,6 +75,7 @@ def test_an_evaluation_uses_the_weights_of_now(world, strategy, model):
 
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("strategy, model", [*zip(NAMES, cycle(MODELS))])
+@pytest.mark.one_in(2)
 def test_it_does_on_real_ranks(world, strategy, model):
     check(world, strategy, model)
 

@@ -26,6 +26,7 @@ fsdp = partial(on, data_parallel="fsdp")
 
 @worlds(8, mpi=())
 @pytest.mark.parametrize("mesh", CUT[::2], ids=named)        # the others are slow
+@pytest.mark.one_in(2)
 def test_every_mesh_of_8_ranks_equals_one_process(world, mesh):
     check(world, mesh, "tied", 2, "adamw", sequence_parallel=mesh["tp"] > 1)
 
@@ -61,6 +62,7 @@ def test_two_axes(world, mesh):
 
 @worlds(8, mpi=())
 @pytest.mark.parametrize("schedule", ["interleaved", "zb_v"])       # the others are slow
+@pytest.mark.one_in(2)
 def test_schedules_with_several_stages_a_rank(world, schedule):
     check(world, MESH, "tied", 4, schedule=schedule)
 
@@ -71,6 +73,7 @@ def test_stages_that_send_pieces(world):
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+@pytest.mark.one_in(2)
 def test_blocks_that_are_computed_again(schedule):
     """Their weights are gathered for it."""
     def body(comm):
@@ -106,6 +109,7 @@ def test_a_batch_is_reduced_once_and_has_no_room_for_more():
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=named)
+@pytest.mark.one_in(2)
 def test_gradients_of_1_have_the_norm_of_the_number_of_parameters(mesh):
     norm = test_hybrid.MODELS["tied"]().num_parameters()**0.5
 

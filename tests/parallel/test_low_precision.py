@@ -48,6 +48,7 @@ def test_fsdp_gathers_weights_in_two_bytes_without_a_difference(world):
 @pytest.mark.parametrize("name", ["ddp", "zero3", "fsdp", "dp 2 × tp 2 zero1", *(
     pytest.param(name, marks=pytest.mark.slow)
     for name in ("zero1", "zero2", "hsdp", "dp 2 × tp 2 fsdp", "pp 2 × dp 2 fsdp"))])
+@pytest.mark.one_in(2)
 def test_gradients_are_reduced_in_a_chosen_format(world, name):
     """Half the bytes; p roundings of each number; the same bits on every rank."""
     if (name == "hsdp" or "×" in name) and world.size != 4:

@@ -47,6 +47,7 @@ def test_whatever_the_mask(world, name, mask):
 
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("name, mask", [*zip(STRATEGIES, cycle(RARE_MASKS))])
+@pytest.mark.one_in(2)
 def test_each_strategy_with_one_mask_on_real_ranks(world, name, mask):
     check(world, name, Case("mlp", "sgd", mask, (4, 3, 3)))
 

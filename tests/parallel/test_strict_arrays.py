@@ -84,6 +84,7 @@ EVERYWHERE = [pytest.param(name, marks=[pytest.mark.slow] * (
 
 @worlds(4, mpi=())
 @pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.one_in(2)
 def test_every_strategy(world, name):
     world.run(lambda comm: check(comm, name, case_for(name)))
 
@@ -91,6 +92,7 @@ def test_every_strategy(world, name):
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("name", [pytest.param("dp", marks=pytest.mark.slow), "ddp", "fsdp",
                                   "1f1b", "dp 2 × tp 2 sequence"])
+@pytest.mark.one_in(2)
 def test_messages_of_real_ranks_go_through_the_host(world, name):
     world.run(lambda comm: check(comm, name, case_for(name)))
 

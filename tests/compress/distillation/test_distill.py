@@ -74,6 +74,7 @@ def alone(optimizer=PLAIN):
 
 @worlds(2, mpi=(4,))
 @pytest.mark.parametrize("name", [name for name in ONE_PROCESS if name != "dp"])
+@pytest.mark.one_in(2)
 def test_on_several_ranks_it_is_that_of_one_process(world, name):
     expected = alone()
 

@@ -78,6 +78,7 @@ def check(world, *what):
 @worlds(1, 3, 6, mpi=(4,), slow=(2, 4), slow_mpi=(2,))         # 6: more ranks than samples
 @pytest.mark.parametrize("form", ["graph", "slab"])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.one_in(2)
 def test_equals_one_process(world, model, form):
     check(world, model, form)
 

@@ -40,6 +40,7 @@ def apart(found, expected):
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("precision", UNIT)
 @pytest.mark.parametrize(("sizes", "name"), MESHES)
+@pytest.mark.one_in(2)
 def test_narrow_numbers(world, precision, sizes, name):
     """Rows of a token are rounded alike on every rank: only sums over ranks are of other orders."""
     def body(comm):

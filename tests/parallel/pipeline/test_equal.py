@@ -16,6 +16,7 @@ def parts_of(m: int) -> tuple[int, ...]:
 
 @worlds(1, 3, mpi=(4,), slow=(2, 4))
 @pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.one_in(2)
 def test_equals_one_process(world, name):
     check(world, name, Case("gpt deep tied", "sgd", "uneven", parts_of(5), max_norm=0.5))
 

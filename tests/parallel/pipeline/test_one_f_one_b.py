@@ -72,6 +72,7 @@ def check(world, case):
 
 @worlds(1, 2, 3, 4, mpi=(4,))
 @pytest.mark.parametrize("model", DEEP)
+@pytest.mark.one_in(2)
 def test_equals_one_process(world, model):
     check(world, case_of(model, 5))
 
@@ -83,6 +84,7 @@ def test_fewer_microbatches_than_stages(world):
 
 
 @pytest.mark.parametrize("m", [1, 3, 7, 8, 9, 20])
+@pytest.mark.one_in(2)
 def test_eight_stages_do_not_hang(m):
     check(SimulatedWorld(8), case_of("mlp deep", m))
 
@@ -98,6 +100,7 @@ def test_the_whole_product(world, model, m):
 @worlds(3, mpi=())
 @pytest.mark.parametrize("mask", ["one in the whole batch", "none in one microbatch",
                                   "none at all"])
+@pytest.mark.one_in(2)
 def test_whatever_the_mask(world, mask):
     check(world, Case("gpt deep tied", mask=mask, parts=(2, 1, 2, 1)))
 

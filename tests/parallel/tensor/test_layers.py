@@ -40,6 +40,7 @@ def test_a_gpt_equals_one_process(world, name, sequence):
 
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("name, sequence", [*zip(GPTS, cycle([True, False]))])
+@pytest.mark.one_in(2)
 def test_a_gpt_on_real_ranks_equals_one_process(world, name, sequence):
     """In turn with tensors and sequences; the slow tests above have both."""
     check(world, name, sequence=sequence)

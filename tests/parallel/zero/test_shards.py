@@ -80,6 +80,7 @@ CONFIG = GPTConfig(11, context=6, num_layers=2, num_heads=2, width=6)
 
 @worlds(1, 2, 3, 4, mpi=(4,))
 @pytest.mark.parametrize("name", sorted({*STRATEGIES} - {"dp"}))
+@pytest.mark.one_in(2)
 def test_gradients_of_one_have_the_norm_root_of_the_unique_parameters(world, name):
     def body(comm):
         model = Ones(CONFIG).initialize(0, np.float64)
