@@ -127,6 +127,7 @@ def test_a_model_with_fewer_heads_fits_llamas_layout(models, tmp_path, capsys):
 
 @pytest.mark.parametrize("dtype, code", [("bfloat16", "BF16"), ("float16", "F16"),
                                          ("float64", "F64"), (None, "F32")])
+@pytest.mark.one_in(2)
 def test_dtypes_of_files_and_of_the_table(models, tmp_path, capsys, dtype, code):
     words = ["--dtype", dtype] if dtype else []
     capsys.readouterr()

@@ -78,6 +78,7 @@ def test_what_is_said_is_true_of_the_file(trained, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("bits", range(2, 9))
+@pytest.mark.one_in(2)
 def test_any_number_of_bits(trained, tmp_path, capsys, bits):
     out = tmp_path / "small"
     assert main(["quantize", str(trained / "mlp"), "--bits", str(bits), "--method", "gptq",

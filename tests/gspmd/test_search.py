@@ -77,6 +77,7 @@ def test_it_finds_data_parallelism_where_the_model_is_small():
 
 @pytest.mark.parametrize("sizes", [[8, 16, 8], [64, 256, 64, 8], [32, 8, 64, 8, 32]])
 @pytest.mark.parametrize("machine", [Machine(), LAPTOP, Machine(flops=1e12, latency=0)])
+@pytest.mark.one_in(2)
 def test_a_chain_by_dynamic_programming_costs_the_same(sizes, machine):
     x, targets = np.zeros((16, sizes[0]), np.float32), np.zeros(16, np.int64)
     problem = make_problem(loss, x, targets, model=MLP(sizes), mesh=MESH, machine=machine)

@@ -65,6 +65,7 @@ WHOLE_BATCHES = [*PIPELINES, *[name for name in HYBRIDS if "sequence" not in nam
 
 
 @pytest.mark.parametrize("name", WHOLE_BATCHES)
+@pytest.mark.one_in(2)
 def test_where_a_batch_is_computed_as_a_whole_one_is_told_so(name):
     """With strategy.forward_context() and without it."""
     case = Case("gpt deep tied" if "cp" in name else "mlp deep")

@@ -127,6 +127,7 @@ def test_the_whole_product(world, mesh, name, data_parallel, sequence):
 @pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
 @pytest.mark.parametrize("mesh", [{"pp": 2, "tp": 2}, {"pp": 2, "dp": 2}, {"dp": 2, "tp": 2}],
                          ids=named)
+@pytest.mark.one_in(2)
 def test_two_axes(world, mesh, data_parallel):
     check(world, mesh, data_parallel=data_parallel)
 

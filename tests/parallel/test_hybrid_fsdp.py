@@ -56,6 +56,7 @@ def test_every_schedule_with_any_number_of_microbatches(world, schedule, parts):
 
 @worlds(4, mpi=(), slow_mpi=(4,))         # on real ranks: test_matrix.py
 @pytest.mark.parametrize("mesh", [{"pp": 2, "dp": 2}, {"dp": 2, "tp": 2}], ids=named)
+@pytest.mark.one_in(2)
 def test_two_axes(world, mesh):
     check(world, mesh, "tied", 3)
 

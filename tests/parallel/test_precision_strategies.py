@@ -26,6 +26,7 @@ WITHOUT_DP = sorted({*ONE_PROCESS} - {"dp"})
 @worlds(2, mpi=(), slow_mpi=(2,))
 @pytest.mark.parametrize("precision", SLOW_FP16)
 @pytest.mark.parametrize("name", WITHOUT_DP)
+@pytest.mark.one_in(2)
 def test_data_parallel_is_bitwise_one_process(world, name, precision):
     check_data_parallel(world, name, precision)
 

@@ -105,6 +105,7 @@ PAIRS = {"dp": "gpt untied", "zero2": "gpt grouped", "zero3": "mlp", "dp 2 × tp
 @pytest.mark.parametrize("name, model", [
     pytest.param(name, model, marks=[pytest.mark.slow] * (model != PAIRS[name]))
     for name in PAIRS for model in ("gpt untied", "gpt grouped", "mlp")])
+@pytest.mark.one_in(2)
 def test_other_models(world, name, model):
     world.run(lambda comm: check(comm, name, Case(model, "sgd", "uneven", (4, 2))))
 

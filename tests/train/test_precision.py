@@ -196,6 +196,7 @@ def test_a_run_ends_whose_gradients_overflow_at_every_dynamic_scale(monkeypatch)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
+@pytest.mark.one_in(2)
 def test_a_score_says_that_it_is_float32s(precision, tmp_path, capsys):
     words = ["--precision", precision, "--out", str(tmp_path)]
     assert main(["train", *SMALL, *RUN, *words]) == 0

@@ -44,6 +44,7 @@ def run(*words) -> int:
 
 
 @pytest.mark.parametrize("kind", ["gpt", "mlp"])
+@pytest.mark.one_in(2)
 def test_every_command_takes_it(tmp_path, text, capsys, kind):
     model = GPT(CONFIG) if kind == "gpt" else MLP([64, 8, 10])
     model.initialize(3, np.float64)

@@ -113,6 +113,7 @@ def test_resumed_is_exactly_uninterrupted(tmp_path):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
 @pytest.mark.parametrize("data", ["synthetic", "digits"])
+@pytest.mark.one_in(2)
 def test_any_number_of_ranks_is_one_rank(data, optimizer):
     options = parse("--data", data, "--steps", "4", "--dtype", "float64", "--dropout", "0.1",
                     "--optimizer", optimizer)

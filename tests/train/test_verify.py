@@ -52,6 +52,7 @@ def test_a_loss_p_times_too_large_is_found(world, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["ddp", "mine"])
+@pytest.mark.one_in(2)
 def test_a_loss_twice_as_large_in_a_copy_of_a_strategy_is_found(name, monkeypatch):
     """In the place of ddp, too: the run on one rank is no strategy of the table."""
     class Copy(DistributedDataParallel):

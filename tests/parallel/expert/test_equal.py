@@ -42,6 +42,7 @@ def test_any_number_of_ranks_shares_the_experts(world, model):
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("name, ep", every(2, [
     (name, ep) for i, name in enumerate(WAYS) for ep in ((2, 4), (4, 2))[i % 2]]))
+@pytest.mark.one_in(2)
 def test_every_way_of_dp(world, name, ep):
     check(world, on({"dp": 4, "ep": ep}, name), "deepseek", "adamw", parts=3)
 

@@ -31,6 +31,7 @@ def sent(pp, tp, **options):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("pp, tp", [(2, 2), (2, 4), (4, 2)])
+@pytest.mark.one_in(2)
 def test_each_rank_sends_1_t_of_an_activation_or_all_of_it(pp, tp, mode):
     found = sent(pp, tp, **MODES[mode])
     neighbours = np.repeat([1] + [2] * (pp - 2) + [1], tp)
@@ -63,6 +64,7 @@ def test_three_pieces(world):
 
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("name", ["tied", "untied"])
+@pytest.mark.one_in(2)
 def test_in_both_worlds(world, name):
     check(world, {"pp": 2, "tp": 2}, name, data_parallel="zero1", scatter_gather=True)
 

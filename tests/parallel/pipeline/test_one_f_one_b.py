@@ -132,6 +132,7 @@ def batches_of(m):
 
 
 @worlds(1, 2, 4, mpi=(2, 4))
+@pytest.mark.one_in(2)
 def test_activations_in_flight(world):
     """By the ledger, exactly those of min(p - s, m) microbatches."""
     def peak(strategy, m):
@@ -168,6 +169,7 @@ def test_an_activation_and_a_gradient_over_each_boundary(world):
 
 
 @pytest.mark.parametrize("p, m", [(2, 8), (3, 5), (4, 8)])
+@pytest.mark.one_in(2)
 def test_it_takes_as_long_as_the_schedule(p, m):
     """By the times that its stages take for one microbatch: nothing else is waited for."""
     def run(comm, m):
