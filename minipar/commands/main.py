@@ -67,14 +67,19 @@ class Parser(ArgumentParser):
         sys.exit(report_usage(UsageError(f"{message} ({self.prog} --help lists the options)")))
 
 
-def make_parser() -> Parser:
-    """The parser of the whole command line."""
+def make_parser(only: str | None = None) -> Parser:
+    """The parser of the whole command line; with `only`, other commands are names without options.
+
+    That saves importing the modules of the others.
+    """
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         sentence = f"{command.help[0].upper()}{command.help[1:]}."
         inner = commands.add_parser(name, help=command.help, description=sentence)
+        if only not in (None, name):
+            continue
         module_of(command).add_arguments(inner)
         add_json(inner)
     commands.add_parser("exercise", help="course exercises: list, start, check, hint",
@@ -98,7 +103,7 @@ def main(argv: list[str] | None = None) -> int:
     from ..environment import launched
     from ..launcher import INTERRUPTED, UsageError, report_usage
     try:
-        options = make_parser().parse_args(argv)
+        options = make_parser(argv[0] if argv else "").parse_args(argv)
         command, world = COMMANDS[options.command], launched()
         if command.on_one_rank and world and world.size > 1:
             raise UsageError(f"{options.command} works on one rank, not on {world.size}: run it "

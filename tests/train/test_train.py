@@ -20,7 +20,7 @@ TO_A_NAN = ["--steps", "9", "--warmup", "0", "--optimizer", "sgd", "--lr", "1e30
 
 
 def parse(*words: str):
-    return checked(parse_config(make_parser().parse_args(["train", *SMALL, *words])))
+    return checked(parse_config(make_parser("train").parse_args(["train", *SMALL, *words])))
 
 
 def losses(num_ranks: int, config) -> list[float]:
