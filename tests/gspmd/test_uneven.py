@@ -115,7 +115,7 @@ def check(comm, name, specs):
 
 @pytest.mark.parametrize(("layout", "num_ranks"), [("rows", 4), ("columns", 3)])
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_an_operation(name, layout, num_ranks):
     Cluster(num_ranks).run(lambda comm: check(comm, name, SPECS[layout]))
 

@@ -143,7 +143,7 @@ def test_max_by_the_mpi_library_is_nan_on_every_rank(world):
 
 @worlds(1, 3, mpi=(4,))
 @pytest.mark.parametrize("kind", [*NO_NUMBERS, ">f8", "e", "g", "D"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_what_is_only_moved_may_be_anything(world, kind):
     """By every algorithm, from every root, in any layout, blocking or not; foreign byte order
     stays."""
