@@ -66,8 +66,11 @@ class Parser(ArgumentParser):
         sys.exit(report_usage(UsageError(f"{message} ({self.prog} --help lists the options)")))
 
 
-def make_parser() -> Parser:
-    """The parser of the whole command line."""
+def make_parser(only: str | None = None) -> Parser:
+    """The parser of the whole command line; with `only`, other commands are names without options.
+
+    That saves importing the modules of the others.
+    """
     from ..train.flags import CommandOptions, add_options
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
@@ -75,6 +78,8 @@ def make_parser() -> Parser:
     for name, command in COMMANDS.items():
         sentence = f"{command.help[0].upper()}{command.help[1:]}."
         inner = commands.add_parser(name, help=command.help, description=sentence)
+        if only not in (None, name):
+            continue
         module = module_of(command)
         if hasattr(module, "add_arguments"):
             module.add_arguments(inner)
@@ -104,7 +109,7 @@ def main(argv: list[str] | None = None) -> int:
     from ..school.toml_files import SchoolError
     from ..train.flags import read_options
     try:
-        options = make_parser().parse_args(argv)
+        options = make_parser(argv[0] if argv else "").parse_args(argv)
         command, world = COMMANDS[options.command], launched()
         if not command.on_many_ranks and world and world.size > 1:
             raise UsageError(f"{options.command} works on one rank, not on {world.size}: run it "

@@ -28,6 +28,7 @@ def numbers(output: str) -> dict:
 
 
 @pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)
+@pytest.mark.one_in(4)
 def test_counted_is_predicted(capsys, operation, algorithm):
     for p, nodes in ((1, 1), (3, 1), (8, 2)):
         output = run(capsys, operation, "--algorithm", algorithm, "-p", p, "--nodes", nodes,

@@ -72,6 +72,7 @@ def test_they_are_all_found():
 
 
 @pytest.mark.parametrize("words", OPTIONS, ids=" ".join)
+@pytest.mark.one_in(4)
 def test_two_dashes_are_no_value(capsys, words):
     *command, option = words
     forms = [f"{option}=--"] if option.startswith("--") else [f"{option}=--", f"{option}--"]

@@ -50,6 +50,7 @@ def test_the_student_is_an_ordinary_checkpoint(student, capsys):
     ("--ranks", 4, "--teacher-ranks", 2, "--accumulate", 2),
     ("--ranks", 5, "--teacher-ranks", 3, "--teacher-split", "pp", "--strategy", "fsdp"),
     pytest.param(("--ranks", 3, "--strategy", "zero1"), marks=pytest.mark.slow)])
+@pytest.mark.one_in(2)
 def test_teachers_and_students_on_any_ranks_make_the_same_student(teachers, student, tmp_path,
                                                                    capsys, words):
     assert run("distill", teachers / "gpt", *SMALLER, *words, "--out", tmp_path) == 0
@@ -127,6 +128,7 @@ def test_what_is_no_checkpoint_of_a_training_is_refused(teachers, tmp_path, caps
     ("digits", "quantize --activations"), ("digits", "prune --amount 0.5"),
     pytest.param("gpt", "quantize --bits 4", marks=pytest.mark.slow),
     pytest.param("gpt", "prune --method structured", marks=pytest.mark.slow)])
+@pytest.mark.one_in(2)
 def test_teachers_may_be_compressed(teachers, tmp_path, capsys, name, command):
     command, *words = command.split()
     small, out = tmp_path / "small", tmp_path / "out"

@@ -43,6 +43,7 @@ def answer(capsys, checkpoint, *words) -> list:
 
 @pytest.mark.parametrize("told", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("with_draft", [False, True])
+@pytest.mark.one_in(2)
 def test_an_answer_ends_with_any_end_token(tmp_path, capsys, told, with_draft):
     ours = convert(tmp_path, [0, O, K, END], told)
     draft = ["--draft", ours] if with_draft else []
@@ -54,6 +55,7 @@ def test_an_answer_ends_with_any_end_token(tmp_path, capsys, told, with_draft):
 
 
 @pytest.mark.parametrize("mesh", ["tp=2", "pp=2", "dp=2"])
+@pytest.mark.one_in(2)
 def test_on_any_mesh(tmp_path, capsys, mesh):
     ours = convert(tmp_path, [0, O, K, END], CONFIGS["one"])
     assert answer(capsys, ours, "--mesh", mesh) == ["ok", 3, "stop"]

@@ -47,6 +47,7 @@ def test_several_prompts_and_answers_in_their_order(capsys, folder):
 
 @pytest.mark.parametrize("mesh", ["tp=2", "pp=2", "dp=3", "dp=2,tp=2", "pp=2,tp=2",
                                   "dp=2,pp=2,tp=2"])
+@pytest.mark.one_in(2)
 def test_any_mesh_makes_the_same_text(capsys, folder, mesh):
     words = (folder / "large", "--prompt", "ab", "--prompt", "cde", "--max-tokens", 9,
              "--top-p", 0.9, "--seed", 4, "--blocks", 20, "--block-size", 4)
@@ -54,6 +55,7 @@ def test_any_mesh_makes_the_same_text(capsys, folder, mesh):
 
 
 @pytest.mark.parametrize("mesh", ["tp=2", "pp=2", "dp=2"])
+@pytest.mark.one_in(2)
 def test_a_cache_of_8_bit_integers(capsys, folder, mesh):
     words = (folder / "large", "--prompt", "ab", "--max-tokens", 9, "--temperature", 0)
     full = generate(capsys, *words)
@@ -121,6 +123,7 @@ def test_ranks_are_not_simulated_under_mpirun(capsys, monkeypatch, folder):
 
 @pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("options", [{}, LLAMA], ids=["gpt2", "llama"])
+@pytest.mark.one_in(2)
 def test_a_converted_model_does_all_that_others_do(capsys, tmp_path, options):
     vocabulary = ByteBPE([*BYTES, "Ġt", "he"], ["Ġ t", "h e"], size=270)
     model = GPT(GPTConfig(270, 32, 2, 4, 16, **options)).initialize(1, np.float64)

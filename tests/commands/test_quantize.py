@@ -38,6 +38,7 @@ def losses(text):
     ("mlp", "--bits 4 --per tensor --observer mse"), ("mlp", "--activations"),
     ("gpt", "--format fp8 --per tensor"), ("mlp", "--format mxfp8"),
     ("gpt", "--format mxfp4 --method gptq")])
+@pytest.mark.one_in(2)
 def test_what_is_quantized_runs(trained, tmp_path, capsys, name, words):
     out = tmp_path / "small"
     assert main(["quantize", str(trained / name), *words.split(), "--out", str(out)]) == 0
@@ -77,6 +78,7 @@ def test_what_is_said_is_true_of_the_file(trained, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("bits", range(2, 9))
+@pytest.mark.one_in(2)
 def test_any_number_of_bits(trained, tmp_path, capsys, bits):
     out = tmp_path / "small"
     assert main(["quantize", str(trained / "mlp"), "--bits", str(bits), "--method", "gptq",

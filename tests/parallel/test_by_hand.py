@@ -65,6 +65,7 @@ WHOLE_BATCHES = [*PIPELINES, *[name for name in HYBRIDS if "sequence" not in nam
 
 
 @pytest.mark.parametrize("name", WHOLE_BATCHES)
+@pytest.mark.one_in(2)
 def test_where_a_batch_is_computed_as_a_whole_one_is_told_so(name):
     """With strategy.forward_context() and without it."""
     case = Case("gpt deep tied" if "cp" in name else "mlp deep")
@@ -95,6 +96,7 @@ def test_several_stages_on_one_rank_are_a_pipeline_too():
 @pytest.mark.parametrize("name", every_mesh(4, [
     name for name in ALL if "sequence" not in name]))
 @pytest.mark.parametrize("other", [0, 2])
+@pytest.mark.one_in(4)
 def test_different_numbers_of_microbatches_are_refused_on_every_rank(world, name, other):
     def body(comm):
         strategy = ALL[name](Case("gpt deep tied").build(), comm)

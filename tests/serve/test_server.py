@@ -58,6 +58,7 @@ class Server:
 
 
 @pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.one_in(2)
 def test_a_client_that_leaves_frees_its_blocks(checkpoint, stream):
     server = Server(checkpoint)
     try:
@@ -76,6 +77,7 @@ def test_a_client_that_leaves_frees_its_blocks(checkpoint, stream):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.one_in(2)
 def test_ctrl_c_or_sigterm_answers_what_runs_and_ends(checkpoint, number):
     server = Server(checkpoint)
     try:
@@ -95,6 +97,7 @@ def test_ctrl_c_or_sigterm_answers_what_runs_and_ends(checkpoint, number):
 
 
 @pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.one_in(2)
 def test_a_second_ctrl_c_ends_at_once_and_says_so(checkpoint, stream):
     server = Server(checkpoint)
     try:

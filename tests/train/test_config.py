@@ -30,7 +30,7 @@ DIGITS = ["--data", "digits", "--hidden", "8", "--batch", "4"]
 
 
 def parse(*words) -> TrainConfig:
-    return parse_config(make_parser().parse_args(["train", *map(str, words)]))
+    return parse_config(make_parser("train").parse_args(["train", *map(str, words)]))
 
 
 def test_every_field_has_a_flag_a_key_and_a_default_that_passes():

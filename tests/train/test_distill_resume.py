@@ -54,6 +54,7 @@ def arrays(folder) -> dict[str, np.ndarray]:
     ("gpt", (*SMALLER, "--ranks", 3, "--teacher-ranks", 1, "--strategy", "fsdp")),
     pytest.param("gpt", (*SMALLER, "--ranks", 4, "--teacher-ranks", 2, "--accumulate", 2),
                  marks=pytest.mark.slow)])
+@pytest.mark.one_in(2)
 def test_resumed_is_exactly_uninterrupted(teachers, tmp_path, capsys, teacher, words):
     half = interrupted(tmp_path, teachers / teacher, *words)
     ranks = [word for i, word in enumerate(words)
@@ -71,6 +72,7 @@ def test_resumed_is_exactly_uninterrupted(teachers, tmp_path, capsys, teacher, w
 @pytest.mark.parametrize("words", [
     ("--ranks", 2, "--strategy", "zero1"), ("--ranks", 3, "--strategy", "fsdp"),
     ("--ranks", 3, "--teacher-ranks", 2)])
+@pytest.mark.one_in(2)
 def test_it_goes_on_with_other_ranks_and_strategies(teachers, tmp_path, words):
     half = interrupted(tmp_path, teachers / "double", *SMALLER)
     assert run("distill", "--resume", half, *words, "--out", tmp_path / "out") == 0

@@ -34,6 +34,7 @@ def trained(tmp_path_factory):
     ("dense", ("--amount", 0.7, "--method", "random")), ("dense", ("--method", "2:4")),
     ("pruned", ("--amount", 0.5, "--method", "structured"))])
 @pytest.mark.parametrize("done", [10, 16])              # of 6 … 18; --gradual prunes until 14
+@pytest.mark.one_in(2)
 def test_resumed_is_exactly_uninterrupted(trained, tmp_path, capsys, start, words, done):
     whole, half = tmp_path / "whole", tmp_path / "half"
     assert run("prune", trained / start, *words, "--steps", 12, "--save-every", done, "--out",

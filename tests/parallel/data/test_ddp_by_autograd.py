@@ -78,12 +78,14 @@ def check(world, *what):
 @worlds(1, 3, 6, mpi=(4,), slow=(2, 4), slow_mpi=(2,))         # 6: more ranks than samples
 @pytest.mark.parametrize("form", ["graph", "slab"])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.one_in(2)
 def test_equals_one_process(world, model, form):
     check(world, model, form)
 
 
 @worlds(2, 3, mpi=(4,))
 @pytest.mark.parametrize("targets", TARGETS)
+@pytest.mark.one_in(2)
 def test_whatever_the_mask(world, targets):
     check(world, "gpt tied", "slab", targets)
 

@@ -58,6 +58,7 @@ def link(p):
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])
+@pytest.mark.one_in(2)
 def test_ddp_reaches_most_of_the_bound(p):
     """(F + B + M) / T is at least 0.85 of (F + B + M) / (F + max(B, M)), and M = B."""
     make = partial(DistributedDataParallel, bucket_mb=SMALL_MB, first_bucket_mb=SMALL_MB,
@@ -74,6 +75,7 @@ def test_one_bucket_hides_nothing():
 
 
 @pytest.mark.parametrize("p", [2, 4])
+@pytest.mark.one_in(2)
 def test_prefetch_hides_all_gathers_but_the_first(p):
     """The second step knows the order of uses; a gather takes less than the block before it."""
     reduced = BACKWARD / 2                      # reduce-scatters take half of an all-reduce

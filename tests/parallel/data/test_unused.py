@@ -22,6 +22,7 @@ FSDP = [name for name in STRATEGIES if name.startswith("fsdp")]
 
 @worlds(2, 3, 4, mpi=(3,), slow_mpi=(2, 4))          # 4 real ranks: test_matrix.py
 @pytest.mark.parametrize("name", sorted({*STRATEGIES} - {"zero3"}))
+@pytest.mark.one_in(2)
 def test_ranks_that_miss_different_parameters(world, name):
     check_picky(world, name)
 

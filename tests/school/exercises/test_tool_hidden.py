@@ -96,6 +96,7 @@ def test_a_mutant_must_not_fail_by_what_is_hidden(learner):
     ("zero_points", "K z y"), ("in_flight", "needs it while it runs"),
     ("stochastic_rounding", "probability d"),
     ("one_f_one_b", "zip(forwards"), ("ring_all_reduce", "sendrecv(known")])
+@pytest.mark.one_in(3)
 def test_the_answer_goes_with_the_body(learner, name, answer):
     files = {learner.tree / target.file for target in EXERCISES[name].targets}
     assert any(answer in file.read_text() for file in files)
