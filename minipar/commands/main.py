@@ -71,7 +71,6 @@ def make_parser(only: str | None = None) -> Parser:
 
     That saves importing the modules of the others.
     """
-    from ..train.flags import CommandOptions, add_options
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -84,6 +83,7 @@ def make_parser(only: str | None = None) -> Parser:
         if hasattr(module, "add_arguments"):
             module.add_arguments(inner)
         else:
+            from ..train.flags import CommandOptions, add_options
             add_options(inner, getattr(module, "Options", CommandOptions))
         add_json(inner)
     commands.add_parser("exercise", help="course exercises: list, start, check, hint",
@@ -107,7 +107,6 @@ def main(argv: list[str] | None = None) -> int:
     from ..environment import launched
     from ..launcher import INTERRUPTED, UsageError, report_usage
     from ..school.toml_files import SchoolError
-    from ..train.flags import read_options
     try:
         options = make_parser(argv[0] if argv else "").parse_args(argv)
         command, world = COMMANDS[options.command], launched()
@@ -116,6 +115,7 @@ def main(argv: list[str] | None = None) -> int:
                              "without mpirun")
         module, output = module_of(command), Output(options.command, options.json)
         if hasattr(module, "Options"):
+            from ..train.flags import read_options
             options = read_options(module.Options, options)
         status = module.main(options, output)
         output.end()
