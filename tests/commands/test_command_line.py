@@ -9,8 +9,10 @@ import pytest
 
 import minipar
 from minipar.commands.course import exercise as exercises
-from minipar.commands.main import main, make_parser
+from minipar.commands.main import COMMANDS, main, make_parser, module_of
 from minipar.launcher import UsageError, ranks_option
+from minipar.train.check import check_value
+from minipar.train.option import REQUIRED, CommandOptions, declared
 
 
 def parsers_of(parser, words=()):
@@ -95,3 +97,13 @@ def test_what_is_no_option_may_have_dashes(capsys):
     assert run(capsys, "collective", "nothing")[0] == 2
     with pytest.raises(UsageError, match="--ranks takes a positive whole number, not '--'"):
         ranks_option(["lesson.py", "--ranks=--"])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_defaults_are_values_and_what_options_name_is_there(name):
+    options = declared(getattr(module_of(COMMANDS[name]), "Options", CommandOptions))
+    for field in options.values():
+        if field.default is not REQUIRED:
+            check_value(field, field.default)
+        for beside in (*field.option.without, *filter(None, [field.option.needs])):
+            assert beside.key in options and beside.key != field.key
