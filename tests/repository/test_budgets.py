@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
     ("comm",): 3830,
-    ("parallel",): 3571,
+    ("parallel",): 3572,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5525,
     ("viz",): 2445,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3690,
 }
-ALL = 35866
+ALL = 35867
 
 
 def count(folder: str) -> int:
