@@ -78,8 +78,9 @@ class Unit:
         if not self.arrays:
             self.arrays = [record_allocation("communication", np.empty(
                 flat.size, self.like.dtype, like=self.like)) for flat in self.flats]
-            self.works = [self.gather(to_device_of(piece, whole), counts=flat.counts, out=whole)
-                          for flat, piece, whole in zip(self.flats, self.pieces, self.arrays)]
+            for flat, piece, whole in zip(self.flats, self.pieces, self.arrays):
+                self.works.append(self.gather(to_device_of(piece, whole), counts=flat.counts,
+                                              out=whole))
 
     def finish_gather(self) -> None:
         """Wait for the gathered flats, and make the parameters views of them."""
