@@ -47,13 +47,17 @@ class MPICommunicator(Communicator):
 
     def with_tags(self, index: int) -> "MPICommunicator":
         """The same ranks, with tags of its own: messages of another `index` never meet these."""
-        # Only the world has the attribute by the standard; Open MPI's other communicators do not.
-        num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS - 1
+        num_ranges = self.num_tag_ranges()
         if num_ranges < 1:
             raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
                                "call the collective itself")
-        return MPICommunicator(self.mpi_comm, self.MPI, self.rank_state, self.members, self.chooser,
-                               self.own_algorithms, NUM_TAGS * (1 + index % num_ranges))
+        return type(self)(self.mpi_comm, self.MPI, self.rank_state, self.members, self.chooser,
+                          self.own_algorithms, NUM_TAGS * (1 + index % num_ranges))
+
+    def num_tag_ranges(self) -> int:
+        """The number of ranges of tags above those of the program."""
+        # Only the world has the attribute by the standard; Open MPI's other communicators do not.
+        return self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS - 1
 
     def make_progress_engine(self) -> Any:
         """An engine for the Works of this rank."""
@@ -173,8 +177,8 @@ class MPICommunicator(Communicator):
                 self.rank_state.log("split", self.group, None, key, None)
                 return None
             members = part.allgather(self.world_rank)
-        comm = MPICommunicator(part, self.MPI, self.rank_state, members, self.chooser,
-                               self.own_algorithms)
+        comm = type(self)(part, self.MPI, self.rank_state, members, self.chooser,
+                          self.own_algorithms)
         self.rank_state.splits.append(comm)
         self.rank_state.log("split", self.group, color, key, comm.group)
         return comm
@@ -234,7 +238,8 @@ class MPIProgressEngine(ProgressEngine):
 
 def connect(mpi_comm: Any, MPI: Any, chooser: Chooser | None = None,
             own_algorithms: Mapping[tuple[str, str], OwnAlgorithm] | None = None,
-            watch: Callable[[Process, Any], None] | None = None) -> MPICommunicator:
+            watch: Callable[[Process, Any], None] | None = None,
+            kind: type[MPICommunicator] = MPICommunicator) -> MPICommunicator:
     """Collective.  A communicator of the ranks of `mpi_comm`, which become a world of their own.
 
     `watch` is called with the process and the mpi4py communicator of its node: see `world.py`.
@@ -248,4 +253,4 @@ def connect(mpi_comm: Any, MPI: Any, chooser: Chooser | None = None,
     first = comm.allgather(node.allreduce(rank, MPI.MIN))   # of each rank: the least of its node
     process.nodes = [sorted(set(first)).index(least) for least in first]
     node.Free()
-    return MPICommunicator(comm, MPI, process, list(range(size)), chooser, own_algorithms)
+    return kind(comm, MPI, process, list(range(size)), chooser, own_algorithms)

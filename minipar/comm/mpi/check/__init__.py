@@ -1,0 +1,7 @@
+"""MINIPAR_CHECK=1: real ranks check each other's calls, and report a mistake instead of a hang.
+
+    communicator.py     what each rank notes down of its messages and collectives
+    calls.py            the collectives of all ranks, compared
+    observer.py         the thread that tells the other ranks what this one waits for
+    verdict.py          who can never go on, and the report
+"""

@@ -1,0 +1,304 @@
+"""The observer: a thread of each rank that tells the others what its rank does, by messages.
+
+    rank 0   │ waits to receive from rank 1, its 3rd message   ──▶ row ──▶   rank 1, 2, …
+    rank 1   │ waits to send to rank 2; has sent 2 to rank 0   ──▶ row ──▶   rank 0, 2, …
+
+mpi4py releases Python's lock inside MPI, so the thread runs while its rank waits, and while it
+computes.  Four times a second it sends a row to each other rank, on a communicator of its own, and
+reads theirs.  `verdict.py` says what follows from the rows.  The lowest rank reports, and ends the
+run; the others wait for that a moment longer each.  Only messages are used, so ranks may be on any
+hosts; a rank that is stopped is recognized by one on its own host.
+
+A rank that leaves the program waits until all have left, and all their calls are compared.
+"""
+
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ....environment import wait_limit
+from ...communicator import source_line
+from ...simulated.deadlock import message_wait
+from ...simulated.rank import Split
+from ..communicator import MPICommunicator, connect
+from ..library import abort
+from .calls import mismatch_report
+from .communicator import CheckedCommunicator
+from .verdict import Row, describe_long_wait, describe_stuck, find_stuck
+
+INTERVAL = 0.25             # seconds between two rows
+STOPPED = 1.5               # seconds for which a rank is seen stopped before it counts as such
+SILENT = 30.0               # … for which one that no other can see must be silent
+PATIENCE = 1.0              # seconds for the other ranks' part of a report; then for each reporter
+
+
+def connect_checked(mpi_comm: Any, MPI: Any, *options: Any) -> MPICommunicator:
+    """Collective.  `connect`, with observers."""
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise RuntimeError("MINIPAR_CHECK=1 needs an MPI library with threads "
+                           "(MPI_THREAD_MULTIPLE), and this one has none: unset MINIPAR_CHECK")
+    comm: Any = connect(mpi_comm, MPI, *options, kind=CheckedCommunicator)
+    comm.record.observer = Observer(comm)
+    return comm
+
+
+class Observer:
+    """The observer of one rank in one world."""
+
+    made: ClassVar[list["Observer"]] = []
+
+    def __init__(self, comm: CheckedCommunicator):
+        self.MPI, self.process, self.record = comm.MPI, comm.rank_state, comm.record
+        self.comm, self.rank, self.limit = comm.mpi_comm.Dup(), comm.rank, wait_limit()
+        self.pids = self.comm.allgather(os.getpid())
+        self.peers = [rank for rank in range(comm.size) if rank != self.rank]
+        blank = {"state": "runs", "wait": None, "answers": {}, "line": "an unknown line",
+                 "dispute": None, "call": None, "stopped": {}, "has_failed": False, "announced": 0}
+        self.rows: dict[int, Row] = dict.fromkeys(self.peers, blank)
+        self.heard = dict.fromkeys(self.peers, time.monotonic())
+        self.stopped: dict[int, float] = {}         # since when, as seen from here
+        self.early: dict[str, dict[int, list[int]]] = {}    # calls on what is not yet made here
+        self.known: dict = {}                       # descriptions of calls
+        self.dispute: tuple[str, int] | None = None     # the collective that ranks differ in
+        self.disputed_since: float | None = None
+        self.told, self.told_at = "", 0.0           # the last row sent
+        self.wait_id, self.since = "", 0.0          # of this rank's wait
+        self.trouble_since: float | None = None
+        self.sending: list[Any] = []
+        self.has_failed, self.announced = False, 0      # rows since it announced a report
+        self.state, self.leaving = "runs", threading.Event()
+        self.main_thread = threading.get_ident()
+        self.thread = threading.Thread(target=self._observe, daemon=True, name="observer")
+        self.thread.start()
+        if not self.made:
+            atexit.register(leave)
+        self.made.append(self)
+
+    def _observe(self) -> None:
+        while self.state != "over":
+            self._hear()
+            row = self.look()
+            self._compare_calls()
+            self._tell(row)
+            self._judge({**self.rows, self.rank: row})
+            time.sleep(0.01 if self.leaving.is_set() else INTERVAL)
+
+    # what this rank does
+
+    def look(self) -> Row:
+        """The row of this rank.
+
+        state   runs; left: it has left the program; bye: and so have all others; its last row
+        wait    None, or: id; text, peer (for the report); alternatives; seconds, steps
+        answers for each rank that waits: the id of its wait, and what this rank has posted of it
+        """
+        waiting = self.process.waiting
+        for log in list(self.record.logs.values()):
+            log.take(self.known)
+        wait = self._describe(waiting) if self.state == "runs" and waiting else None
+        answers = {str(rank): (row["wait"]["id"], self._answer(row["wait"]["alternatives"]))
+                   for rank, row in self.rows.items() if row["wait"]}
+        if wait and (self.process.waiting is not waiting
+                     or self._describe(waiting)["id"] != wait["id"]):
+            wait = None                 # it went on meanwhile
+        if wait:                        # a rank may wait for a message of its own
+            answers[str(self.rank)] = wait["id"], self._answer(wait["alternatives"])
+        now = time.monotonic()
+        if (wait["id"] if wait else "") != self.wait_id:
+            self.wait_id, self.since = wait["id"] if wait else "", now
+        if wait:
+            wait["seconds"] = now - self.since
+            wait["steps"] = int(wait["seconds"] / INTERVAL)
+        frame = self.process.program or sys._current_frames().get(self.main_thread)
+        return {"state": self.state, "has_failed": self.has_failed, "announced": self.announced,
+                "wait": wait, "answers": answers, "line": source_line(frame), "dispute": self.dispute, "call": self._call_in_dispute(),
+                "stopped": {str(rank): self._silence(rank) for rank, since in self.stopped.items()
+                            if now - since > STOPPED}}
+
+    def _describe(self, waiting: tuple) -> dict[str, Any]:
+        description = waiting[0]
+        kind, peer, tag, num_bytes, label = description
+        if kind == "receive from" and not hasattr(description, "alternatives"):
+            description = self.record.exchange
+        posts = list(getattr(description, "alternatives", ()))
+        engine, log = self.process.engine, self.record.current
+        if engine is not None:          # a Work that goes on may end the wait, too
+            posts += [each for request in list(engine.standing_at.values())
+                      for each in request.description.alternatives]
+        alternatives: list = [[[[comm.members[peer]], [kind, comm.key, comm.rank, tag, number]]
+                               for comm, kind, peer, tag, number in each] for each in posts]
+        if peer is not None:
+            comm = posts[0][0][0]
+            peer = comm.members[peer]
+            text = message_wait(kind, peer, tag, num_bytes, label)
+        else:
+            text = str(Split()) if kind == "split" else f"to {kind}"
+            alternatives.append([[log.peers, ["call", log.key, 0, 0, log.num_calls]]] if log else [])
+        return {"id": f"{text} {num_bytes} {alternatives}", "text": text, "peer": peer,
+                "label": label, "alternatives": alternatives}
+
+    def _answer(self, alternatives: list) -> list[list[bool | None]]:
+        return [[self._has_done(*question) if self.rank in peers else None
+                 for peers, question in needs] for needs in alternatives]
+
+    def _has_done(self, kind: str, key: str, rank: int, tag: int, number: int) -> bool:
+        """Whether this rank has made the `number`-th call, or its half of a message to `rank`."""
+        if kind == "call":
+            log = self.record.logs.get(key)
+            return log is not None and log.num_calls >= number
+        mine = "send to" if kind == "receive from" else "receive from"
+        return self.record.posts.get(key, {}).get((mine, rank, tag), 0) >= number
+
+    # rows of all ranks
+
+    def _hear(self) -> None:
+        status, now = self.MPI.Status(), time.monotonic()
+        while self.comm.Iprobe(status=status):
+            rank, text = status.Get_source(), np.empty(status.Get_count(self.MPI.BYTE), np.uint8)
+            self.comm.Recv([text, self.MPI.BYTE], rank)
+            row = json.loads(text.tobytes())
+            for key, calls in row.pop("calls").items():
+                self.early.setdefault(key, {}).setdefault(rank, []).extend(calls)
+            self.rows[rank], self.heard[rank] = row, now
+        for rank in self.peers:
+            if is_stopped(self.pids[rank]) if self._is_near(rank) else self._is_alone(rank, now):
+                self.stopped.setdefault(rank, now)
+            else:
+                self.stopped.pop(rank, None)
+
+    def _silence(self, rank: int) -> str:
+        if self._is_near(rank):
+            return f"is stopped (kill -CONT {self.pids[rank]} lets it go on)"
+        return f"has not answered for {SILENT:g} s (stopped, or its host is cut off?)"
+
+    def _is_near(self, rank: int) -> bool:
+        return self.process.nodes[rank] == self.process.nodes[self.rank]
+
+    def _is_alone(self, rank: int, now: float) -> bool:
+        """True if no other rank can see a rank that has been silent for long."""
+        nodes = self.process.nodes
+        return now - self.heard[rank] > SILENT and nodes.count(nodes[rank]) == 1
+
+    def _tell(self, row: Row) -> None:
+        news = {key: (log.peers, log.news()) for key, log in list(self.record.logs.items())
+                if log.num_told < log.num_calls}
+        text, now = json.dumps(row), time.monotonic()
+        if not news and text == self.told and now - self.told_at < INTERVAL:
+            return
+        self.told, self.told_at = text, now
+        for rank in self.peers:
+            calls = {key: calls for key, (peers, calls) in news.items() if rank in peers}
+            message = np.frombuffer(json.dumps({**row, "calls": calls}).encode(), np.uint8)
+            request = self.comm.Isend([message, self.MPI.BYTE], rank)
+            self.sending.append((request, message))
+        self.sending = [each for each in self.sending if not each[0].Test()]
+
+    # collectives
+
+    def _compare_calls(self) -> None:
+        disputes = [tuple(row["dispute"]) for row in self.rows.values() if row["dispute"]]
+        have_left = self.state != "runs" and all(
+            row["state"] != "runs" for row in self.rows.values())
+        for key, log in list(self.record.logs.items()):
+            for rank, calls in self.early.pop(key, {}).items():
+                log.theirs[rank] += calls
+            first = log.compare()
+            if first is None and have_left and log.num_told == log.num_calls:
+                first = log.first_missing()
+            if first is not None:
+                disputes.append((key, first))
+            elif log.comm() is None and log.is_settled() and log.num_told == log.num_calls:
+                del self.record.logs[key]
+        self.dispute = min(disputes, default=None)
+
+    def _call_in_dispute(self) -> list | None:
+        if self.dispute is None or self.dispute[0] not in self.record.logs:
+            return None
+        call = self.record.logs[self.dispute[0]].calls.get(self.dispute[1])
+        return [*self.dispute, call[1], call[2]] if call else None
+
+    # the report
+
+    def _judge(self, rows: dict[int, Row]) -> None:
+        """Report what is wrong, if anything is, and end the run; end if all ranks have left."""
+        now = time.monotonic()
+        trouble = self._trouble(rows)
+        if trouble is None:
+            self.trouble_since, self.announced = None, 0
+            if self.dispute is not None:
+                return
+            if self.state == "runs" and self.leaving.is_set():
+                self.state = "left"
+            elif self.state == "left" and all(row["state"] != "runs" for row in rows.values()):
+                self.state = "bye"
+            elif self.state == "bye" and rows[self.rank]["state"] == "bye" and all(
+                    row["state"] == "bye" for row in rows.values()):
+                for request, _ in self.sending:
+                    request.Wait()
+                self.state = "over"
+            return
+        self.trouble_since = self.trouble_since or now
+        first = min(rank for rank, row in rows.items() if row["announced"] or rank == self.rank)
+        turn = sorted(set(rows) - set(self.stopped)).index(self.rank)
+        late = 2 * INTERVAL + PATIENCE * turn + 3 * (first < self.rank)
+        self.announced += now - self.trouble_since >= late
+        if self.announced > 2 and now - self.trouble_since >= late:
+            print(f"minipar: {trouble}", file=sys.stderr, flush=True)
+            abort(self.MPI, 1)
+
+    def _trouble(self, rows: dict[int, Row]) -> str | None:
+        if self.dispute is not None:
+            return self._mismatch(rows)
+        stopped = {int(rank): text for row in rows.values() for rank, text in row["stopped"].items()}
+        stuck = find_stuck(rows, set(stopped))
+        if stuck:
+            return describe_stuck(rows, stuck, stopped)
+        return describe_long_wait(rows, self.limit)
+
+    def _mismatch(self, rows: dict[int, Row]) -> str | None:
+        """The report on the collective that ranks differ in; None until all have told theirs."""
+        assert self.dispute is not None
+        self.disputed_since = self.disputed_since or time.monotonic()
+        log = self.record.logs.get(self.dispute[0])
+        calls = {rank: row["call"][2:] for rank, row in rows.items()
+                 if row["call"] and tuple(row["call"][:2]) == self.dispute}
+        if log is None or (len(calls) < len(log.members)
+                           and time.monotonic() - self.disputed_since < PATIENCE):
+            return None
+        return mismatch_report(calls, log.members)
+
+    def wait_for_report(self) -> None:
+        """Called by the program, whose collective has failed: a report may be due."""
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline or self.dispute:
+            time.sleep(0.1)
+
+    def wait_for_turn(self) -> None:
+        """Called by a program that has failed: if ranks before it fail too, one of them reports."""
+        self.has_failed = True
+        time.sleep(3 * INTERVAL)
+        if any(row["has_failed"] for rank, row in self.rows.items() if rank < self.rank):
+            time.sleep(3)               # meanwhile the run ends
+
+
+def is_stopped(pid: int) -> bool:
+    """True if a process of this machine is stopped by a signal."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:                             # there is no /proc on macOS
+        return False
+
+
+def leave() -> None:
+    """At the end of the program: wait until all ranks have left, and are found to agree."""
+    for observer in Observer.made:
+        observer.leaving.set()
+    for observer in Observer.made:
+        observer.thread.join()
