@@ -54,8 +54,8 @@ class Log:
                     return i
                 self.num_equal[rank] += 1
             del theirs[:self.num_equal[rank] - start]
-        num_equal = min(self.num_equal.values(), default=0)
-        for i in [i for i in self.calls if i < num_equal]:
+        done = min([self.num_told, *self.num_equal.values()])
+        for i in [i for i in self.calls if i < done]:
             del self.calls[i]
         return None
 

@@ -159,6 +159,8 @@ class CheckedCommunicator(MPICommunicator):
         if not (self.inside and me.trace is None and me.engine is None
                 and type(array) is type(out) is np.ndarray
                 and array.flags.c_contiguous and out.flags.c_contiguous):
+            check_message(self, array, dest, "dest", tag)       # else one half would be under way
+            check_message(self, out, source, "source", tag)
             Communicator.sendrecv(self, array, dest, out, source, tag)
             return
         wait = self.post(("receive from", source, tag, out.nbytes, self.label))

@@ -18,6 +18,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -82,13 +83,17 @@ class Observer:
         self.made.append(self)
 
     def _observe(self) -> None:
-        while self.state != "over":
-            self._hear()
-            row = self.look()
-            self._compare_calls()
-            self._tell(row)
-            self._judge({**self.rows, self.rank: row})
-            time.sleep(0.01 if self.leaving.is_set() else INTERVAL)
+        try:
+            while self.state != "over":
+                self._hear()
+                row = self.look()
+                self._compare_calls()
+                self._tell(row)
+                self._judge({**self.rows, self.rank: row})
+                time.sleep(0.01 if self.leaving.is_set() else INTERVAL)
+        except BaseException:           # else the others would wait for this rank's rows
+            traceback.print_exc()
+            abort(self.MPI, 1)
 
     # what this rank does
 
@@ -231,7 +236,7 @@ class Observer:
         now = time.monotonic()
         trouble = self._trouble(rows)
         if trouble is None:
-            self.trouble_since, self.announced = None, 0
+            self.trouble_since, self.announced = None, self.announced and self.has_failed
             if self.dispute is not None:
                 return
             if self.state == "runs" and self.leaving.is_set():
@@ -282,10 +287,15 @@ class Observer:
 
     def wait_for_turn(self) -> None:
         """Called by a program that has failed: if ranks before it fail too, one of them reports."""
-        self.has_failed = True
-        time.sleep(3 * INTERVAL)
-        if any(row["has_failed"] for rank, row in self.rows.items() if rank < self.rank):
+        self.has_failed, now = True, time.monotonic()
+        before = [rank for rank in self.peers if rank < self.rank]
+        while time.monotonic() < now + 2 and any(self.heard[rank] < now + INTERVAL
+                                                 for rank in before):
+            time.sleep(0.05)
+        if any(row["announced"] or row["has_failed"] and rank < self.rank
+               for rank, row in self.rows.items()):
             time.sleep(3)               # meanwhile the run ends
+        self.announced = 1
 
 
 def is_stopped(pid: int) -> bool:
