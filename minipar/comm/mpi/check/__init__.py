@@ -4,4 +4,7 @@
     calls.py            the collectives of all ranks, compared
     observer.py         the thread that tells the other ranks what this one waits for
     verdict.py          who can never go on, and the report
+    places.py           the lines of the program
+
+It costs some microseconds a collective.  Without the variable nothing of it is imported.
 """

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...communicator import Communicator
 from ...simulated.mismatch import add_call, describe_mismatch
+from .places import place_name
 
 Described = tuple[int, dict[str, str]]      # the checksum of a call's arguments, and their texts
 
@@ -26,7 +27,7 @@ class Log:
     def __init__(self, comm: Communicator, key: str, members: Sequence[int]):
         self.key, self.members, self.comm = key, members, weakref.ref(comm)
         self.peers = [rank for rank in members if rank != comm.world_rank]
-        self.queue: deque[tuple] = deque()          # (arguments, code, line), by the program
+        self.queue: deque[tuple] = deque()          # (arguments, place, a Work's start)
         self.calls: dict[int, tuple] = {}           # (checksum, arguments, place) by number
         self.num_calls = self.num_told = 0
         self.num_equal = dict.fromkeys(self.peers, 0)       # the first so many are equal
@@ -35,9 +36,9 @@ class Log:
     def take(self, known: dict[tuple, Described]) -> None:
         """Number and describe the calls that the program has added."""
         while self.queue:
-            arguments, code, line = self.queue.popleft()
-            place = f"{code.co_filename}:{line}" if isinstance(code, CodeType) else code
-            self.calls[self.num_calls] = (*described(arguments, known), place)
+            arguments, place, started = self.queue.popleft()
+            self.calls[self.num_calls] = (*described(arguments, known),
+                                          place_name(place) if place else started)
             self.num_calls += 1
 
     def news(self) -> list[int]:

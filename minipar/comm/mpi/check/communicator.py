@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ....backend import Array, to_host
-from ...communicator import HERE, Communicator, Labelled, Request, some_of, source_line
+from ...communicator import Communicator, Labelled, Request, some_of
 from ...errors import NUM_TAGS, check_message
 from ...simulated.mismatch import arguments_of
 from ...simulated.rank import message_mismatch
@@ -26,6 +26,7 @@ from ...work import Work
 from ..communicator import MPICommunicator, MPIProgressEngine
 from ..request import MessageMismatch, MPIRequest
 from .calls import Log
+from .places import find_place, place_name
 
 HEADER = 1024               # bytes: dtype, shape and line of a message
 
@@ -46,6 +47,7 @@ class Record:
         self.posts: dict[str, dict[tuple, int]] = {}    # communicator -> (kind, peer, tag) -> count
         self.current: Log | None = None                 # of the collective that the program is in
         self.exchange: Wait | None = None               # of the sendrecv that it is in
+        self.pending: dict[int, Any] = {}               # requests of the program
         self.observer: Any = None
 
 
@@ -54,7 +56,7 @@ class CheckedCommunicator(MPICommunicator):
 
     inside = False                  # a collective
     num_splits = 0
-    started = ""                    # of a Work: the line of the program that started it
+    started = "an unknown line"     # of a Work: the line of the program that started it
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
@@ -100,12 +102,8 @@ class CheckedCommunicator(MPICommunicator):
                    **options: Any) -> Labelled:
         """Context of a collective, whose call is noted down."""
         if self.size > 1:
-            frame: Any = sys._getframe(1)
-            while frame is not None and frame.f_code.co_filename.startswith(HERE):
-                frame = frame.f_back
             self.log.queue.append((arguments_of(operation, array, uneven, options),
-                                   frame.f_code if frame else self.started,
-                                   frame.f_lineno if frame else 0))
+                                   find_place(sys._getframe(1)), self.started))
         return CheckedCall(self, operation + self.axes)
 
     def post(self, description: tuple) -> Wait:
@@ -126,7 +124,7 @@ class CheckedCommunicator(MPICommunicator):
             return request
         check_message(self, array, dest, "dest", tag)
         about = [str(array.dtype)[:300], array.shape, array.nbytes,
-                 source_line(sys._getframe())[-500:]]
+                 place_name(find_place(sys._getframe()))[-500:]]
         header = np.frombuffer(json.dumps(about).encode().ljust(HEADER), np.uint8)
         buffer, BYTE = np.ascontiguousarray(to_host(array)), self.MPI.BYTE
         full_tag = tag + self.first_tag + self.own_tags
@@ -222,16 +220,19 @@ class CheckedRequest(MPIRequest):
     def __init__(self, *args: Any, header: np.ndarray, first: Any, array: Array, **options: Any):
         super().__init__(*args, **options)
         self.header, self.first, self.array = header, first, array
-        self.checksum, self.started = checksum(array), source_line(sys._getframe())
+        self.checksum, self.started = checksum(array), place_name(find_place(sys._getframe()))
+        self.comm.record.pending[id(self)] = self
 
     def _ask(self, question: Any) -> bool:
         try:
             return super()._ask(question)
         except MessageMismatch as error:
             mismatch = error
+        self.comm.record.pending.pop(id(self), None)
         raise self.header_mismatch() or mismatch        # the header says more
 
     def _finish(self, status: Any) -> None:
+        del self.comm.record.pending[id(self)]
         mismatch = self.header_mismatch()
         if mismatch:
             raise mismatch

@@ -19,23 +19,24 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ....environment import wait_limit
-from ...communicator import source_line
 from ...simulated.deadlock import message_wait
 from ...simulated.rank import Split
 from ..communicator import MPICommunicator, connect
 from ..library import abort
 from .calls import mismatch_report
 from .communicator import CheckedCommunicator
-from .verdict import Row, describe_long_wait, describe_stuck, find_stuck
+from .places import find_place, place_name
+from .verdict import Row, describe, describe_long_wait, describe_stuck, find_stuck
 
 INTERVAL = 0.25             # seconds between two rows
-STOPPED = 1.5               # seconds for which a rank is seen stopped before it counts as such
+STOPPED = 0.75              # seconds for which a rank is seen stopped before it counts as such
 SILENT = 30.0               # … for which one that no other can see must be silent
 PATIENCE = 1.0              # seconds for the other ranks' part of a report; then for each reporter
 
@@ -73,6 +74,7 @@ class Observer:
         self.wait_id, self.since = "", 0.0          # of this rank's wait
         self.trouble_since: float | None = None
         self.sending: list[Any] = []
+        self.unfinished = ""            # at the end: where a request began that is waited for now
         self.has_failed, self.announced = False, 0      # rows since it announced a report
         self.state, self.leaving = "runs", threading.Event()
         self.main_thread = threading.get_ident()
@@ -123,7 +125,9 @@ class Observer:
             wait["steps"] = int(wait["seconds"] / INTERVAL)
         frame = self.process.program or sys._current_frames().get(self.main_thread)
         return {"state": self.state, "has_failed": self.has_failed, "announced": self.announced,
-                "wait": wait, "answers": answers, "line": source_line(frame), "dispute": self.dispute, "call": self._call_in_dispute(),
+                "wait": wait, "answers": answers,
+                "line": self.unfinished or place_name(find_place(frame)),
+                "dispute": self.dispute, "call": self._call_in_dispute(),
                 "stopped": {str(rank): self._silence(rank) for rank, since in self.stopped.items()
                             if now - since > STOPPED}}
 
@@ -145,7 +149,8 @@ class Observer:
             text = message_wait(kind, peer, tag, num_bytes, label)
         else:
             text = str(Split()) if kind == "split" else f"to {kind}"
-            alternatives.append([[log.peers, ["call", log.key, 0, 0, log.num_calls]]] if log else [])
+            alternatives.append([[log.peers, ["call", log.key, 0, 0, log.num_calls]]]
+                                if log else [])
         return {"id": f"{text} {num_bytes} {alternatives}", "text": text, "peer": peer,
                 "label": label, "alternatives": alternatives}
 
@@ -197,6 +202,8 @@ class Observer:
         text, now = json.dumps(row), time.monotonic()
         if not news and text == self.told and now - self.told_at < INTERVAL:
             return
+        if self.state == "runs":
+            self.process.guardian.say(describe(row))
         self.told, self.told_at = text, now
         for rank in self.peers:
             calls = {key: calls for key, (peers, calls) in news.items() if rank in peers}
@@ -261,7 +268,8 @@ class Observer:
     def _trouble(self, rows: dict[int, Row]) -> str | None:
         if self.dispute is not None:
             return self._mismatch(rows)
-        stopped = {int(rank): text for row in rows.values() for rank, text in row["stopped"].items()}
+        stopped = {int(rank): text for row in rows.values()
+                   for rank, text in row["stopped"].items()}
         stuck = find_stuck(rows, set(stopped))
         if stuck:
             return describe_stuck(rows, stuck, stopped)
@@ -284,6 +292,14 @@ class Observer:
         deadline = time.monotonic() + 2
         while time.monotonic() < deadline or self.dispute:
             time.sleep(0.1)
+
+    def finish(self) -> None:
+        """Called at the end of the program: complete the requests that it has forgotten."""
+        for request in list(self.record.pending.values()):
+            self.unfinished = request.started
+            with suppress(ValueError):
+                request.wait()
+        self.leaving.set()
 
     def wait_for_turn(self) -> None:
         """Called by a program that has failed: if ranks before it fail too, one of them reports."""
@@ -309,6 +325,6 @@ def is_stopped(pid: int) -> bool:
 def leave() -> None:
     """At the end of the program: wait until all ranks have left, and are found to agree."""
     for observer in Observer.made:
-        observer.leaving.set()
+        observer.finish()
     for observer in Observer.made:
         observer.thread.join()

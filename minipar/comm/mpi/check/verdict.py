@@ -57,20 +57,20 @@ def describe_rows(rows: dict[int, Row], ranks: set[int], stopped: dict[int, str]
     """A line for each of these ranks: what it does, and where."""
     lines = []
     for rank in sorted(ranks)[:MOST]:
-        row, wait = rows[rank], rows[rank]["wait"]
-        what = "computes"
-        if wait is not None:
-            peer = wait["peer"]
-            gone = ""
-            if peer in stopped:
-                gone = ", which is stopped,"
-            elif peer is not None and rows[peer]["state"] != "runs":
-                gone = ", which has returned,"
-            what = f"waits {wait['text']}{gone}"
-        if rank in stopped:
-            what = f"{stopped[rank]}, and was last seen when it {what}"
-        lines.append(f"rank {rank} {what} at {row['line']}")
+        wait, gone = rows[rank]["wait"], ""
+        if wait and wait["peer"] in stopped:
+            gone = ", which is stopped,"
+        elif wait and wait["peer"] is not None and rows[wait["peer"]]["state"] != "runs":
+            gone = ", which has returned,"
+        last = f"{stopped[rank]}; seen last: " if rank in stopped else ""
+        lines.append(f"rank {rank} {last}{describe(rows[rank], gone)}")
     return lines + [f"and {len(ranks) - MOST} more ranks"] * (len(ranks) > MOST)
+
+
+def describe(row: Row, gone: str = "") -> str:
+    """What a rank does, and where."""
+    what = f"waits {row['wait']['text']}{gone}" if row["wait"] else "computes"
+    return f"{what} at {row['line']}"
 
 
 def describe_long_wait(rows: dict[int, Row], limit: float) -> str | None:
