@@ -138,8 +138,12 @@ class CheckedCommunicator(MPICommunicator):
     def irecv(self, out: Array, source: int, tag: int = 0) -> MPIRequest:
         """Begin to receive into `out`; outside collectives a message with a header."""
         if self.inside:
-            request = super().irecv(out, source, tag)
-            request.description = self.post(request.description)
+            buffer = out
+            if self.first_tag:      # while a Work pauses, no message may change its arrays either
+                check_message(self, out, source, "source", tag)
+                buffer = np.empty(out.shape, out.dtype)
+            request = super().irecv(buffer, source, tag)
+            request.out, request.description = out, self.post(request.description)
             return request
         check_message(self, out, source, "source", tag)
         header, buffer = np.empty(HEADER, np.uint8), np.empty(out.shape, out.dtype)
