@@ -254,8 +254,8 @@ class RunConfig:
     temperature: float = setting(0.8, "of the sample", least=0, saved=False)
     verify: int = option(0, "at the end, repeat the first N steps in float64 on all ranks and on "
                          "one; fail if they differ", least=0, metavar="N", saved=False)
-    check: bool = option(False, "on real ranks: report mismatched collectives, deadlocks and stopped "
-                         "ranks within seconds, as MINIPAR_CHECK=1 does", saved=False)
+    check: bool = option(False, "real ranks report collectives that differ, deadlocks and stopped "
+                         "ranks within seconds, as with MINIPAR_CHECK=1", saved=False)
     record: Path | None = setting(None, "folder in which each rank records what it computes, for "
                                   "`minipar compare`", metavar="DIR", saved=False)
     record_steps: int = setting(3, "steps to record", least=1, saved=False)

@@ -153,7 +153,7 @@ def another_tag(case):
         case.comm.recv(case.array, case.who, tag=6)
 
 
-@mistake("a longer message", r"rank {peer} receives into float64 \(1,\), but rank {who} sends float64")
+@mistake("a longer message", r"rank {peer} receives into float64 \(1,\), but rank {who} sends fl")
 def longer_message(case):
     if case.odd:
         case.comm.send(case.array, case.peer)
@@ -161,7 +161,7 @@ def longer_message(case):
         case.comm.recv(np.ones(1), case.who)
 
 
-@mistake("a message of another dtype", "rank {peer} receives into int64 .*, but rank {who} sends flo")
+@mistake("a message of another dtype", "rank {peer} receives into int64 .*, but rank {who} sends")
 def message_dtype(case):
     if case.odd:
         case.comm.isend(case.array, case.peer).wait()
@@ -223,7 +223,7 @@ def works_in_another_order(case):
         work.wait()
 
 
-@mistake("a Work left out", f"{ALONE}|{GONE}|collective mismatch(.|\n)*ranks? {{who}} called nothing")
+@mistake("a Work left out", f"{GONE}|rank {{who}} called nothing")
 def work_left_out(case):
     if not case.odd:
         start_work(all_reduce, case.comm, case.array).wait()

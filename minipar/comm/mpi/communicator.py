@@ -31,6 +31,7 @@ class MPICommunicator(Communicator):
 
     is_simulated = False
     rank_state: Process
+    uses = 1                # of tags, which share their range
     memory: Any = None      # what its ranks share on this node (shared_window.py)
 
     def __init__(self, mpi_comm: Any, MPI: Any, rank_state: Process, members: list[int],
@@ -47,17 +48,13 @@ class MPICommunicator(Communicator):
 
     def with_tags(self, index: int) -> "MPICommunicator":
         """The same ranks, with tags of its own: messages of another `index` never meet these."""
-        num_ranges = self.num_tag_ranges()
+        # Only the world has the attribute by the standard; Open MPI's other communicators do not.
+        num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS // self.uses - 1
         if num_ranges < 1:
             raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
                                "call the collective itself")
         return type(self)(self.mpi_comm, self.MPI, self.rank_state, self.members, self.chooser,
                           self.own_algorithms, NUM_TAGS * (1 + index % num_ranges))
-
-    def num_tag_ranges(self) -> int:
-        """The number of ranges of tags above those of the program."""
-        # Only the world has the attribute by the standard; Open MPI's other communicators do not.
-        return self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS - 1
 
     def make_progress_engine(self) -> Any:
         """An engine for the Works of this rank."""
@@ -170,8 +167,7 @@ class MPICommunicator(Communicator):
     def split(self, color: int | None, key: int | None = None) -> "MPICommunicator | None":
         """Collective.  A communicator of the ranks with this rank's `color`."""
         no_color = self.MPI.UNDEFINED if color is None else color
-        waiting = ("split", None, None, 0, self.label)
-        with self.rank_state.wait_for(waiting, self.members):
+        with self.rank_state.wait_for(("split", None, None, 0, self.label), self.members):
             part = self.mpi_comm.Split(no_color, self.rank if key is None else key)
             if color is None:
                 self.rank_state.log("split", self.group, None, key, None)

@@ -3,6 +3,7 @@
     communicator.py     what each rank notes down of its messages and collectives
     calls.py            the collectives of all ranks, compared
     observer.py         the thread that tells the other ranks what this one waits for
+    waits.py            what it waits for, and what it has done for the waits of others
     verdict.py          who can never go on, and the report
     places.py           the lines of the program
 

@@ -18,7 +18,7 @@ from ...communicator import Communicator
 from ...simulated.mismatch import add_call, describe_mismatch
 from .places import place_name
 
-Described = tuple[int, dict[str, str]]      # the checksum of a call's arguments, and their texts
+Described = tuple[int, dict[str, str | None]]   # the checksum of a call's arguments, and their texts
 
 
 class Log:
@@ -102,4 +102,4 @@ def mismatch_report(calls: dict[int, list], members: Sequence[int]) -> str:
     if len(missing) < len(members) and missing:
         add_call(grouped, missing[0], "the end", {"operation": "nothing more"})
         grouped[-1].ranks.extend(missing[1:])
-    return describe_mismatch(grouped) or ""
+    return (describe_mismatch(grouped) or "").replace("nothing more()", "nothing more")

@@ -36,7 +36,7 @@ Post = tuple                # (communicator, kind, peer, tag, number): a send or
 class Wait(tuple):
     """The description of a wait, and what can end it: all posts of one of the `alternatives`."""
 
-    alternatives: Sequence[Sequence[Post]]
+    alternatives: Sequence[Sequence[Post]] = ()
 
 
 class Record:
@@ -54,6 +54,7 @@ class Record:
 class CheckedCommunicator(MPICommunicator):
     """An MPICommunicator under MINIPAR_CHECK=1."""
 
+    uses = 2                        # collectives, and messages of the program
     inside = False                  # a collective
     num_splits = 0
     started = "an unknown line"     # of a Work: the line of the program that started it
@@ -63,7 +64,8 @@ class CheckedCommunicator(MPICommunicator):
         if self.rank_state.record is None:
             self.rank_state.record = Record()
         self.record: Record = self.rank_state.record
-        self.own_tags = NUM_TAGS * (1 + super().num_tag_ranges() // 2)  # of the program's messages
+        # of the program's messages: the upper half
+        self.own_tags = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS // 2 * NUM_TAGS
         if not self.record.logs:
             self.enroll("world", {})
 
@@ -74,13 +76,9 @@ class CheckedCommunicator(MPICommunicator):
         if " work " not in key:             # a Work has tags of its own among its communicator's
             self.record.posts[key] = posts
 
-    def num_tag_ranges(self) -> int:
-        """Half of them: the others are for the messages of programs."""
-        return super().num_tag_ranges() // 2
-
     def with_tags(self, index: int) -> "CheckedCommunicator":
         """The same ranks, with tags of its own."""
-        comm = super().with_tags(index)
+        comm: Any = super().with_tags(index)
         comm.enroll(f"{self.key} work {index}", self.posts)
         comm.key = self.key
         return comm
@@ -92,7 +90,7 @@ class CheckedCommunicator(MPICommunicator):
     def split(self, color: int | None, key: int | None = None) -> "CheckedCommunicator | None":
         """Collective.  A communicator of the ranks with this rank's `color`."""
         with self.collective("split"):
-            part = super().split(color, key)
+            part: Any = super().split(color, key)
         self.num_splits += 1
         if part is not None:
             part.enroll(f"{self.key}.{self.num_splits}/{color}", {})
@@ -167,7 +165,7 @@ class CheckedCommunicator(MPICommunicator):
             return
         wait = self.post(("receive from", source, tag, out.nbytes, self.label))
         sending = self.post(("send to", dest, tag, array.nbytes, self.label))
-        wait.alternatives = (wait.alternatives[0] + sending.alternatives[0],)
+        wait.alternatives = [[*wait.alternatives[0], *sending.alternatives[0]]]
         self.record.exchange = wait
         super().sendrecv(array, dest, out, source, tag)
 
@@ -209,7 +207,7 @@ class CheckedCall(Labelled):
 
 def checksum(array: Array) -> int:
     """A checksum of the bytes of an array."""
-    return zlib.crc32(np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8))
+    return zlib.crc32(np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8).data)
 
 
 def touched_error(comm: Communicator, what: str) -> ValueError:

@@ -5,8 +5,8 @@
 
 mpi4py releases Python's lock inside MPI, so the thread runs while its rank waits, and while it
 computes.  Four times a second it sends a row to each other rank, on a communicator of its own, and
-reads theirs.  `verdict.py` says what follows from the rows.  The lowest rank reports, and ends the
-run; the others wait for that a moment longer each.  Only messages are used, so ranks may be on any
+reads theirs.  `verdict.py` says what follows from the rows.  The lowest rank reports it, and ends
+the run.  Only messages are used, so ranks may be on any
 hosts; a rank that is stopped is recognized by one on its own host.
 
 A rank that leaves the program waits until all have left, and all their calls are compared.
@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,27 +27,28 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....environment import wait_limit
-from ...simulated.deadlock import message_wait
-from ...simulated.rank import Split
+from ...communicator import Chooser
 from ..communicator import MPICommunicator, connect
 from ..library import abort
 from .calls import mismatch_report
 from .communicator import CheckedCommunicator
 from .places import find_place, place_name
 from .verdict import Row, describe, describe_long_wait, describe_stuck, find_stuck
+from .waits import Waits
 
 INTERVAL = 0.25             # seconds between two rows
 STOPPED = 0.75              # seconds for which a rank is seen stopped before it counts as such
 SILENT = 30.0               # … for which one that no other can see must be silent
-PATIENCE = 1.0              # seconds for the other ranks' part of a report; then for each reporter
+PATIENCE = 3.0              # seconds for another rank to report and end the run
 
 
-def connect_checked(mpi_comm: Any, MPI: Any, *options: Any) -> MPICommunicator:
+def connect_checked(mpi_comm: Any, MPI: Any, chooser: Chooser, own_algorithms: Any,
+                    watch: Any) -> MPICommunicator:
     """Collective.  `connect`, with observers."""
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("MINIPAR_CHECK=1 needs an MPI library with threads "
                            "(MPI_THREAD_MULTIPLE), and this one has none: unset MINIPAR_CHECK")
-    comm: Any = connect(mpi_comm, MPI, *options, kind=CheckedCommunicator)
+    comm: Any = connect(mpi_comm, MPI, chooser, own_algorithms, watch, CheckedCommunicator)
     comm.record.observer = Observer(comm)
     return comm
 
@@ -61,8 +63,8 @@ class Observer:
         self.comm, self.rank, self.limit = comm.mpi_comm.Dup(), comm.rank, wait_limit()
         self.pids = self.comm.allgather(os.getpid())
         self.peers = [rank for rank in range(comm.size) if rank != self.rank]
-        blank = {"state": "runs", "wait": None, "answers": {}, "line": "an unknown line",
-                 "dispute": None, "call": None, "stopped": {}, "has_failed": False, "announced": 0}
+        blank: Row = {"state": "runs", "wait": None, "answers": {}, "line": "an unknown line",
+                 "dispute": None, "call": None, "stopped": {}, "has_failed": False}
         self.rows: dict[int, Row] = dict.fromkeys(self.peers, blank)
         self.heard = dict.fromkeys(self.peers, time.monotonic())
         self.stopped: dict[int, float] = {}         # since when, as seen from here
@@ -71,11 +73,12 @@ class Observer:
         self.dispute: tuple[str, int] | None = None     # the collective that ranks differ in
         self.disputed_since: float | None = None
         self.told, self.told_at = "", 0.0           # the last row sent
-        self.wait_id, self.since = "", 0.0          # of this rank's wait
+        self.waits = Waits(comm.rank_state)
+        self.wait_id, self.since = "", 0.0          # of this rank's wait, and when it began
         self.trouble_since: float | None = None
         self.sending: list[Any] = []
         self.unfinished = ""            # at the end: where a request began that is waited for now
-        self.has_failed, self.announced = False, 0      # rows since it announced a report
+        self.has_failed = False
         self.state, self.leaving = "runs", threading.Event()
         self.main_thread = threading.get_ident()
         self.thread = threading.Thread(target=self._observe, daemon=True, name="observer")
@@ -106,65 +109,25 @@ class Observer:
         wait    None, or: id; text, peer (for the report); alternatives; seconds, steps
         answers for each rank that waits: the id of its wait, and what this rank has posted of it
         """
-        waiting = self.process.waiting
+        wait = self.waits.look() if self.state == "runs" else None
         for log in list(self.record.logs.values()):
             log.take(self.known)
-        wait = self._describe(waiting) if self.state == "runs" and waiting else None
-        answers = {str(rank): (row["wait"]["id"], self._answer(row["wait"]["alternatives"]))
-                   for rank, row in self.rows.items() if row["wait"]}
-        if wait and (self.process.waiting is not waiting
-                     or self._describe(waiting)["id"] != wait["id"]):
-            wait = None                 # it went on meanwhile
-        if wait:                        # a rank may wait for a message of its own
-            answers[str(self.rank)] = wait["id"], self._answer(wait["alternatives"])
-        now = time.monotonic()
+        asking = {rank: row["wait"] for rank, row in self.rows.items()}
+        answers = {str(rank): (asked["id"], self.waits.answer(self.rank, asked["alternatives"]))
+                   for rank, asked in {**asking, self.rank: wait}.items() if asked}
+        if wait != self.waits.look():   # it has gone on meanwhile, or the calls were not yet taken
+            wait = None
         if (wait["id"] if wait else "") != self.wait_id:
-            self.wait_id, self.since = wait["id"] if wait else "", now
+            self.wait_id, self.since = wait["id"] if wait else "", time.monotonic()
         if wait:
-            wait["seconds"] = now - self.since
+            wait["seconds"] = time.monotonic() - self.since
             wait["steps"] = int(wait["seconds"] / INTERVAL)
         frame = self.process.program or sys._current_frames().get(self.main_thread)
-        return {"state": self.state, "has_failed": self.has_failed, "announced": self.announced,
-                "wait": wait, "answers": answers,
-                "line": self.unfinished or place_name(find_place(frame)),
+        return {"state": self.state, "has_failed": self.has_failed, "wait": wait,
+                "answers": answers, "line": self.unfinished or place_name(find_place(frame)),
                 "dispute": self.dispute, "call": self._call_in_dispute(),
                 "stopped": {str(rank): self._silence(rank) for rank, since in self.stopped.items()
-                            if now - since > STOPPED}}
-
-    def _describe(self, waiting: tuple) -> dict[str, Any]:
-        description = waiting[0]
-        kind, peer, tag, num_bytes, label = description
-        if kind == "receive from" and not hasattr(description, "alternatives"):
-            description = self.record.exchange
-        posts = list(getattr(description, "alternatives", ()))
-        engine, log = self.process.engine, self.record.current
-        if engine is not None:          # a Work that goes on may end the wait, too
-            posts += [each for request in list(engine.standing_at.values())
-                      for each in request.description.alternatives]
-        alternatives: list = [[[[comm.members[peer]], [kind, comm.key, comm.rank, tag, number]]
-                               for comm, kind, peer, tag, number in each] for each in posts]
-        if peer is not None:
-            comm = posts[0][0][0]
-            peer = comm.members[peer]
-            text = message_wait(kind, peer, tag, num_bytes, label)
-        else:
-            text = str(Split()) if kind == "split" else f"to {kind}"
-            alternatives.append([[log.peers, ["call", log.key, 0, 0, log.num_calls]]]
-                                if log else [])
-        return {"id": f"{text} {num_bytes} {alternatives}", "text": text, "peer": peer,
-                "label": label, "alternatives": alternatives}
-
-    def _answer(self, alternatives: list) -> list[list[bool | None]]:
-        return [[self._has_done(*question) if self.rank in peers else None
-                 for peers, question in needs] for needs in alternatives]
-
-    def _has_done(self, kind: str, key: str, rank: int, tag: int, number: int) -> bool:
-        """Whether this rank has made the `number`-th call, or its half of a message to `rank`."""
-        if kind == "call":
-            log = self.record.logs.get(key)
-            return log is not None and log.num_calls >= number
-        mine = "send to" if kind == "receive from" else "receive from"
-        return self.record.posts.get(key, {}).get((mine, rank, tag), 0) >= number
+                            if time.monotonic() - since > STOPPED}}
 
     # rows of all ranks
 
@@ -202,7 +165,7 @@ class Observer:
         text, now = json.dumps(row), time.monotonic()
         if not news and text == self.told and now - self.told_at < INTERVAL:
             return
-        if self.state == "runs":
+        if self.state == "runs" and self.process.guardian is not None:
             self.process.guardian.say(describe(row))
         self.told, self.told_at = text, now
         for rank in self.peers:
@@ -240,52 +203,51 @@ class Observer:
 
     def _judge(self, rows: dict[int, Row]) -> None:
         """Report what is wrong, if anything is, and end the run; end if all ranks have left."""
-        now = time.monotonic()
-        trouble = self._trouble(rows)
-        if trouble is None:
-            self.trouble_since, self.announced = None, self.announced and self.has_failed
-            if self.dispute is not None:
-                return
-            if self.state == "runs" and self.leaving.is_set():
-                self.state = "left"
-            elif self.state == "left" and all(row["state"] != "runs" for row in rows.values()):
-                self.state = "bye"
-            elif self.state == "bye" and rows[self.rank]["state"] == "bye" and all(
-                    row["state"] == "bye" for row in rows.values()):
-                for request, _ in self.sending:
-                    request.Wait()
-                self.state = "over"
-            return
-        self.trouble_since = self.trouble_since or now
-        first = min(rank for rank, row in rows.items() if row["announced"] or rank == self.rank)
-        turn = sorted(set(rows) - set(self.stopped)).index(self.rank)
-        late = 2 * INTERVAL + PATIENCE * turn + 3 * (first < self.rank)
-        self.announced += now - self.trouble_since >= late
-        if self.announced > 2 and now - self.trouble_since >= late:
-            print(f"minipar: {trouble}", file=sys.stderr, flush=True)
-            abort(self.MPI, 1)
-
-    def _trouble(self, rows: dict[int, Row]) -> str | None:
-        if self.dispute is not None:
-            return self._mismatch(rows)
         stopped = {int(rank): text for row in rows.values()
                    for rank, text in row["stopped"].items()}
+        reporters, trouble = self._trouble(rows, stopped)
+        now = time.monotonic()
+        if trouble:
+            self.trouble_since = self.trouble_since or now
+            is_first = self.rank == min(set(reporters) - set(stopped))
+            if now - self.trouble_since > (2 * INTERVAL if is_first else PATIENCE):
+                print(f"minipar: {trouble}", file=sys.stderr, flush=True)
+                abort(self.MPI, 1)
+            return
+        self.trouble_since = None
+        states = {row["state"] for row in rows.values()}
+        if self.dispute is not None:
+            return
+        if self.state == "runs" and self.leaving.is_set():
+            self.state = "left"
+        elif self.state == "left" and "runs" not in states:
+            self.state = "bye"
+        elif states == {"bye"}:
+            for request, _ in self.sending:
+                request.Wait()
+            self.state = "over"
+
+    def _trouble(self, rows: dict[int, Row],
+                 stopped: dict[int, str]) -> tuple[Sequence[int], str | None]:
+        """(ranks that can report it, the report), or None."""
+        if self.dispute is not None:
+            return self._mismatch(rows)
         stuck = find_stuck(rows, set(stopped))
         if stuck:
-            return describe_stuck(rows, stuck, stopped)
-        return describe_long_wait(rows, self.limit)
+            return [*rows], describe_stuck(rows, stuck, stopped)
+        return [*rows], describe_long_wait(rows, self.limit)
 
-    def _mismatch(self, rows: dict[int, Row]) -> str | None:
+    def _mismatch(self, rows: dict[int, Row]) -> tuple[Sequence[int], str | None]:
         """The report on the collective that ranks differ in; None until all have told theirs."""
-        assert self.dispute is not None
+        key, number = self.dispute or ("", 0)
         self.disputed_since = self.disputed_since or time.monotonic()
-        log = self.record.logs.get(self.dispute[0])
         calls = {rank: row["call"][2:] for rank, row in rows.items()
-                 if row["call"] and tuple(row["call"][:2]) == self.dispute}
+                 if row["call"] and row["call"][:2] == [key, number]}
+        log = self.record.logs.get(key)
         if log is None or (len(calls) < len(log.members)
-                           and time.monotonic() - self.disputed_since < PATIENCE):
-            return None
-        return mismatch_report(calls, log.members)
+                           and time.monotonic() - self.disputed_since < 1):
+            return (), None
+        return log.members, mismatch_report(calls, log.members) or None
 
     def wait_for_report(self) -> None:
         """Called by the program, whose collective has failed: a report may be due."""
@@ -302,16 +264,15 @@ class Observer:
         self.leaving.set()
 
     def wait_for_turn(self) -> None:
-        """Called by a program that has failed: if ranks before it fail too, one of them reports."""
-        self.has_failed, now = True, time.monotonic()
+        """Called by a program that has failed: if another rank fails, too, only one reports it."""
+        now = time.monotonic()
+        self.has_failed = not any(row["has_failed"] for row in self.rows.values())
         before = [rank for rank in self.peers if rank < self.rank]
         while time.monotonic() < now + 2 and any(self.heard[rank] < now + INTERVAL
                                                  for rank in before):
             time.sleep(0.05)
-        if any(row["announced"] or row["has_failed"] and rank < self.rank
-               for rank, row in self.rows.items()):
-            time.sleep(3)               # meanwhile the run ends
-        self.announced = 1
+        if not self.has_failed or any(self.rows[rank]["has_failed"] for rank in before):
+            time.sleep(PATIENCE)        # meanwhile the run ends
 
 
 def is_stopped(pid: int) -> bool:

@@ -45,7 +45,7 @@ def test_equal_calls_are_forgotten_and_the_first_that_differs_is_found():
     exchange(ranks)
     assert [log.compare() for log in ranks] == [6] * 3
     said = mismatch_report({rank: log.calls[6][1:] for rank, log in enumerate(ranks)}, range(3))
-    assert said.startswith("collective mismatch: ranks differ in op\n  ranks 0, 2 called all_reduce")
+    assert said.startswith("collective mismatch: ranks differ in op\n  ranks 0, 2 called all_red")
     assert "rank 1 called all_reduce(dtype=float64, shape=(1,), op=max) at a.py:1" in said
 
 
@@ -61,7 +61,7 @@ def test_ranks_need_not_be_equally_far():
     assert [log.compare() for log in ranks] == [None, None]
     assert [log.first_missing() for log in ranks] == [1, 1] and [*ranks[0].calls] == [1, 2]
     said = mismatch_report({0: ranks[0].calls[1][1:]}, range(2))
-    assert said.endswith("rank 1 called nothing more() at the end\nAll ranks of a communicator call "
+    assert said.endswith("rank 1 called nothing more at the end\nAll ranks of a communicator call "
                          "the same collectives in the same order, with equal arguments.")
 
 

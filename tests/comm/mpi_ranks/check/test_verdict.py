@@ -46,7 +46,8 @@ NO, YES = ((False,),), ((True,),)
     ({0: row(waits((1,))), 1: row(waits((2,)), says(0, *NO)), 2: row(None, says(1, *NO))}, set()),
     ({0: row(waits((1,)), says(1, *NO)), 1: row(waits((0,)), says(0, *NO)), 2: row()}, {0, 1}),
     # any of two is enough; both are needed
-    ({0: row(waits((1,), (2,))), 1: row(None, says(0, (False,), (None,)), "left"), 2: row()}, set()),
+    ({0: row(waits((1,), (2,))), 1: row(None, says(0, (False,), (None,)), "left"),
+      2: row()}, set()),
     ({0: row(waits((1, 2))), 1: row(None, says(0, (False, None)), "left"), 2: row()}, {0}),
     ({0: row(waits((1,), (2,))), 1: row(None, says(0, (False,), (None,)), "left"),
       2: row(None, says(0, (None,), (False,)), "left")}, {0}),
