@@ -18,7 +18,7 @@ from ...communicator import Communicator
 from ...simulated.mismatch import add_call, describe_mismatch
 from .places import place_name
 
-Described = tuple[int, dict[str, str | None]]   # the checksum of a call's arguments, and their texts
+Described = tuple[int, dict[str, str | None]]       # checksum and texts of a call's arguments
 
 
 class Log:
@@ -92,14 +92,11 @@ def as_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def mismatch_report(calls: dict[int, list], members: Sequence[int]) -> str:
-    """The report on calls, (arguments, place) by rank, that should be one collective of `members`.
-    """
+def mismatch_report(calls: dict[int, list], ended: Sequence[int]) -> str:
+    """The report on calls, (arguments, place) by rank; the ranks that `ended` made none instead."""
     grouped: list = []
     for rank, (arguments, place) in sorted(calls.items()):
         add_call(grouped, rank, place, arguments)
-    missing = [rank for rank in members if rank not in calls]
-    if len(missing) < len(members) and missing:
-        add_call(grouped, missing[0], "the end", {"operation": "nothing more"})
-        grouped[-1].ranks.extend(missing[1:])
+    for rank in ended:
+        add_call(grouped, rank, "the end", {"operation": "nothing more"})
     return (describe_mismatch(grouped) or "").replace("nothing more()", "nothing more")

@@ -39,7 +39,7 @@ from .waits import Waits
 INTERVAL = 0.25             # seconds between two rows
 STOPPED = 0.75              # seconds for which a rank is seen stopped before it counts as such
 SILENT = 30.0               # … for which one that no other can see must be silent
-PATIENCE = 3.0              # seconds for another rank to report and end the run
+PATIENCE = 4.0              # seconds for another rank to report and end the run
 
 
 def connect_checked(mpi_comm: Any, MPI: Any, chooser: Chooser, own_algorithms: Any,
@@ -244,10 +244,14 @@ class Observer:
         calls = {rank: row["call"][2:] for rank, row in rows.items()
                  if row["call"] and row["call"][:2] == [key, number]}
         log = self.record.logs.get(key)
-        if log is None or (len(calls) < len(log.members)
-                           and time.monotonic() - self.disputed_since < 1):
+        if log is None:                         # its members report it
             return (), None
-        return log.members, mismatch_report(calls, log.members) or None
+        ended = [rank for rank in log.members if rank not in calls and rows[rank]["dispute"]
+                 and rows[rank]["state"] != "runs"]
+        if len(calls) + len(ended) < len(log.members) \
+                and time.monotonic() - self.disputed_since < 2:
+            return (), None
+        return log.members, mismatch_report(calls, ended) or None
 
     def wait_for_report(self) -> None:
         """Called by the program, whose collective has failed: a report may be due."""

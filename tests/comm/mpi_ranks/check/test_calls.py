@@ -44,7 +44,7 @@ def test_equal_calls_are_forgotten_and_the_first_that_differs_is_found():
         call(log, "all_reduce", np.ones(1), op="max" if rank == 1 else "sum")
     exchange(ranks)
     assert [log.compare() for log in ranks] == [6] * 3
-    said = mismatch_report({rank: log.calls[6][1:] for rank, log in enumerate(ranks)}, range(3))
+    said = mismatch_report({rank: log.calls[6][1:] for rank, log in enumerate(ranks)}, [])
     assert said.startswith("collective mismatch: ranks differ in op\n  ranks 0, 2 called all_red")
     assert "rank 1 called all_reduce(dtype=float64, shape=(1,), op=max) at a.py:1" in said
 
@@ -60,7 +60,7 @@ def test_ranks_need_not_be_equally_far():
     exchange(ranks)
     assert [log.compare() for log in ranks] == [None, None]
     assert [log.first_missing() for log in ranks] == [1, 1] and [*ranks[0].calls] == [1, 2]
-    said = mismatch_report({0: ranks[0].calls[1][1:]}, range(2))
+    said = mismatch_report({0: ranks[0].calls[1][1:]}, [1])
     assert said.endswith("rank 1 called nothing more at the end\nAll ranks of a communicator call "
                          "the same collectives in the same order, with equal arguments.")
 
@@ -90,4 +90,4 @@ def test_the_sentence_is_that_of_the_simulated_cluster():
         call(log, "all_reduce", np.ones(2), op="max" if rank else "sum", algorithm="auto")
         log.take({})
     calls = {rank: [log.calls[0][1], place] for rank, log in enumerate(ranks)}
-    assert mismatch_report(calls, range(2)) == simulated
+    assert mismatch_report(calls, []) == simulated
