@@ -4,10 +4,10 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
-    ("comm",): 3830,
+    ("comm",): 4465,
     ("parallel",): 3655,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5525,
+    ("train", "commands"): 5530,
     ("viz",): 2445,
     ("compare",): 1020,
     ("gspmd",): 2500,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3690,
 }
-ALL = 35945
+ALL = 36603
 
 
 def count(folder: str) -> int:
