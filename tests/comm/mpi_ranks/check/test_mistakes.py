@@ -67,3 +67,29 @@ def test_three_hundred_random_mistakes():
     with ThreadPoolExecutor(3) as pool:
         faults = [fault for fault in pool.map(lambda case: fault_of(*case), cases) if fault]
     assert not faults, f"{len(faults)} of 300:\n" + "\n".join(faults)
+
+
+STRATEGY = """
+import numpy as np
+from minipar.comm.collectives import all_reduce
+from minipar.parallel.data.ddp import DistributedDataParallel
+
+class Odd(DistributedDataParallel):
+    def step(self, optimizer):
+        all_reduce(self.comm, np.ones(2), op="max" if self.comm.rank else "sum")
+        super().step(optimizer)
+"""
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_train_has_a_flag_for_it(tmp_path, check):
+    (tmp_path / "odd.py").write_text(STRATEGY)
+    done = subprocess.run(
+        [find_mpirun(), "-n", "2", sys.executable, "-m", "minipar", "train", "--data", "synthetic",
+         "--layers", "1", "--width", "8", "--heads", "1", "--steps", "2", "--strategy",
+         f"{tmp_path}/odd.py:Odd", *["--check"] * check], text=True, capture_output=True,
+        timeout=90, stdin=subprocess.DEVNULL, env={**mpirun_environment(), "MINIPAR_CHECK": "0"})
+    assert (done.returncode != 0) == check, done.stderr
+    assert (f"collective mismatch: ranks differ in op\n  rank 0 called all_reduce(dtype=float64, "
+            "shape=(2,), op=sum" in done.stderr) == check, done.stderr
+    assert (f"algorithm=auto) at {tmp_path}/odd.py:8\n" in done.stderr) == check, done.stderr
