@@ -218,7 +218,7 @@ def exit_status(error: SystemExit) -> int:
 def end_all(comm: "MPICommunicator", error: BaseException) -> None:
     """Report what happened on this rank, and end all real ranks with a non-zero exit status."""
     from .comm.mpi.library import abort
-    code = 1
+    code, record = 1, comm.rank_state.record
     if isinstance(error, SystemExit):
         code = exit_status(error)
         if code == 0:
@@ -234,5 +234,7 @@ def end_all(comm: "MPICommunicator", error: BaseException) -> None:
         what = f"alone: {UsageError.of(error)}"
     else:
         what = "failed:\n" + traceback.format_exc()
+        if record is not None:
+            record.observer.wait_for_turn()
     print(f"minipar: rank {comm.rank} of {comm.size} {what}", file=sys.stderr, flush=True)
     abort(comm.MPI, code)

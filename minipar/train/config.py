@@ -251,9 +251,11 @@ class RunConfig:
                          metavar="N", saved=False,
                          without=(Beside("data", "digits", "generates text"),))
     prompt: str = option("\n", "what the sample continues", default_text="\\n", saved=False)
-    temperature: float = option(0.8, "of the sample", least=0, saved=False)
+    temperature: float = setting(0.8, "of the sample", least=0, saved=False)
     verify: int = option(0, "at the end, repeat the first N steps in float64 on all ranks and on "
                          "one; fail if they differ", least=0, metavar="N", saved=False)
+    check: bool = option(False, "real ranks report collectives that differ, deadlocks and stopped "
+                         "ranks within seconds, as with MINIPAR_CHECK=1", saved=False)
     record: Path | None = setting(None, "folder in which each rank records what it computes, for "
                                   "`minipar compare`", metavar="DIR", saved=False)
     record_steps: int = setting(3, "steps to record", least=1, saved=False)

@@ -13,7 +13,7 @@ from rich.console import Console
 from ..backend.malloc import keep_freed_memory
 from ..comm import Cluster, Communicator
 from ..compare.difference import Difference
-from ..environment import launched
+from ..environment import check_real_ranks, launched
 from ..launcher import launch, on_first_rank
 from ..nn import Module
 from .check import check_machine, checked
@@ -61,6 +61,8 @@ def train(config: TrainConfig, console: Console | None = None) -> TrainResult:
     check_budget(config, apply_precision(config, task.build()), task.batches.batch(0)[0], num_ranks)
     keep_freed_memory(config.memory.memory_limit is None)
     if launched():
+        if config.run.check:
+            check_real_ranks()
         return launch(lambda comm: train_rank_limited(comm, config, console))
     with process_limit(config, num_ranks):
         return launch(lambda comm: train_rank(comm, config, console), cluster=Cluster(num_ranks))

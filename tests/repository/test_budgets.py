@@ -4,10 +4,10 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
-    ("comm",): 3830,
-    ("parallel",): 3571,
+    ("comm",): 4465,
+    ("parallel",): 3572,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5480,
+    ("train", "commands"): 5490,
     ("viz",): 2460,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 36035
+ALL = 36700
 
 
 def count(folder: str) -> int:
