@@ -78,9 +78,8 @@ def make_parser(only: str | None = None) -> Parser:
     for name, command in COMMANDS.items():
         sentence = f"{command.help[0].upper()}{command.help[1:]}."
         inner = commands.add_parser(name, help=command.help, description=sentence)
-        if only not in (None, name):
-            continue
-        module_of(command).add_arguments(inner)
+        if only in (None, name):
+            module_of(command).add_arguments(inner)
         add_json(inner)
     commands.add_parser("exercise", help="course exercises: list, start, check, hint",
                         add_help=False)

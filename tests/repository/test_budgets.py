@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3690,
 }
-ALL = 35945
+ALL = 35949
 
 
 def count(folder: str) -> int:
