@@ -90,6 +90,6 @@ def test_train_has_a_flag_for_it(tmp_path, check):
          f"{tmp_path}/odd.py:Odd", *["--check"] * check], text=True, capture_output=True,
         timeout=90, stdin=subprocess.DEVNULL, env={**mpirun_environment(), "MINIPAR_CHECK": "0"})
     assert (done.returncode != 0) == check, done.stderr
-    assert (f"collective mismatch: ranks differ in op\n  rank 0 called all_reduce(dtype=float64, "
+    assert ("collective mismatch: ranks differ in op\n  rank 0 called all_reduce(dtype=float64, "
             "shape=(2,), op=sum" in done.stderr) == check, done.stderr
     assert (f"algorithm=auto) at {tmp_path}/odd.py:8\n" in done.stderr) == check, done.stderr
