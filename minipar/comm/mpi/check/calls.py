@@ -50,11 +50,13 @@ class Log:
         """The number of the first call that differs from another rank's; forget equal ones."""
         for rank, theirs in self.theirs.items():
             start = self.num_equal[rank]
-            for i, checksum in enumerate(theirs[:self.num_calls - start], start):
-                if checksum != self.calls[i][0]:
-                    return i
+            for checksum in theirs[:self.num_calls - start]:
+                if checksum != self.calls[self.num_equal[rank]][0]:
+                    break
                 self.num_equal[rank] += 1
             del theirs[:self.num_equal[rank] - start]
+            if theirs and self.num_equal[rank] < self.num_calls:
+                return self.num_equal[rank]
         done = min([self.num_told, *self.num_equal.values()])
         for i in [i for i in self.calls if i < done]:
             del self.calls[i]

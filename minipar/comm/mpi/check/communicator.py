@@ -210,7 +210,7 @@ def checksum(array: Array) -> int:
     """A checksum of the bytes of an array; of a long one the sum of its words, ten times faster."""
     data = np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8)
     words = data[:data.size // 8 * 8 * (data.size > SHORT)].view(np.uint64)
-    return zlib.crc32(data[words.nbytes:].data, int(np.sum(words)) & 0xFFFFFFFF)
+    return zlib.crc32(data[words.nbytes:].data) + (int(np.sum(words)) << 32)
 
 
 def touched_error(comm: Communicator, what: str) -> ValueError:

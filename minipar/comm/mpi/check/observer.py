@@ -246,7 +246,8 @@ class Observer:
         log = self.record.logs.get(key)
         if log is None:                         # its members report it
             return (), None
-        ended = [rank for rank in log.members if rank not in calls and rows[rank]["dispute"]
+        ended = [rank for rank in log.members if rank not in calls
+                 and list(rows[rank]["dispute"] or ()) == [key, number]
                  and rows[rank]["state"] != "runs"]
         if len(calls) + len(ended) < len(log.members) \
                 and time.monotonic() - self.disputed_since < 2:
