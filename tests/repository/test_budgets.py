@@ -4,7 +4,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
-    ("comm",): 4465,
+    ("comm",): 4470,
     ("parallel",): 3572,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5490,
