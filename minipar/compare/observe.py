@@ -141,16 +141,16 @@ class Observer:
         if not is_recomputing():
             call = name, tuple(self.rows)
             self.calls[call] = self.calls.get(call, 0) + 1
-            if self.calls[call] > 1:
-                return y                        # a second use: of its own place
-            self.record(name, "forward", y.data, shape, box)
+            if self.calls[call] == 1:           # else a second use, or the step after a trial
+                self.record(name, "forward", y.data, shape, box)
         return Watch.apply(y, see=partial(self.see, name, self.rows, shape, box)) \
             if y.requires_grad else y
 
     def see(self, name: str, rows: np.ndarray, shape: tuple, box: list, grad: Array) -> None:
         """In backward: record the gradient of an output, whose microbatch is now in work."""
         self.rows = rows
-        self.record(name, "backward", grad / self.scale, shape, box)
+        if self.calls.pop((name, tuple(rows)), 0):      # of several uses the last one
+            self.record(name, "backward", grad / self.scale, shape, box)
 
     def place_of(self, module: Module, local: tuple[int, ...]) -> tuple[tuple, list] | None:
         """The global shape and the box of an output of shape `local`; None where rows are mixed."""

@@ -83,8 +83,9 @@ def test_a_draft_may_have_other_end_tokens(tmp_path, capsys):
 def test_the_sample_of_a_training_ends(tmp_path, capsys):
     (tmp_path / "text.txt").write_text("yes and no, " * 40)
     ours = convert(tmp_path, [O, K, END], CONFIGS["a list"], more=["--data", tmp_path / "text.txt"])
-    words = ["--prompt", "x", "--sample", "6", "--temperature", "0"]
-    for command in (["train", "--resume", ours, "--steps", "1", "--lr", "0"], ["evaluate", ours]):
+    words = ["--prompt", "x", "--sample", "6"]
+    for command in (["train", "--resume", ours, "--steps", "1", "--lr", "0", "--set",
+                     "run.temperature=0"], ["evaluate", ours, "--temperature", "0"]):
         capsys.readouterr()
         assert main([*map(str, command), *words]) == 0
         assert "\nok\n" in capsys.readouterr().out

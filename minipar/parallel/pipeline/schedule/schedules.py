@@ -72,6 +72,8 @@ def one_f_one_b_row(stage: int, num_stages: int, num_microbatches: int) -> list[
         stage 0                      F0 F1   │ F2 B0 F3 B1       │ B2 B3
         stage 1                      F0      │ F1 B0 F2 B1 F3 B2 │ B3
         stage 2                              │ F0 B0 … F3 B3     │
+
+    Narayanan et al. 2021, figure 4.
     """
     forwards, backwards = ([Action(kind, stage, i) for i in range(num_microbatches)]
                            for kind in (FORWARD, BACKWARD))
