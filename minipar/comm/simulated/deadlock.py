@@ -44,6 +44,8 @@ def deadlock_sentence(what: str, lines: list[str], labels: set[str]) -> str:
     collectives = sorted(labels - {""})
     advice = ("Every send needs its receive, in an order that lets both be reached: try sendrecv, "
               "or let one rank receive first.")
+    if len(labels) == len(collectives) == 1:
+        advice = f"All ranks of a communicator call {collectives[0]}, equally often."
     if len(collectives) > 1:
         advice = (f"Some ranks are in {', others in '.join(collectives)}: all ranks call their "
                   "collectives in the same order, also those of several communicators.")

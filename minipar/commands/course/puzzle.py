@@ -53,7 +53,8 @@ def main(options: "Options", output: Output) -> int:
         return 0
     if options.name not in puzzles:
         close = difflib.get_close_matches(options.name or "", puzzles, 1)
-        raise UsageError(f"which puzzle? {options.name!r} is none: "
+        raise UsageError((f"there is no puzzle {options.name!r}: " if options.name else
+                          f"{options.action} which puzzle? ")
                          + (f"did you mean {close[0]}?" if close else
                             f"choose from {', '.join(puzzles)}"))
     return {"start": start, "hint": hint, "check": check, "explain": explain}[options.action](
@@ -152,6 +153,10 @@ def check_program(file: Path, num_ranks: int) -> str | None:
             found = find_difference(main, main, ranks=(1, num_ranks), steps=1, dtype="float64")
     except (Deadlock, CollectiveMismatch) as error:
         return str(error)
+    except ValueError as error:
+        if "nothing was recorded" not in str(error):
+            raise
+        return "it records nothing any more: keep the lines with record(…), which are compared"
     return str(found) if found.verdict == "different" else None
 
 

@@ -48,6 +48,7 @@ class Log:
 
     def compare(self) -> int | None:
         """The number of the first call that differs from another rank's; forget equal ones."""
+        odd = []
         for rank, theirs in self.theirs.items():
             start = self.num_equal[rank]
             for checksum in theirs[:self.num_calls - start]:
@@ -56,7 +57,9 @@ class Log:
                 self.num_equal[rank] += 1
             del theirs[:self.num_equal[rank] - start]
             if theirs and self.num_equal[rank] < self.num_calls:
-                return self.num_equal[rank]
+                odd.append(self.num_equal[rank])
+        if odd:
+            return min(odd)
         done = min([self.num_told, *self.num_equal.values()])
         for i in [i for i in self.calls if i < done]:
             del self.calls[i]

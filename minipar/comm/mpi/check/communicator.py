@@ -29,7 +29,7 @@ from .calls import Log
 from .places import find_place, place_name
 
 HEADER = 1024               # bytes: dtype, shape and line of a message
-SHORT = 1 << 14             # bytes of an array
+SHORT, ROW = 1 << 14, 512   # bytes of an array; words
 
 Post = tuple                # (communicator, kind, peer, tag, number): a send or receive that began
 
@@ -207,10 +207,16 @@ class CheckedCall(Labelled):
 
 
 def checksum(array: Array) -> int:
-    """A checksum of the bytes of an array; of a long one the sum of its words, ten times faster."""
+    """A checksum of the bytes of an array; of a long one that of sums of words: faster.
+
+    The words stand in rows of ROW: a sum of each row, and of each column, since elements may move.
+    """
     data = np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8)
-    words = data[:data.size // 8 * 8 * (data.size > SHORT)].view(np.uint64)
-    return zlib.crc32(data[words.nbytes:].data) + (int(np.sum(words)) << 32)
+    words = data[:data.size // (8 * ROW) * 8 * ROW * (data.size > SHORT)].view(np.uint64)
+    found, rows = zlib.crc32(data[words.nbytes:].data), words.reshape(-1, ROW)
+    for sums in (rows.sum(axis=0), rows.sum(axis=1)):
+        found = zlib.crc32(sums.data, found)
+    return found
 
 
 def touched_error(comm: Communicator, what: str) -> ValueError:

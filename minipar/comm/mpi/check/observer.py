@@ -133,7 +133,8 @@ class Observer:
 
     def _hear(self) -> None:
         status, now = self.MPI.Status(), time.monotonic()
-        while self.comm.Iprobe(status=status):
+        # a probe may find nothing and yet let the library take a message in, so ask again
+        while any(self.comm.Iprobe(status=status) for _ in range(3)):
             rank, text = status.Get_source(), np.empty(status.Get_count(self.MPI.BYTE), np.uint8)
             self.comm.Recv([text, self.MPI.BYTE], rank)
             row = json.loads(text.tobytes())
@@ -233,7 +234,8 @@ class Observer:
         if self.dispute is not None:
             return self._mismatch(rows)
         stuck = find_stuck(rows, set(stopped))
-        if stuck:
+        if stuck or stopped and all(row["state"] != "runs" for rank, row in rows.items()
+                                    if rank not in stopped):
             return [*rows], describe_stuck(rows, stuck, stopped)
         return [*rows], describe_long_wait(rows, self.limit)
 
