@@ -5,9 +5,9 @@
                  └ a Parameter's .data and .grad are views, reshaped, of its segment
 
 One message and one optimizer loop replace hundreds, and cutting one array into p pieces shards a
-model over p ranks.  (PyTorch: flat parameter, DDP's bucket; Megatron: grad buffer.)  Each segment
-knows its place in the global parameter, so collectives, clipping, optimizers and checkpoints read
-segments and never guess shapes.
+model over p ranks.  (Megatron: grad buffer; PyTorch's flat parameters and buckets are parts of
+slabs: parallel/flats.py.)  Each segment knows its place in the global parameter, so collectives,
+clipping, optimizers and checkpoints read segments and never guess shapes.
 """
 
 from collections.abc import Iterable, Sequence

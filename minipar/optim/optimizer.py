@@ -3,7 +3,8 @@
     g ← g + decay p            step = compute_step(g, states)           p ← p - step
     p ← p - lr decay p         instead, if decoupled (Loshchilov & Hutter 2019)
 
-Decay and learning rate may differ from one span of a slab to the next (`groups.py`).
+`compute_step` sees flat blocks, without the shapes of matrices.  Decay and learning rate may differ
+from one span of a slab to the next (`groups.py`).
 
 A block of parameters, gradients and states goes through all the passes of the update while it is
 in the L2 cache.  A scratch block serves every step, so a step allocates nothing.

@@ -1,8 +1,7 @@
 """Ways to spread a model over ranks.  Each is a place to insert a conjugate collective.
 
     conjugate        collectives as differentiable operations; `check_types` checks a graph
-    microbatch       a rank's rows in one forward
-    strategy         the base of every strategy: one path for any mesh
+    strategy         the base of every strategy: one path for any mesh; Microbatch
     registry         every strategy by name, and make_strategy
     flats            parameters that are reduced or gathered in one message, and a rank's pieces
     cut_layers       what a mesh changes inside a model, over tp, ep and cp

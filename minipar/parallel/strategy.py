@@ -100,7 +100,7 @@ class Strategy:
     together, in the order in which backward completes their gradients; here none are.
     """
 
-    reduces_each_backward = False       # True: no whole gradients, which could add up first
+    reduces_each_backward = False       # True: every backward reduces; no whole gradient adds up
     summed_over: tuple[str, ...] = ("dp", "cp")     # axes whose ranks have the same parameters
     flats: Sequence = ()
 

@@ -9,10 +9,10 @@
 Every rank of dp has the same parameters and computes the gradients of its rows.  The parameters are
 grouped into buckets, the last layers first.  A bucket is a run of neighbours, so its gradient is
 one stretch of the slab and one message.  When its last gradient is ready, its all-reduce begins,
-and goes on between the operations of backward (comm/work.py).  If backward takes B seconds and all
-messages M, both take the longer of two at best: B plus the last bucket's message, which no
-computation hides; or the time until the first bucket is ready, plus M.  Afterwards every rank has
-the same summed gradients and takes the same step.
+and goes on between the operations of backward (comm/work.py).  Backward takes B seconds, all
+messages M; together they take at best the longer of two: B and the last bucket's message, or M and
+the time until the first bucket is ready.  Afterwards every rank has the same summed gradients and
+takes the same step.
 
 Who calls whom in a step:
 

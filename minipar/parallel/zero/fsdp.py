@@ -59,7 +59,7 @@ class Unit:
     """Flats that are gathered and freed together: those of a part's slabs.
 
     `pieces` are this rank's parts of them; `gather` begins to gather one, into a whole flat, which
-    is made where `like` is.
+    is made on the device of `like`.
     """
 
     def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array],
