@@ -37,6 +37,7 @@ $(READY): setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "minipar needs Python >= 3.11, and $(PYTHON) is none: make setup PYTHON=python3.12"; exit 2; }
 	@rm -f $(VENV)/.ready-*
+	@echo "installing into $(VENV), about a minute"
 	@# The pip of $(PYTHON), if it is 22.3 or later, fills the environment without a pip of its own
 	@# to begin with: faster, and Debian's python3 may come without ensurepip.  --no-compile: pip
 	@# would compile thousands of files that nothing imports.

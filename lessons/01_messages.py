@@ -109,7 +109,8 @@ def main(comm: Communicator) -> None:
         "Fix the four programs in lessons/support/bug_zoo.py, each with a line or two.",
         "How many rounds does in_turn take for even p, and for odd p? In it, write `comm.rank > 0` "
         "in place of `comm.rank % 2 == 0`: does it still end, and after how many?",
-        "From which EAGER on does a ring of 512 bytes end? Why is a larger limit no fix?"])
+        "From which EAGER (lessons/support/lesson_01.py) on does a ring of 512 bytes end? Why is "
+        "a larger limit no fix?"])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python lessons/micro.py    on four simulated ranks        mpirun -n 4 python lessons/micro.py
 
-(You never saw MPI?  First docs/pages/mpi.md, half a page, and its program, hello_ranks.py.)
+(You never saw MPI?  First docs/pages/mpi.md, two pages, and its program, hello_ranks.py.)
 
 p processes run this whole file at once.  Each is a *rank*: comm.rank says which one I am, 0 … p-1,
 and comm.size is p.  Each has its own memory, so the same name holds different values on different
@@ -97,7 +97,8 @@ def mlp(x, weights, layer=linear):
 
 
 # ---- The ring: in each round every rank sends one piece, 1/p of the array, to its right neighbour.
-# Index -1 is the last piece: so lists close to a ring by themselves, and only ranks need "% p".
+# Piece 0 of ranks a, b, c: rank 1 sends b0, rank 2 adds c0 and sends, rank 0 adds a0: the sum.
+# Index -1 is the last piece: so lists close to a ring downwards.  Ranks need "% p", as would r + i.
 
 
 def reduce_scatter(comm, flat):
@@ -238,7 +239,7 @@ def main(comm):
             one_f_one_b: part(comm, alone)}
     for way, expected in mine.items():
         for found, right in zip(way(comm, weights, x, labels), expected, strict=True):
-            np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-14)
+            np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-14, err_msg=way.__name__)
         if comm.rank == 0:
             print(f"{way.__name__} on {comm.size} ranks: the gradients of one process")
 

@@ -136,6 +136,16 @@ def wait_limit() -> float:
     return _seconds("MINIPAR_TIMEOUT", 300)
 
 
+def is_checking() -> bool:
+    """True if real ranks check each other's calls: MINIPAR_CHECK is set, and not 0."""
+    return os.environ.get("MINIPAR_CHECK", "0") not in ("", "0")
+
+
+def check_real_ranks() -> None:
+    """From now on, real ranks check each other's calls: call it before they are connected."""
+    os.environ["MINIPAR_CHECK"] = "1"
+
+
 def test_limits() -> tuple[float, float]:
     """(seconds for a test on real ranks, seconds for the other ranks after one has failed)."""
     return _seconds("MINIPAR_TEST_TIMEOUT", 60), _seconds("MINIPAR_TEST_GRACE", 3)

@@ -11,7 +11,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,15 +44,28 @@ class UsageError(Exception):
         self.status, self.told = status, told
 
     @classmethod
-    def of(cls, error: Exception) -> "UsageError":
-        """The UsageError for a file that cannot be used, or a value that was refused."""
+    def of(cls, error: Exception, where: str = "") -> "UsageError":
+        """The UsageError for a file that cannot be used, or a value that was refused `where`."""
         if not isinstance(error, OSError) or error.filename is None:
-            return cls(str(error))
+            return cls(f"{where}{error}")
         if error.errno in NO_ROOM:
             return cls(f"{error.filename}: {error.strerror}: make room, or give another place; "
                        "what was there before is as it was", status=1)
         return cls(f"{error.filename}: {error.strerror}: give a file that can be read, or a "
                    "place that can be written to")
+
+
+@contextmanager
+def errors_as_usage(where: str = "", *kinds: type[Exception]) -> Iterator[None]:
+    """Context of work on what the user gave: a refused value, or file, becomes a UsageError.
+
+    Its line begins with `where`.  Keep computations outside: a ValueError that they raise is a
+    defect, which shows its traceback.  `kinds` are further errors that refuse something.
+    """
+    try:
+        yield
+    except (ValueError, OSError, *kinds) as error:
+        raise UsageError.of(error, where) from error
 
 
 def on_first_rank(comm: Communicator, write: Callable[[], Any]) -> Any:
@@ -204,7 +218,7 @@ def exit_status(error: SystemExit) -> int:
 def end_all(comm: "MPICommunicator", error: BaseException) -> None:
     """Report what happened on this rank, and end all real ranks with a non-zero exit status."""
     from .comm.mpi.library import abort
-    code = 1
+    code, record = 1, comm.rank_state.record
     if isinstance(error, SystemExit):
         code = exit_status(error)
         if code == 0:
@@ -220,5 +234,7 @@ def end_all(comm: "MPICommunicator", error: BaseException) -> None:
         what = f"alone: {UsageError.of(error)}"
     else:
         what = "failed:\n" + traceback.format_exc()
+        if record is not None:
+            record.observer.wait_for_turn()
     print(f"minipar: rank {comm.rank} of {comm.size} {what}", file=sys.stderr, flush=True)
     abort(comm.MPI, code)

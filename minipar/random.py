@@ -1,4 +1,4 @@
-"""Random numbers by name: a draw depends on its purpose, not on the rank that draws or the time.
+"""Random numbers by name: a draw depends on its purpose alone, not on the rank or the time.
 
     generator(seed, "h.0.attn.c_attn.weight")   the same numbers on every rank, layout and platform
 
@@ -39,7 +39,7 @@ def _key(seed: int, *names: str | int) -> int:
 
 
 def key_error(key: tuple) -> ValueError:
-    """The error for a seed or names of another type."""
+    """The error for a seed or names of a wrong type."""
     return ValueError(f"a seed is an integer and names are strings or integers, not {key}: convert "
                       "with int() or str()")
 
@@ -48,7 +48,7 @@ def generator(seed: int, *names: str | int) -> np.random.Generator:
     """A generator for one purpose, such as one parameter, that `names` (strings, integers) name.
 
     Its bits never change; a new version of NumPy may make other numbers of them (NEP 19).  Raises
-    ValueError for names of another type.
+    ValueError for names of a wrong type.
     """
     return np.random.Generator(np.random.Philox(key=_key(seed, *names)))
 

@@ -73,7 +73,10 @@ def test_no_message_spells_the_command_itself():
     """Docstrings may: they are for a reader whose environment is active."""
     wrong = []
     for file in [*(ROOT / "minipar").rglob("*.py"), *(ROOT / "lessons").glob("*.py")]:
-        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        text = file.read_text(encoding="utf-8")
+        if "mpirun" not in text and "python -m" not in text:
+            continue
+        nodes = list(ast.walk(ast.parse(text)))
         docstrings = {id(node.body[0].value) for node in nodes
                       if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
                       and ast.get_docstring(node) is not None}

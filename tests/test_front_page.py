@@ -21,6 +21,9 @@ PROGRAM = re.search(r"```python\n(import minipar as mp\n.*?)```", README.read_te
                     re.DOTALL)[1]
 
 
+QUICK = {1: ["zero1"], 3: ["ddp", "zero1", "fsdp"]}
+
+
 @cache
 def losses(strategy: str, num_ranks: int) -> list[float]:
     """The losses that the program prints on simulated ranks, with this strategy."""
@@ -37,9 +40,9 @@ def test_it_is_short():
     assert len(PROGRAM.splitlines()) <= 25
 
 
-# Alone, the other strategies are slow: tests/parallel/test_strategies.py has them on one rank.
+# The other strategies are slow: tests/parallel/test_strategies.py has them, also on one rank.
 @pytest.mark.parametrize("num_ranks, strategy", [
-    pytest.param(n, name, marks=[pytest.mark.slow] * (n == 1 and name not in ("zero1", "fsdp")))
+    pytest.param(n, name, marks=[pytest.mark.slow] * (name not in QUICK[n]))
     for n in (1, 3) for name in ONE_PROCESS])
 def test_any_strategy_on_any_number_of_ranks_learns_the_same(strategy, num_ranks):
     alone = losses("ddp", 1)

@@ -16,13 +16,16 @@ Copy this file and minipar/compare/recorder.py, which needs NumPy alone, beside 
 Of each module the output is recorded, and its gradient; of each parameter the values and the
 gradient.  A DTensor says itself which part of a global array it is.  For a plain tensor `places`
 says so: places["fc1.weight"] = (shape, box), with the box as in recorder.py.  The name is that of a
-parameter, or of a module for its output.  What has no place is whole on each rank.
+parameter, or of a module for its output.  What has no place is whole on each rank.  The second
+output of a module in a step is recorded as "fc1 (2)".
 """
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from recorder import Recorder
 from torch import nn
 from torch.distributed.tensor import DTensor
@@ -34,7 +37,9 @@ class TorchRecorder:
 
     def __init__(self, model: nn.Module, rank: int = 0, places: dict | None = None):
         self.model, self.recorder = model, Recorder(rank)
-        self.places, self.step = places or {}, 0
+        self.places, self.step, self.calls = places or {}, 0, Counter()
+        if dist.is_initialized():
+            self.recorder.record("ranks", dist.get_world_size(), "layout")
         for name, module in model.named_modules():
             if name and not isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
                 module.register_forward_hook(partial(self._output, name))
@@ -43,7 +48,7 @@ class TorchRecorder:
 
     def start(self, step: int) -> None:
         """Begin a step."""
-        self.step = step
+        self.step, self.calls = step, Counter()
 
     def gradients(self, loss: torch.Tensor) -> None:
         """After backward, and after all reductions: the loss and all gradients."""
@@ -63,7 +68,7 @@ class TorchRecorder:
 
     def keep(self, name: str, phase: str, tensor: torch.Tensor) -> None:
         """Record a tensor, at its place in the global array."""
-        shape, box = self.places.get(name, (None, None))
+        shape, box = self.places.get(name.partition(" (")[0], (None, None))
         term, here = "", tensor.detach()
         if isinstance(here, DTensor):
             lengths, offsets = compute_local_shape_and_global_offset(
@@ -77,6 +82,8 @@ class TorchRecorder:
 
     def _output(self, name: str, module: nn.Module, inputs: tuple, output: object) -> None:
         if isinstance(output, torch.Tensor):
+            self.calls[name] += 1
+            name += f" ({self.calls[name]})" if self.calls[name] > 1 else ""
             self.keep(name, "forward", output)
             if output.requires_grad:
                 output.register_hook(partial(self.keep, name, "backward"))

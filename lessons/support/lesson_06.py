@@ -8,11 +8,11 @@ import numpy as np
 from minipar import autograd as ag
 from minipar.autograd import Tensor, gradcheck
 from minipar.comm import Communicator
+from minipar.comm.collectives import sum_over_ranks
 from minipar.data import shard_range
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.parallel.data.ddp_by_autograd import all_reduce_gradients, data_parallel
-from minipar.parallel.replicas import global_count
 from minipar.viz import draw_autograd_graph, graph_nodes
 
 from .kept_trace import stop_trace
@@ -80,7 +80,7 @@ def gradients(config: GPTConfig, ids: np.ndarray, comm: Communicator | None = No
     ids = ids[mine.start:mine.stop]
     if graph:
         data_parallel(model, comm)          # from now on every use of a weight is copy_to(weight)
-    num_targets = global_count(comm, ids[:, 1:].size)
+    num_targets = sum_over_ranks(comm, ids[:, 1:].size)
     comm.start_trace()
     model.loss(ids[:, :-1], ids[:, 1:], num_targets).backward()
     if not graph:

@@ -23,8 +23,9 @@ from minipar.backend import Array
 from minipar.comm import Communicator, Trace
 from minipar.comm.collectives import gather_trace, sum_over_ranks
 from minipar.nn import MLP, Linear, Module
-from minipar.nn.chain import ChainPart, chain
+from minipar.nn.chain import chain
 from minipar.nn.convolution import Conv2d
+from minipar.nn.module import ChainPart
 from minipar.parallel.conjugate import all_gather, reduce_from
 from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.strategy import Microbatch

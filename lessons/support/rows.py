@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 def number(value: float) -> str:
     """A number for people: 12,345 if it is whole or large, otherwise with three digits."""
-    whole = isinstance(value, int) or abs(value) < 1e15 and (value >= 1000 or value == int(value))
+    whole = isinstance(value, int) or abs(value) < 1e15 and (value >= 999.5 or value == int(value))
     return f"{value:,.0f}" if whole else f"{value:.3g}"
 
 

@@ -33,10 +33,10 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
              poll: Callable[[], None] | None = None) -> Callable[[], None] | None:
     """Compute the gradient of every leaf below `root` and free the graph.
 
-    With `defer_weights`, everything that leads only to parameters (casts, masks and gathers
-    included) is left undone and returned as a function to call later: the W of zero-bubble
-    pipelines.  `poll` is called between operations, to advance messages.  Raises RuntimeError if
-    nothing needs a gradient, or if the graph was walked before.
+    With `defer_weights`, what leads only to parameters (casts, masks and gathers too) is left
+    undone.  The returned function does it later: the W of zero-bubble pipelines.  `poll` is called
+    between operations, to advance messages.  Raises RuntimeError if nothing needs a gradient, or if
+    the graph was walked before.
     """
     target, grad = initial_gradient(root, grad)
     walk, deferred = Walk(target, poll), [] if defer_weights else None
@@ -48,7 +48,7 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
 
 
 class Walk:
-    """One walk over the graph from `start` on, with the sums of gradients that are not complete."""
+    """One walk over the graph from `start`, with the sums of incomplete gradients."""
 
     def __init__(self, start: GradTarget, poll: Callable[[], None] | None = None):
         self.missing = count_consumers(start)       # contributions, by target

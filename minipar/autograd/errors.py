@@ -1,6 +1,6 @@
 """The errors of the engine: what a call needed, what it got, and how to mend it.
 
-Each function returns the exception; where the fault is found, `raise` it.
+Each function returns the exception; its caller raises it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ def mixed_dtypes_error(first: np.dtype, other: np.dtype) -> TypeError:
 
 
 def changed_dtype_error(given: np.dtype, result: np.dtype) -> TypeError:
-    """A result of another precision than the inputs."""
+    """A result whose precision differs from that of the inputs."""
     return TypeError(f"the inputs are {given}, but the result is {result}: convert the {result} "
                      "operand with astype")
 
@@ -51,7 +51,7 @@ def needs_floats_error(dtype: np.dtype) -> TypeError:
 
 
 def not_a_leaf_error(tensor: "Tensor") -> AttributeError:
-    """A tensor without a gradient of its own, which was asked for it."""
+    """The gradient or slot of a tensor that is no leaf with requires_grad."""
     made = "was made by an operation" if tensor.grad_target else "asks for none"
     return AttributeError("only a leaf with requires_grad=True has a gradient; this tensor " + made)
 
@@ -77,7 +77,7 @@ def changed_leaf_error(node: "Node") -> RuntimeError:
 
 
 def no_initial_gradient_error(root: "Tensor", grad: Array | None) -> Exception:
-    """A backward that has nothing to do, or starts from a gradient of another shape or dtype."""
+    """A backward that has nothing to do, or starts from a gradient of the wrong shape or dtype."""
     if root.grad_target is None:
         return RuntimeError("backward() from a tensor that depends on nothing with "
                             "requires_grad=True (or that was made under no_grad)")

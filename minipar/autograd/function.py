@@ -33,18 +33,18 @@ class Function:
 
     `forward(ctx, *arrays, **options) -> array`
     `backward(ctx, grad) -> [one entry per input]`: an array, None where no gradient goes, or a
-        pullback: a function without arguments that computes the array.  It is called only if that
-        gradient is needed, perhaps much later, and never closes over `ctx`, so that it keeps alive
-        only the arrays that it uses.
+        pullback: a function without arguments that computes the array.  A pullback is called only
+        if its gradient is needed, perhaps much later.  It never closes over `ctx`, so it keeps
+        alive only the arrays that it uses.
 
     Arrays are kept through `save` only; shapes and options are plain attributes.  Arrays whose ids
     are in `lent` belong to the caller, who may refill them before backward: `save` copies them.
 
     `expects` says in words which shapes are accepted.  If `metered`, a meter counts each call, and
-    an `operation_hook` sees its result.  It is False for views and messages, which make no new
-    numbers, and for an operation that waits for other ranks.  `flops_per_element` are the FLOPs of
-    forward and of the gradient of each input (one number, if they are alike), for each element of
-    the output, or of the first input where that has more.
+    an `operation_hook` sees its result.  `metered` is False for views and messages, which make no
+    new numbers, and for operations that wait for other ranks.  `flops_per_element` are the FLOPs of
+    forward and of the gradient of each input; one number stands for all gradients.  They are per
+    element of the output, or of the first input if that has more.
     """
 
     forward: Callable[..., Array]
@@ -54,7 +54,7 @@ class Function:
     flops_per_element: tuple[int, ...] = 1, 1
     saved: tuple[SavedArray, ...] = ()
     backward_flops: list[int] | None = None     # for each input; known if a meter ran
-    _must_stop = False                          # a hook asked for it
+    _must_stop = False                          # a hook asked forward to stop
 
     def __init__(self, needs_grad: list[bool], lent: Sequence[int] = ()):
         self.needs_grad, self.lent = needs_grad, lent
@@ -119,9 +119,9 @@ def unpack_inputs(inputs: Sequence[Any]) -> tuple[list, list[np.dtype], list[Gra
 
 def run_forward(function: type[Function], ctx: Function, arrays: list, dtypes: list[np.dtype],
                 options: dict) -> Tensor:
-    """The result of forward.  An error of NumPy is raised anew, with the operation's name.
+    """The result of forward.  NumPy's errors get the operation's name.
 
-    Raises TypeError where floats of different `dtypes` meet, or others come out.
+    Raises TypeError if the inputs have several `dtypes`, or if the result has a different one.
     """
     meter = current_meter(function.metered)
     try:
@@ -164,7 +164,7 @@ def is_observed() -> bool:
 
 
 def operation_hook(hook: Callable[[Tensor], Tensor] | None) -> AbstractContextManager[None]:
-    """Context in which `hook(result)` replaces the result of every operation: rounded, say."""
+    """Context in which `hook(result)` replaces each metered floating-point result."""
     return _setting(_operation_hook, hook)
 
 

@@ -1,7 +1,7 @@
 """Check derivatives against finite differences.
 
-For y = f(x) and any fixed direction r, the gradient of Σ r y with respect to one element of x is
-(Σ r f(x + ε e) - Σ r f(x - ε e)) / 2ε, up to O(ε²).
+Let y = f(x), let r be a fixed direction, and e the unit vector of one element of x.  The derivative
+of Σ r y is (Σ r f(x + ε e) - Σ r f(x - ε e)) / 2ε, up to O(ε²).
 """
 
 from collections.abc import Callable

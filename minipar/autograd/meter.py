@@ -2,8 +2,8 @@
 
     Linear  forward   2·rows·in·out FLOPs   bytes of its operands and result   from t0 to t1
 
-It counts FLOPs, bytes and calls exactly, and reports to a clock: on a simulated rank the reported
-work makes virtual time pass, on a real rank the clock is the wall's.
+It counts FLOPs, bytes and calls exactly, and reports them to a clock.  On a simulated rank the
+reported work makes virtual time pass; on a real rank time passes by itself.
 
 FLOPs are those that run, not those of a formula:
 
@@ -99,7 +99,7 @@ class Meter:
             partial(metered, result, "weights" if target.weight_only else "backward", flops[i])
             if target is not None and callable(result) else result
             for i, (target, result) in enumerate(zip(node.inputs, grads))]
-        return metered_grads + list(grads[len(metered_grads):])     # the engine counts them
+        return metered_grads + list(grads[len(metered_grads):])     # too many: the engine's error
 
     def total_flops(self, phase: str | None = None, names: tuple[str, ...] = ()) -> int:
         """FLOPs of one phase (of all), of the operations `names` (of all)."""

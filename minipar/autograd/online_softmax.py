@@ -28,7 +28,7 @@ class Partial(NamedTuple):
 
 
 def no_keys(q: Array) -> Partial:
-    """The attention of q (…, n) over no keys: what others are merged into."""
+    """The attention of q (…, n) over no keys: the start of a sum by `merge`."""
     rows = (*q.shape[:-1], 1)
     return Partial(np.zeros_like(q), np.full_like(np.empty(rows, q.dtype, like=q), MASKED),
                    np.zeros(rows, q.dtype, like=q))

@@ -26,7 +26,7 @@ class StopForward(BaseException):
 
 def can_change(array: Any) -> bool:
     """True for an array, unless it is read-only."""
-    return hasattr(array, "flags") and getattr(array.flags, "writeable", True)      # NumPy's tell
+    return hasattr(array, "flags") and getattr(array.flags, "writeable", True)      # NumPy's only
 
 
 def unchanging(array: Any) -> Any:
@@ -34,7 +34,7 @@ def unchanging(array: Any) -> Any:
     if can_change(array):
         array = array.copy("K")                                 # "K": axes in the same order
         if isinstance(array, np.ndarray):
-            array.flags.writeable = False                       # who saves it next need not copy it
+            array.flags.writeable = False                       # so the next save need not copy it
     return array
 
 

@@ -2,9 +2,9 @@
 
     Tensor ─grad_target─▶ Node ─inputs─▶ Node ─inputs─▶ GradientSlot ◀─grad_target─ Tensor (a leaf)
 
-A gradient takes these arrows backwards, from a result to its inputs.  No arrow leads to a Tensor:
-so an activation that no operation saved, or a weight that was gathered for one use, is freed as
-soon as the model drops it.  `ops/operators.py` gives Tensor its operators and `backward`.
+A gradient follows these arrows, from a result to its inputs.  No arrow leads to a Tensor, so the
+graph keeps none alive.  An activation that no operation saved, or a weight gathered for one use, is
+freed as soon as the model drops it.  `ops/operators.py` gives Tensor its operators and `backward`.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class GradientSlot:
     `get_grad_buffer`, if given, returns the array that `grad` lives in, a view of a slab; it is
     called at the first contribution.  Each of `ready_hooks` is called with the slot after the last
     contribution of a backward pass.  `weight_only` is True for parameters: work that leads only to
-    them may be deferred.  `changed_at`: when their values last changed in place, by `clock`.
+    them may be deferred.  `changed_at`: when the leaf's values last changed in place, by `clock`.
     """
 
     __slots__ = "grad", "get_grad_buffer", "ready_hooks", "weight_only", "changed_at", "__weakref__"

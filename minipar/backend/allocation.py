@@ -53,7 +53,7 @@ def allocate_zeros(kind: str, like: Array, shape: Any = None) -> Array:
     if kind in _allocators.get():
         return _allocators.get()[kind](like, shape)
     shape = like.shape if shape is None else shape
-    # np.zeros, unlike np.zeros_like, takes no page of memory before it is written to; but it
+    # np.zeros, unlike np.zeros_like, takes no page of memory before it is written to. But it
     # refuses sizes that the machine cannot address, which an array without numbers may have.
     return record_allocation(kind, np.zeros(shape, like.dtype, like=like)
                              if is_host(like) or is_gpu(like) else np.zeros_like(like, shape=shape))

@@ -6,8 +6,8 @@
 
 The map is *shared*: its pages belong to the file and not to the process.  So neither the process's
 limit on data (RLIMIT_DATA) nor its resident memory counts pages that were paged out.  The system
-writes them to the disk, or not at all if they are freed before it comes to that.  Freed places are
-used again: a training step saves the same sizes each time, so the file grows only once.
+writes them to the disk, unless they are freed before.  Freed places are used again: a training step
+saves the same sizes each time, so the file grows only once.
 """
 
 import mmap

@@ -139,7 +139,7 @@ class ShapeArray(NDArrayOperatorsMixin):
         return self._view(layouts.squeeze(self._layout(), axis))
 
     def view(self, dtype: Any = None) -> "ShapeArray":
-        """A view; with `dtype`, the same bytes read as another type."""
+        """A view; with `dtype`, the same bytes read as a different type."""
         new = np.dtype(dtype or self.dtype)
         return self._view(layouts.cast(self._layout(), self.itemsize, new.itemsize), new)
 

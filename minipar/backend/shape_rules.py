@@ -5,8 +5,8 @@
     float32 * 2.0 → float32            float32 * float64 → float64         (NEP 50)
 
 Tables say which public functions are known: CREATORS make an array from a shape, VIEWS (in
-`shape_layout.py`) look at the same elements in another way, HANDLERS compute.  A function in none
-of them raises a TypeError that names it.
+`shape_layout.py`) arrange the same elements differently, HANDLERS compute.  A function in none of
+them raises a TypeError that names it.
 """
 
 import math

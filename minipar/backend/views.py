@@ -14,7 +14,7 @@ from .arrays import Array, is_gpu
 
 
 class ViewSpec(NamedTuple):
-    """Where a view lies in its base: offset and strides in bytes.  Its dtype may be another."""
+    """Where a view lies in its base: offset and strides in bytes.  Its dtype may differ."""
 
     dtype: np.dtype
     offset: int
@@ -52,7 +52,7 @@ def view_from_spec(base: Array, spec: ViewSpec) -> Array:
     if is_gpu(base):
         import cupy
         return cupy.lib.stride_tricks.as_strided(tail, shape, strides)
-    return np.ndarray(shape, dtype, tail, strides=strides)     # as_strided hides whose it is
+    return np.ndarray(shape, dtype, tail, strides=strides)     # as_strided would hide the owner
 
 
 def _address(array: Array) -> int:

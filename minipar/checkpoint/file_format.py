@@ -4,8 +4,8 @@
     out/checkpoint.previous.npz    the one before
     out/checkpoint.json            the description of the newest, for people to read
 
-A file is written beside its name, flushed to disk, and then takes the name in one step: whatever
-happens meanwhile, the name always leads to a whole checkpoint.
+A file is written beside its name, flushed to disk, and then takes the name in one step.  So the
+name always leads to a whole checkpoint, whatever happens meanwhile.
 """
 
 import json

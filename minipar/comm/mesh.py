@@ -98,8 +98,7 @@ class DeviceMesh:
         for axis, size in self._lengths.items():    # a number for the place along all others
             if axis not in axes:
                 color = color * size + self._coordinates[axis]
-        along = self.comm.split(color)
-        assert along is not None        # every rank has a color
+        along = subset(self.comm, color)
         if {"edp", "ep"} <= set(axes):
             axes = tuple("dp" if axis == "edp" else axis for axis in axes if axis != "ep")
         sizes = {**self.shape, **self._lengths}
@@ -138,6 +137,14 @@ class DeviceMesh:
             lines += ["  ".join([label.ljust(left), *(str(rank).rjust(wide) for rank in ranks)])
                       for label, ranks in zip(labels, grid[place])]
         return "\n".join(line.rstrip() for line in lines if line)
+
+
+def subset(comm: Communicator, color: int) -> Communicator:
+    """Collective.  The ranks with this rank's color; their labels name the same axes of a mesh."""
+    found = comm.split(color)
+    assert found is not None            # every rank has a color
+    found.axes = comm.axes
+    return found
 
 
 def parse_mesh(text: str) -> dict[str, int]:

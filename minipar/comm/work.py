@@ -88,7 +88,7 @@ def start_work(function: Callable, comm: Communicator, *args: Any, **options: An
     own_comm = engine.communicator(comm)         # the same ranks, with messages of its own
     own_comm.label, own_comm.axes = comm.label, comm.axes
     own_comm.started = source_line(sys._getframe())
-    work = Work(engine, own_comm.rank_state, function)
+    work = engine.work_type(engine, own_comm.rank_state, function)
     work.resume(own_comm, *args, **options)
     return work
 
@@ -111,6 +111,8 @@ class ProgressEngine(ABC):
 
     `rank_state.engine` is None while there are none, so that programs without Works pay nothing.
     """
+
+    work_type = Work        # what it runs
 
     def __init__(self, rank_state: Any):
         self.rank_state = rank_state

@@ -6,14 +6,13 @@ It fits the links, and times every algorithm of every operation that has several
 beside the model, and keeps the result for later runs (comm/cost/calibration.py).
 """
 
-import argparse
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..comm import Communicator
-from ..comm.collectives import sum_over_ranks
 from ..comm.collectives.registry import ALGORITHMS
 from ..comm.cost import Fit, Network, candidates, choose, crossings, seconds_on
 from ..comm.cost.auto import network_of
@@ -28,33 +27,36 @@ from ..comm.cost.measure import (
     table_of,
 )
 from ..environment import launched, minipar_command
-from ..launcher import UsageError, launch
+from ..launcher import UsageError, launch, on_first_rank
+from ..train.option import CommandOptions, option, picture
 from .tables import Column, Output, Shown, Table
 
 OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares scan's algorithms
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `minipar calibrate`."""
-    parser.add_argument("--rounds", type=int, default=25, help="repetitions of all (25)")
-    parser.add_argument("--largest", type=int, default=SIZES[-1], metavar="BYTES",
-                        help=f"the largest array that is tried ({SIZES[-1]})")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the crossover curves there")
-
-
-def main(options: argparse.Namespace, output: Output) -> None:
+def main(options: "Options", output: Output) -> None:
     """Measure on all ranks.  Raises UsageError without mpirun or with senseless options."""
     world = launched()
     if world is None or world.size < 2:
         raise UsageError("calibrate measures at least two real ranks: "
                          + minipar_command("calibrate", 4))
-    if options.rounds < 1 or options.largest < LINK_SIZES[1]:
-        raise UsageError(f"--rounds {options.rounds} --largest {options.largest}: give at least 1 "
-                         f"round and {LINK_SIZES[1]} bytes")
+    if options.png is not None and options.largest < SIZES[1]:
+        raise UsageError(f"--png draws curves over sizes, of which --largest {options.largest} "
+                         f"leaves one: give at least {SIZES[1]} bytes, or leave --png out")
     launch(lambda comm: calibrate(comm, options, output))
 
 
-def calibrate(comm: Communicator, options: argparse.Namespace, output: Output) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    rounds: int = option(25, "repetitions of all", least=1)
+    largest: int = option(SIZES[-1], "the largest array that is tried", metavar="BYTES",
+                          least=LINK_SIZES[1])
+    png: Path | None = picture("the crossover curves")
+
+
+def calibrate(comm: Communicator, options: Options, output: Output) -> None:
     """Measure, print, draw and keep."""
     began, rounds = time.perf_counter(), options.rounds
     links = measure_links(comm, [n for n in LINK_SIZES if n <= options.largest], rounds)
@@ -75,21 +77,19 @@ def calibrate(comm: Communicator, options: argparse.Namespace, output: Output) -
         _print_times(output, operation, tried, times, comm.size, network)
         _print_crossings(output, model_crossings(operation, comm.size, tried, network),
                          table.rows[operation])
-    path, problem = file_of(comm.MPI), ""
-    if comm.rank == 0:
+    path = file_of(comm.MPI)
+
+    def keep() -> None:
         before, _ = read(path)
         try:
             write(path, found.with_tables(*(before.tables if before else ()), table))
         except OSError as error:
-            problem = str(error)
-    if sum_over_ranks(comm, bool(problem)):
-        raise UsageError(f"the calibration cannot be kept: {problem}; MINIPAR_CACHE names another "
-                         "folder", status=1)
+            raise UsageError(f"the calibration cannot be kept: {error}; MINIPAR_CACHE names "
+                             "another folder", status=1) from error
+    on_first_rank(comm, keep)
     output.text(f'{time.perf_counter() - began:.0f} s.  algorithm="auto" goes by this now: '
                   f"{path}")
-    if options.png and comm.rank == 0:
-        _draw(options.png, measured, comm.size, network, table.rows)
-        output.text(f"Picture: {options.png}")
+    output.file(options.png, _draw, measured, comm.size, network, table.rows)
 
 
 def model_crossings(operation: str, p: int, sizes: Sequence[int],
@@ -163,5 +163,4 @@ def _draw(path: Path, measured: dict, p: int, network: Network, rows: dict) -> N
         dots = {name: list(zip(sizes, seconds)) for name, seconds in times.items()}
         panels.append(CostCurves(operation, lines, dots,
                              [(at, names[0]) for at, names in rows[operation] if at]))
-    if panels:
-        draw_crossovers(path, panels, f"Collectives on {p} ranks: model and measured")
+    draw_crossovers(path, panels, f"Collectives on {p} ranks: model and measured")

@@ -7,9 +7,9 @@ come from replaying it where only latency, or only bandwidth, takes time.  Combi
 one more run where nothing else takes time.
 """
 
-import argparse
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from ..comm.collectives import registry
 from ..comm.cost import Cost, Network, choose, network_of_cluster, predict, seconds_on
 from ..comm.simulated.replay import replay
 from ..comm.simulated.topology import Link, Links
-from ..environment import launched
 from ..launcher import UsageError
+from ..train.option import REQUIRED, CommandOptions, option, out_file, perfetto, picture, ranks
 from ..units import in_bytes, time_unit
 from .tables import Output, Shown, Table
 
@@ -33,39 +33,14 @@ MOST_MEMORY = 1 << 30       # bytes of all ranks' vectors
 MOST_ARROWS, MOST_LINES = 512, 16      # messages, ranks that a space-time diagram has room for
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    parser.add_argument("operation", help=", ".join(registry.ALGORITHMS))
-    parser.add_argument("--algorithm", default="auto", help="its name (auto)")
-    parser.add_argument("-p", "--ranks", type=int, default=8, help="number of ranks (8)")
-    parser.add_argument("--bytes", default="1MB", metavar="N",
-                        help="size of the whole vector of float32: 4096, 64KiB, 1MB … (1MB)")
-    parser.add_argument("--nodes", type=int, default=1,
-                        help="number of nodes, with 1 µs and 100 GB/s within, 10 µs "
-                             "and 10 GB/s between them (1 node, with 5 µs and 10 GB/s)")
-    parser.add_argument("--png", metavar="FILE", help="draw it (.png, .svg or .pdf)")
-    parser.add_argument("--html", metavar="FILE",
-                        help=f"write a page that steps through its rounds (at most {MOST_LINES} "
-                             "ranks)")
-    parser.add_argument("--perfetto", metavar="FILE",
-                        help="write a trace for ui.perfetto.dev or chrome://tracing (.json)")
-
-
-def main(options: argparse.Namespace, output: Output) -> None:
+def main(options: "Options", output: Output) -> None:
     """Run it, print what it costs and its timeline, write the files asked for.
 
     Raises UsageError for a run or a file that cannot be made.
     """
-    if launched():
-        raise UsageError("minipar collective simulates its ranks: start it without mpirun")
-    try:
-        _run(options, output)
-    except (ValueError, OSError) as error:
-        raise UsageError.of(error) from error
-
-
-def _run(options: argparse.Namespace, output: Output) -> None:
     operation, p, nodes = options.operation, options.ranks, options.nodes
+    if p % nodes:
+        raise UsageError(f"-p {p} --nodes {nodes}: give as many ranks for every node")
     cluster = new_cluster(p, nodes, trace="replay")
     n = num_elements(options.bytes, p)
     network = network_of_cluster(cluster, range(p))
@@ -83,53 +58,62 @@ def _run(options: argparse.Namespace, output: Output) -> None:
     output.table(cost_table(title, predicted, counted, expected, took))
     output.console.print(viz.timeline_in_terminal(trace, output.console.width, p) if trace.messages
                   else "no messages")
-    if options.png is not None:
-        output.text(f"wrote {draw(trace, options.png, title, p)}")
-    if options.html is not None:
-        output.text(f"wrote {write_page(operation, algorithm, p, nodes, n, options.html)}")
-    if options.perfetto is not None:
-        output.text(f"wrote {viz.write_perfetto(options.perfetto, trace)}")
+    output.file(options.png, draw, trace, title, p)
+    output.file(options.html, write_page, operation, algorithm, p, nodes, n)
+    output.file(options.perfetto, viz.write_perfetto, trace)
 
 
-def write_page(operation: str, algorithm: str, p: int, nodes: int, n: int, path: str) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    operation: str = option(REQUIRED, "its name", is_positional=True,
+                            choices="comm.collectives.registry:ALGORITHMS")
+    algorithm: str = option("auto", "its name")
+    ranks: int = ranks(8, "-p")
+    bytes: str = option("1MB", "size of the whole vector of float32: 4096, 64KiB, 1MB …",
+                        metavar="N")
+    nodes: int = option(1, "number of nodes, with 1 µs and 100 GB/s within, 10 µs and 10 GB/s "
+                        "between them", least=1, default_text="1 node, with 5 µs and 10 GB/s")
+    png: Path | None = picture("it")
+    html: Path | None = out_file("write a page that steps through its rounds (at most "
+                                 f"{MOST_LINES} ranks)")
+    perfetto: Path | None = perfetto()
+
+
+def write_page(path: Path, operation: str, algorithm: str, p: int, nodes: int, n: int) -> None:
     """The rounds, one by one, of a vector of as many chunks as ranks.  Raises ValueError."""
     if p > MOST_LINES:
-        raise ValueError(f"--html shows at most {MOST_LINES} ranks, not {p}: give -p {MOST_LINES}")
+        raise UsageError(f"--html shows at most {MOST_LINES} ranks, not {p}: give -p {MOST_LINES}")
     rounds = viz.record_rounds(operation, algorithm, p, chunk_bytes=max(1, n * DTYPE.itemsize // p),
                          ranks_per_node=p // nodes)
-    return viz.write_rounds_page(path, rounds, title=f"{operation} by {algorithm}, {p} ranks")
+    viz.write_rounds_page(path, rounds, title=f"{operation} by {algorithm}, {p} ranks")
 
 
 def new_cluster(p: int, nodes: int, **options) -> Cluster:
-    """`p` ranks on `nodes` nodes.  Raises ValueError if they do not share them evenly."""
-    if nodes < 1 or p < 1 or p % nodes:
-        raise ValueError(f"-p {p} --nodes {nodes}: give at least one of each, and as many ranks "
-                         "for every node")
-    return Cluster(nodes=nodes, devices_per_node=p // nodes, **{
-        **({"links": LINKS} if nodes > 1 else {}), **options})
+    """`p` ranks on `nodes` nodes, which they share evenly."""
+    links = {"links": LINKS} if nodes > 1 else {}
+    return Cluster(nodes=nodes, devices_per_node=p // nodes, **{**links, **options})
 
 
 def num_elements(text: str, p: int) -> int:
-    """The number of float32 in `text` bytes.  Raises ValueError for no size, or too large a one."""
+    """The number of float32 in `text` bytes.  Raises UsageError for no size, or too large a one."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?((?:[kmg]i?)?)b?", text.lower())
     size = float(found[1]) * UNITS[found[2]] if found else -1
     if size < 0 or size % DTYPE.itemsize:
-        raise ValueError(f"--bytes {text}: give a multiple of {DTYPE.itemsize}, like 4096, 64KiB "
+        raise UsageError(f"--bytes {text}: give a multiple of {DTYPE.itemsize}, like 4096, 64KiB "
                          "or 1MB")
     if size * p > MOST_MEMORY:
-        raise ValueError(f"--bytes {text}: {p} ranks would hold {in_bytes(size * p)}: give at most "
-                         f"{MOST_MEMORY // p // DTYPE.itemsize * DTYPE.itemsize} bytes")
+        raise UsageError(f"--bytes {text}: {p:,} ranks would hold {in_bytes(size * p)}: give at "
+                         f"most {MOST_MEMORY // p // DTYPE.itemsize * DTYPE.itemsize:,} bytes")
     return int(size) // DTYPE.itemsize
 
 
 def find(operation: str, algorithm: str, p: int, n: int, network: Network) -> str:
-    """The algorithm of that name, or the one that "auto" takes.  Raises ValueError."""
-    if operation not in registry.ALGORITHMS:
-        raise ValueError(f"unknown operation {operation!r}: choose from "
-                         f"{', '.join(registry.ALGORITHMS)}")
+    """The algorithm of that name, or the one that "auto" takes.  Raises UsageError."""
     known = [*registry.ALGORITHMS[operation], "auto"]
     if algorithm not in known:
-        raise ValueError(f"unknown algorithm {algorithm!r} of {operation}: choose from "
+        raise UsageError(f"unknown algorithm {algorithm!r} of {operation}: choose from "
                          f"{', '.join(known)}")
     return choose(operation, p, n * DTYPE.itemsize, network) if algorithm == "auto" else algorithm
 
@@ -188,8 +172,9 @@ def cost_table(title: str, predicted: Cost, counted: Cost, expected: float,
     return table
 
 
-def draw(trace: Trace, path: str, title: str, num_ranks: int) -> Path:
+def draw(path: Path, trace: Trace, title: str, num_ranks: int) -> None:
     """A space-time diagram if there is room for its arrows, else a timeline."""
     if len(trace.messages) > MOST_ARROWS or num_ranks > MOST_LINES:
-        return viz.draw_timeline(path, trace, title, num_ranks=num_ranks)
-    return viz.draw_space_time(path, viz.TracedRun(title, trace, num_ranks=num_ranks))
+        viz.draw_timeline(path, trace, title, num_ranks=num_ranks)
+    else:
+        viz.draw_space_time(path, viz.TracedRun(title, trace, num_ranks=num_ranks))

@@ -6,47 +6,30 @@
 Plain and compressed checkpoints alike.
 """
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..checkpoint import file_size
 from ..compress.load import compression_steps
 from ..launcher import UsageError
-from ..train.check import check_value
 from ..train.checkpoints.models import check_numbers, open_model
-from ..train.config import OPTIONS
-from ..train.flags import add_flag, given
+from ..train.option import CommandOptions, checkpoint, other_text
 from ..train.setup.precision import score_note
 from ..train.tasks import LanguageTask, Score, score_line, try_score
 from ..units import in_bytes
 from .tables import Column, Output, Table
 
-SAMPLING = ("sample", "prompt", "temperature")      # options of `minipar train`, too
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
-                        help="a checkpoint, or the folder of one")
-    parser.add_argument("--data", metavar="docs|PATH",
-                        help="another text, or the new place of the one before")
-    for key in SAMPLING:
-        add_flag(parser, OPTIONS[key])
-
-
-def main(options: argparse.Namespace, output: Output) -> None:
+def main(options: "Options", output: Output) -> None:
     """Print the score, the bytes, and a sample if asked.  Raises UsageError."""
-    sampling = given(options, SAMPLING)
-    for key, value in sampling.items():
-        check_value(OPTIONS[key], value)
-    checkpoint, task, model = open_model(options.checkpoint, data=options.data, **sampling)
+    saved, task, model = open_model(options.checkpoint, data=options.data, **options.training)
     with_sample = task.config.run.sample > 0
-    if with_sample and not isinstance(task, LanguageTask):
-        raise UsageError("--sample generates text, but this model recognizes digits: leave "
-                         "--sample out")
     if with_sample:
-        check_numbers(options.checkpoint, checkpoint.model)
-    for step in compression_steps(checkpoint):
+        if not isinstance(task, LanguageTask):
+            raise UsageError("--sample generates text, but this model recognizes digits: leave "
+                             "--sample out")
+        check_numbers(options.checkpoint, saved.model)
+    for step in compression_steps(saved):
         output.console.print(", ".join(f"{key} {value}" for key, value in step.items()
                                        if key != "kind"), style="dim", markup=False)
     if with_sample:                     # which needs no data
@@ -55,7 +38,7 @@ def main(options: argparse.Namespace, output: Output) -> None:
         score = task.score(model)
         line = score_line(score, task)
     on_disk = file_size(options.checkpoint)
-    in_model = sum(array.nbytes for array in checkpoint.model.values())
+    in_model = sum(array.nbytes for array in saved.model.values())
     output.text(f"{line}{score_note(task.config.precision.compute)}; {in_bytes(on_disk)} on disk, "
                 f"of which the model {in_bytes(in_model)}")
     output.table(score_table(score, on_disk, in_model), show=False)
@@ -63,6 +46,15 @@ def main(options: argparse.Namespace, output: Output) -> None:
         output.console.rule("a sample")
         output.text(task.sample(model))
         output.console.rule()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    of_training = {"sample": ("sample", "prompt", "temperature")}
+    checkpoint: Path = checkpoint()
+    data: str | None = other_text("be scored on")
 
 
 def score_table(score: Score | None, on_disk: int, in_model: int) -> Table:

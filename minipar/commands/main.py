@@ -17,48 +17,52 @@ DESCRIPTION = "Distributed training from scratch, in NumPy/CuPy and MPI."
 
 
 class Command(NamedTuple):
-    """A module with add_arguments(parser) and main(options, output), and a line of help."""
+    """A module with Options, or add_arguments(parser); with main(options, output); a line of help.
+    """
 
     module: str
     help: str
-    on_one_rank: bool = False       # refused under mpirun, where every rank would do the same
+    on_many_ranks: bool = False     # else mpirun is refused: every rank would do the same
 
 
 COMMANDS = {
-    "train": Command("train", "train a GPT or an MLP, on any mesh of ranks"),
+    "train": Command("train", "train a GPT or an MLP, on any mesh of ranks", True),
     "compare": Command("compare", "is it a bug or rounding? The first array in which two layouts "
-                       "of a run differ"),
-    "evaluate": Command("evaluate", "run a checkpoint, plain or compressed, on data it has not "
-                        "seen", True),
+                       "of a run differ", True),
+    "evaluate": Command("evaluate", "run a checkpoint, plain or compressed, on unseen data"),
     "convert": Command("inference.convert", "read a model of Hugging Face's files, GPT-2 or Llama, "
-                       "or write one", True),
-    "quantize": Command("compress.quantize", "store the weights of a checkpoint in few bits", True),
-    "prune": Command("compress.prune", "remove weights, or whole neurons and heads, from a "
-                     "checkpoint", True),
-    "distill": Command("compress.distill", "train a smaller model to imitate a checkpoint's"),
-    "study": Command("compress.study", "compare the quality and cost of every way of compression",
-                     True),
+                       "or write one"),
+    "quantize": Command("compress.quantize", "store the weights of a checkpoint in few bits"),
+    "prune": Command("compress.prune", "remove weights, or neurons and heads, from a checkpoint"),
+    "distill": Command("compress.distill", "train a smaller model to imitate a checkpoint's", True),
+    "study": Command("compress.study", "compare the quality and cost of every way of compression"),
     "collective": Command("collective", "run one collective on simulated ranks: cost and timeline"),
     "schedule": Command("schedule", "simulate a pipeline schedule: time, bubble and memory"),
+<<<<<<< HEAD
     "shard": Command("shard", "annotate a few tensors of a model, and see what follows (GSPMD)",
                      True),
     "plan": Command("plan", "the fastest layout of a model on a cluster that fits in memory, and "
                     "why", True),
     "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several"),
     "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions"),
+=======
+    "shard": Command("shard", "annotate a few tensors of a model, and see what follows (GSPMD)"),
+    "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several",
+                        True),
+    "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions", True),
+>>>>>>> main
     "replay": Command("inference.replay", "play scripted requests through the scheduler and the "
-                      "blocks of a paged cache, without a model", True),
+                      "blocks of a paged cache, without a model"),
     "calibrate": Command("calibrate", "under mpirun: measure which algorithm is fastest on this "
-                         "machine"),
-    "lessons": Command("course.lessons", "the lessons: what each asks, and how far you are", True),
-    "lesson": Command("course.lesson", "run a lesson, on real ranks if there is an MPI", True),
+                         "machine", True),
+    "lessons": Command("course.lessons", "the lessons: what each asks, and how far you are"),
+    "lesson": Command("course.lesson", "run a lesson, on real ranks if there is an MPI"),
     "milestone": Command("course.milestone", "train a GPT with your own functions in place of "
-                         "minipar's", True),
-    "course": Command("course.assignment", "assignments: build, grade, report, prove; slides",
-                      True),
+                         "minipar's"),
+    "course": Command("course.assignment", "assignments: build, grade, report, prove; slides"),
     "puzzle": Command("course.puzzle", "twelve broken training programs: find each mistake with a "
-                      "tool", True),
-    "doctor": Command("doctor", "show what is installed, and whether MPI fits together"),
+                      "tool"),
+    "doctor": Command("doctor", "show what is installed, and whether MPI fits together", True),
 }
 
 
@@ -71,15 +75,25 @@ class Parser(ArgumentParser):
         sys.exit(report_usage(UsageError(f"{message} ({self.prog} --help lists the options)")))
 
 
-def make_parser() -> Parser:
-    """The parser of the whole command line."""
+def make_parser(only: str | None = None) -> Parser:
+    """The parser of the whole command line; with `only`, other commands are names without options.
+
+    That saves importing the modules of the others.
+    """
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         sentence = f"{command.help[0].upper()}{command.help[1:]}."
         inner = commands.add_parser(name, help=command.help, description=sentence)
-        module_of(command).add_arguments(inner)
+        if only not in (None, name):
+            continue
+        module = module_of(command)
+        if hasattr(module, "add_arguments"):
+            module.add_arguments(inner)
+        else:
+            from ..train.flags import CommandOptions, add_options
+            add_options(inner, getattr(module, "Options", CommandOptions))
         add_json(inner)
     commands.add_parser("exercise", help="course exercises: list, start, check, hint",
                         add_help=False)
@@ -101,18 +115,26 @@ def main(argv: list[str] | None = None) -> int:
         return exercise.main(argv[1:])
     from ..environment import launched
     from ..launcher import INTERRUPTED, UsageError, report_usage
+    from ..school.toml_files import SchoolError
     try:
-        options = make_parser().parse_args(argv)
+        options = make_parser(argv[0] if argv else "").parse_args(argv)
         command, world = COMMANDS[options.command], launched()
-        if command.on_one_rank and world and world.size > 1:
+        if not command.on_many_ranks and world and world.size > 1:
             raise UsageError(f"{options.command} works on one rank, not on {world.size}: run it "
                              "without mpirun")
-        output = Output(options.command, options.json)
-        status = module_of(command).main(options, output)
+        module, output = module_of(command), Output(options.command, options.json)
+        if hasattr(module, "Options"):
+            from ..train.flags import read_options
+            options = read_options(module.Options, options)
+        status = module.main(options, output)
         output.end()
         return status or 0
-    except UsageError as error:
+    except (UsageError, SchoolError) as error:
         return report_usage(error)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return report_usage(UsageError.of(error))
     except MemoryError as error:
         return report_usage(UsageError(f"there is not enough memory ({error}): choose smaller "
                                        "sizes", status=1))

@@ -8,7 +8,7 @@ Times are seconds that all layers of one rank take for one microbatch.  A rank's
 share them, so that all schedules do the same work.
 """
 
-import argparse
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from .. import viz
 from ..atomic_files import write_text
 from ..comm.simulated.topology import Link
 from ..formulas import pipelines as predict
-from ..launcher import UsageError
+from ..launcher import UsageError, errors_as_usage
 from ..parallel.pipeline.schedule.actions import Placement, Schedule
 from ..parallel.pipeline.schedule.csv import from_csv, to_csv
 from ..parallel.pipeline.schedule.metrics import Bubble, bubble, num_messages, peak_memory
@@ -25,6 +25,7 @@ from ..parallel.pipeline.schedule.schedules import placement_of
 from ..parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate, simulate_until
 from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.pipeline.schedule.validate import find_fault
+from ..train.option import Beside, CommandOptions, option, out_file, perfetto, picture, ranks
 from ..units import in_bytes, time_unit
 from .tables import Output, Shown, Table
 
@@ -32,68 +33,29 @@ MOST_ACTIONS, MOST_LANES = 1_000_000, 256
 LEAST, MOST = 1e-15, 1e15       # seconds or bytes
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    free = " and ".join(name for name, entry in SCHEDULES.items() if entry.any_stages)
-    parser.add_argument("name", nargs="?", help=", ".join(SCHEDULES))
-    parser.add_argument("-p", "--ranks", type=int, help="number of ranks (4)")
-    parser.add_argument("-m", "--microbatches", type=int, help="number of microbatches (8)")
-    parser.add_argument("--virtual-stages", type=int, metavar="V",
-                        help=f"stages on each rank (2 for {free})")
-    parser.add_argument("--group-size", type=int, metavar="N",
-                        help="microbatches in a group that goes through a rank's stages "
-                             "together, for interleaved (number of ranks)")
-    for kind, what in (("forward", "the forward"), ("input", "the gradient of the input"),
-                       ("weight", "the gradient of the weights")):
-        parser.add_argument(f"--{kind}", type=float, default=1.0, metavar="SECONDS",
-                            help=f"time for {what} of one microbatch on a rank's layers (1)")
-    parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS",
-                        help="latency of a message (0)")
-    parser.add_argument("--transfer", type=float, default=0.0, metavar="SECONDS",
-                        help="time that a message keeps the ports of both ranks busy (0)")
-    parser.add_argument("--activation-bytes", type=float, metavar="N",
-                        help="activations of a microbatch on a rank (default: count microbatches)")
-    parser.add_argument("--from-csv", metavar="FILE",
-                        help="read your own schedule: a line for each rank, cells like 2F0")
-    parser.add_argument("--csv", metavar="FILE", help="write the schedule in the same format")
-    parser.add_argument("--png", metavar="FILE", help="draw the timeline (.png, .svg or .pdf)")
-    parser.add_argument("--html", metavar="FILE",
-                        help="write a page with sliders for schedule, counts and times")
-    parser.add_argument("--perfetto", metavar="FILE",
-                        help="write a trace for ui.perfetto.dev or chrome://tracing (.json)")
-
-
-def main(options: argparse.Namespace, output: Output) -> None:
+def main(options: "Options", output: Output) -> None:
     """Print the costs and the timeline of a schedule, and write the files that the options name.
 
     Raises UsageError for a schedule that does not exist or work, or a file that cannot be written.
     """
-    try:
-        _run(options, output)
-    except (ValueError, OSError) as error:
-        raise UsageError.of(error) from error
-
-
-def _run(options: argparse.Namespace, output: Output) -> None:
     check_numbers(options)
-    schedule, placement = read(options) if options.from_csv is not None else make(options)
+    schedule, placement = read(options.from_csv) if options.from_csv else make(options)
     p = len(schedule)
     if options.png is not None and p > MOST_LANES:
-        raise ValueError(f"--png has room for {MOST_LANES} ranks, not for {p}: leave it out, or "
+        raise UsageError(f"--png has room for {MOST_LANES} ranks, not for {p:,}: leave it out, or "
                          "take fewer ranks")
     v = max(1, len(placement) // p)
     m = 1 + max(action.microbatch for row in schedule for action in row)
     whole = Times(options.forward, options.input, options.weight)       # of a rank's layers
     times = whole.shared(v)
     kept = None if options.activation_bytes is None else options.activation_bytes / v
-    title = f"{options.name or Path(options.from_csv).name}, {p} rank{'s' * (p > 1)}, " \
+    title = f"{options.name or options.from_csv.name}, {p} rank{'s' * (p > 1)}, " \
             f"{m} microbatch{'es' * (m > 1)}" + f", {v} stages on each rank" * (v > 1)
     fault = find_fault(schedule, placement)
     if fault is not None:
-        if options.png is not None:
-            done = simulate_until(fault, schedule, times, placement)
-            output.text(f"wrote {viz.draw_pipeline(options.png, done, title, kept, fault)}")
-        raise ValueError(f"{title}: {fault.sentence}")
+        output.file(options.png, viz.draw_pipeline, simulate_until(
+            fault, schedule, times, placement), title, kept, fault)
+        raise UsageError(f"{title}: {fault.sentence}")
     # a message of one byte, so that its transfer takes 1 / bandwidth
     link = Link(options.latency, 1 / options.transfer if options.transfer else inf)
     timeline = simulate(schedule, times, placement, link, message_bytes=1)
@@ -106,63 +68,88 @@ def _run(options: argparse.Namespace, output: Output) -> None:
     output.table(table(title, timeline, *known, flights, num_messages(placement, m),
                         predict.lower_bound(placement, m, times, split), kept))
     output.console.print(viz.pipeline_in_terminal(timeline, output.console.width))
-    if options.csv is not None:
-        output.text(f"wrote {write_text(options.csv, to_csv(schedule))}")
-    if options.png is not None:
-        output.text(f"wrote {viz.draw_pipeline(options.png, timeline, title, kept)}")
-    if options.html is not None:
-        page = viz.write_schedule_page(options.html, options.name, p, m,
-                                       v if SCHEDULES[options.name].any_stages else 2, whole)
-        output.text(f"wrote {page}")
-    if options.perfetto is not None:
-        output.text(f"wrote {viz.write_perfetto(options.perfetto, timeline.as_trace())}")
+    output.file(options.csv, write_text, to_csv(schedule))
+    output.file(options.png, viz.draw_pipeline, timeline, title, kept)
+    output.file(options.html, viz.write_schedule_page, options.name, p, m,
+                v if options.name and SCHEDULES[options.name].any_stages else 2, whole)
+    output.file(options.perfetto, viz.write_perfetto, timeline.as_trace())
 
 
-def check_numbers(options: argparse.Namespace) -> None:
-    """Raise ValueError unless times and sizes are plausible numbers."""
+A_TABLE = Beside("from_csv", "", "says which schedule it is")
+
+
+def seconds(default: float, text: str) -> float:
+    """A time, as an option."""
+    return option(default, text, metavar="SECONDS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    name: str | None = option(None, "its name", is_positional=True, without=(A_TABLE,),
+                              choices="parallel.pipeline.schedule.registry:SCHEDULES")
+    ranks: int = ranks(4, "-p", without=(A_TABLE,))
+    microbatches: int = option(8, "number of microbatches", short="-m", least=1,
+                               without=(A_TABLE,))
+    virtual_stages: int | None = option(
+        None, "stages on each rank", metavar="V", without=(A_TABLE,),
+        default_text="2 where there may be several")
+    group_size: int | None = option(
+        None, "microbatches in a group that goes through a rank's stages together, for "
+        "interleaved", default_text="number of ranks", without=(A_TABLE,))
+    forward: float = seconds(1.0, "time for the forward of one microbatch on a rank's layers")
+    input: float = seconds(1.0, "the same for the gradient of the input")
+    weight: float = seconds(1.0, "the same for the gradient of the weights")
+    latency: float = seconds(0.0, "latency of a message")
+    transfer: float = seconds(0.0, "time that a message keeps the ports of both ranks busy")
+    activation_bytes: float | None = option(None, "activations of a microbatch on a rank",
+                                            default_text="microbatches are counted")
+    from_csv: Path | None = option(None, "read your own schedule: a line for each rank, cells "
+                                   "like 2F0", metavar="FILE")
+    csv: Path | None = out_file("write the schedule in the same format")
+    png: Path | None = picture("the timeline")
+    html: Path | None = option(None, "write a page with sliders for schedule, counts and times",
+                               metavar="FILE", without=(Beside(
+                                   "from_csv", "", "shows schedules by name"),))
+    perfetto: Path | None = perfetto()
+
+
+def check_numbers(options: Options) -> None:
+    """Raise UsageError unless times and sizes are plausible numbers."""
     for name in ("forward", "input", "weight", "latency", "transfer", "activation_bytes"):
-        value = getattr(options, name)
+        value = options.get(name)
         if value and not LEAST <= value <= MOST:
-            raise ValueError(f"--{name.replace('_', '-')} {value:g}: give 0, or a number from "
+            raise UsageError(f"--{name.replace('_', '-')} {value:g}: give 0, or a number from "
                              f"{LEAST:g} to {MOST:g}")
     if not options.forward + options.input + options.weight:
-        raise ValueError("--forward 0 --input 0 --weight 0: something has to take time")
+        raise UsageError("--forward 0 --input 0 --weight 0: something has to take time")
 
 
-def read(options: argparse.Namespace) -> tuple[Schedule, Placement]:
-    """The schedule of --from-csv.  Raises ValueError if other options name a schedule too."""
-    for name in ("name", "ranks", "microbatches", "virtual_stages", "group_size"):
-        if getattr(options, name) is not None:
-            what = "a name" if name == "name" else f"--{name.replace('_', '-')}"
-            raise ValueError(f"--from-csv says which schedule it is: leave out {what}")
-    if options.html is not None:
-        raise ValueError("the page of --html shows schedules by name only: give a name, or leave "
-                         "out --html")
+def read(path: Path) -> tuple[Schedule, Placement]:
+    """The schedule in a file.  Raises UsageError if there is none."""
     try:
-        text = Path(options.from_csv).read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{options.from_csv} is no text: give a table of cells like 2F0") from None
-    try:
+        raise UsageError(f"{path} is no text: give a table of cells like 2F0") from None
+    with errors_as_usage(f"{path}: "):
         schedule = from_csv(text)
         return schedule, placement_of(schedule)
-    except ValueError as error:
-        raise ValueError(f"{options.from_csv}: {error}") from error
 
 
-def make(options: argparse.Namespace) -> tuple[Schedule, Placement]:
-    """The schedule by name.  Raises ValueError if there is none, or if it is too long."""
-    if options.name is None:
-        raise ValueError(f"which schedule? Choose from {', '.join(SCHEDULES)}, or give --from-csv "
+def make(options: Options) -> tuple[Schedule, Placement]:
+    """The schedule by name.  Raises UsageError if there is none, or if it is too long."""
+    name, p, m = options.name, options.ranks, options.microbatches
+    if name is None:
+        raise UsageError(f"which schedule? Choose from {', '.join(SCHEDULES)}, or give --from-csv "
                          "FILE")
-    p = 4 if options.ranks is None else options.ranks
-    m = 8 if options.microbatches is None else options.microbatches
-    entry = SCHEDULES.get(options.name)
-    at_least = 2 * p if entry and entry.is_quadratic else 0
+    at_least = 2 * p if SCHEDULES[name].is_quadratic else 0
     count = 3 * p * max(m, at_least) * (options.virtual_stages or 2)
     if count > MOST_ACTIONS:
-        raise ValueError(f"-p {p} -m {m}: up to {count:,} actions are too many, give less than "
+        raise UsageError(f"-p {p} -m {m}: up to {count:,} actions are too many, give less than "
                          f"{MOST_ACTIONS:,}")
-    return make_schedule(options.name, p, m, options.virtual_stages, options.group_size)
+    with errors_as_usage():
+        return make_schedule(name, p, m, options.virtual_stages, options.group_size)
 
 
 def table(title: str, timeline: Timeline, makespan: float | None, ideal: Bubble | None,

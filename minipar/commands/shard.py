@@ -8,8 +8,9 @@
 No ranks run: the program of a rank is worked out from shapes.
 """
 
-import argparse
+from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,95 +22,86 @@ from ..gspmd import P, Plan, plan
 from ..gspmd.describe import Collective, folded, rows
 from ..gspmd.search import Machine, memory_bytes, program_seconds, search
 from ..gspmd.spec import local_shape, show
-from ..launcher import UsageError
+from ..launcher import errors_as_usage
 from ..nn import GPT, MLP, Module
-from ..train.check import check_value
 from ..train.config import OPTIONS, TrainConfig
-from ..train.flags import add_flag, given
+from ..train.option import REQUIRED, Beside, CommandOptions, option, picture
 from ..train.setup.gpt_sizes import gpt_config
 from ..units import in_bytes
 from .tables import Column, Output, Shown, Table
 
-SIZES = [field.key for field in OPTIONS.values() if field.section == "model"
-         if field.key != "dropout"]
+SIZES = tuple([field.key for field in OPTIONS.values() if field.section == "model"
+               if field.key != "dropout"])
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.add_argument("model", choices=("gpt", "mlp"), help="gpt or mlp; with its loss")
-    parser.add_argument("--mesh", required=True, metavar="AXIS=N,…",
-                        help="the axes of the mesh and their sizes, as dp=2,tp=4")
-    parser.add_argument("--annotate", action="append", default=[], metavar="NAME=SPEC",
-                        help="the axes of each dimension of a value, as 'h.*.mlp.c_fc.weight="
-                        "(None, tp)'; inputs are ids (or x) and targets; may be given again")
-    parser.add_argument("--priority", action="append", default=[], metavar="NAME=N",
-                        help="annotations of 0 (the default) are propagated before those of 1, …")
-    parser.add_argument("--batch", type=int, default=8, metavar="N", help="samples (8)")
-    parser.add_argument("--vocabulary", type=int, default=256, metavar="N",
-                        help="tokens, or classes of the mlp (256)")
-    parser.add_argument("--inputs", action="store_true", help="list the inputs and parameters, too")
-    parser.add_argument("--png", metavar="FILE",
-                        help="draw the annotated graph (.png, .svg or .pdf)")
-    search = parser.add_argument_group("search")
-    search.add_argument("--search", action="store_true",
-                        help="find the cheapest sharding, instead of annotations")
-    search.add_argument("--memory", type=float, metavar="BYTES",
-                        help="of a rank, for parameters, AdamW's states and activations (no limit)")
-    search.add_argument("--flops", type=float, default=Machine.flops, metavar="N",
-                        help=f"of a device in a second ({Machine.flops:g})")
-    search.add_argument("--latency", type=float, default=Machine.latency, metavar="SECONDS",
-                        help=f"of a collective ({Machine.latency:g})")
-    search.add_argument("--bandwidth", default="", metavar="AXIS=BYTES,…",
-                        help="bytes a second that a rank sends along an axis "
-                        f"({Machine.default_bandwidth:g})")
-    group = parser.add_argument_group("sizes")
-    for key in SIZES:
-        add_flag(group, OPTIONS[key])
-
-
-def main(options: argparse.Namespace, output: Output) -> None:
+def main(options: "Options", output: Output) -> None:
     """Print the local program, the conflicts and the bytes.  Raises UsageError."""
-    try:
+    with errors_as_usage("", ImportError):
         mesh = parse_mesh(options.mesh)
         by_hand = plans_by_hand(options, mesh) if options.search else {}
         planned = find_plan(options, mesh, by_hand) if options.search else make_plan(options, mesh)
-        title = f"{options.model} on {options.mesh}"
-        if options.inputs:
-            output.table(inputs_table(planned), SIMPLE_HEAD)
-        output.table(program_table(planned, title), SIMPLE_HEAD)
-        if planned.shardings.conflicts:
-            output.table(conflicts_table(planned), SIMPLE_HEAD)
-        program = planned.program
-        if options.search:
-            output.table(comparison_table(options, {"found": planned} | by_hand), SIMPLE_HEAD)
-        output.text(f"a rank sends {in_bytes(program.num_bytes)} in forward, "
-                    f"{in_bytes(program.gradient_bytes)} in backward, and keeps "
-                    f"{in_bytes(memory_bytes(program))}; a step takes "
-                    f"{program_seconds(program, machine_of(options)) * 1e3:.4g} ms")
-        if options.png is not None:
-            blocks = folded(rows(program))
-            output.text(f"wrote {viz.draw_sharded_program(options.png, blocks, mesh, title)}")
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        raise UsageError.of(error) from error
+    title, program = f"{options.model} on {options.mesh}", planned.program
+    if options.inputs:
+        output.table(inputs_table(planned), SIMPLE_HEAD)
+    output.table(program_table(planned, title), SIMPLE_HEAD)
+    if planned.shardings.conflicts:
+        output.table(conflicts_table(planned), SIMPLE_HEAD)
+    if options.search:
+        output.table(comparison_table(options, {"found": planned} | by_hand), SIMPLE_HEAD)
+    output.text(f"a rank sends {in_bytes(program.num_bytes)} in forward, "
+                f"{in_bytes(program.gradient_bytes)} in backward, and keeps "
+                f"{in_bytes(memory_bytes(program))}; a step takes "
+                f"{program_seconds(program, machine_of(options)) * 1e3:.4g} ms")
+    output.file(options.png, viz.draw_sharded_program, folded(rows(program)), mesh, title)
 
 
-def make_plan(options: argparse.Namespace, mesh: dict[str, int]) -> Plan:
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    of_training = {"sizes": SIZES}
+    model: str = option(REQUIRED, "gpt or mlp; with its loss", choices=("gpt", "mlp"),
+                        is_positional=True)
+    mesh: str = option(REQUIRED, "the axes of the mesh and their sizes, as dp=2,tp=4",
+                       metavar="AXIS=N,…")
+    annotate: tuple[str, ...] = option(
+        (), "the axes of each dimension of a value, as 'h.*.mlp.c_fc.weight=(None, tp)'; inputs "
+        "are ids (or x) and targets; may be given again", metavar="NAME=SPEC",
+        without=(Beside("search", "", "says what is sharded"),))
+    priority: tuple[str, ...] = option(
+        (), "annotations of 0 (the default) are propagated before those of 1, …",
+        metavar="NAME=N", needs=Beside("annotate", "", "orders annotations"))
+    batch: int = option(8, "samples", least=1)
+    vocabulary: int = option(256, "tokens, or classes of the mlp", least=2)
+    inputs: bool = option(False, "list the inputs and parameters, too")
+    png: Path | None = picture("the annotated graph")
+    search: bool = option(False, "find the cheapest sharding, instead of annotations",
+                          group="search")
+    memory: float | None = option(None, "of a rank, for parameters, AdamW's states and "
+                                  "activations", metavar="BYTES", group="search",
+                                  default_text="no limit")
+    flops: float = option(Machine.flops, "of a device in a second", metavar="N", group="search")
+    latency: float = option(Machine.latency, "of a collective", metavar="SECONDS", group="search")
+    bandwidth: str = option("", "bytes a second that a rank sends along an axis",
+                            metavar="AXIS=BYTES,…", group="search",
+                            default_text=f"{Machine.default_bandwidth:g}")
+
+
+def make_plan(options: Options, mesh: dict[str, int]) -> Plan:
     """The plan of the model's loss.  Raises ValueError, KeyError."""
     model, inputs = make_model(options)
     return plan(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
                 annotations=annotations(options.annotate, options.priority))
 
 
-def find_plan(options: argparse.Namespace, mesh: dict[str, int], by_hand: dict[str, Plan]) -> Plan:
+def find_plan(options: Options, mesh: dict[str, int], by_hand: dict[str, Plan]) -> Plan:
     """The cheapest plan of the model's loss, of these, too.  Raises ValueError, ImportError."""
-    if options.annotate:
-        raise ValueError("--search finds the sharding by itself: leave --annotate out")
     model, inputs = make_model(options)
     return search(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
                   machine=machine_of(options), memory=options.memory, beside=[*by_hand.values()])
 
 
-def plans_by_hand(options: argparse.Namespace, mesh: dict[str, int]) -> dict[str, Plan]:
+def plans_by_hand(options: Options, mesh: dict[str, int]) -> dict[str, Plan]:
     """The batch over all ranks, and Megatron's layouts of a GPT."""
     model, inputs = make_model(options)
     first = next(iter(inputs))
@@ -123,7 +115,7 @@ def plans_by_hand(options: argparse.Namespace, mesh: dict[str, int]) -> dict[str
                        annotations=specs) for name, specs in by_hand.items()}
 
 
-def comparison_table(options: argparse.Namespace, plans: dict[str, Plan]) -> Table:
+def comparison_table(options: Options, plans: dict[str, Plan]) -> Table:
     """The time, the bytes and the memory of each plan."""
     machine = machine_of(options)
     table = Table.of("beside layouts by hand", "sharding", Column("a step", "s"),
@@ -136,7 +128,7 @@ def comparison_table(options: argparse.Namespace, plans: dict[str, Plan]) -> Tab
     return table
 
 
-def machine_of(options: argparse.Namespace) -> Machine:
+def machine_of(options: Options) -> Machine:
     """The speeds that the options name.  Raises ValueError for others than positive ones."""
     bandwidth = {}
     for part in filter(None, options.bandwidth.split(",")):
@@ -156,14 +148,9 @@ def loss(model: Module, x: Any, targets: Any) -> Any:
     return model.loss(x, targets, loss_divisor=float(targets.size))
 
 
-def make_model(options: argparse.Namespace) -> tuple[Module, dict[str, Any]]:
+def make_model(options: Options) -> tuple[Module, dict[str, Any]]:
     """A model without numbers, and arrays of the shapes of its inputs, by name."""
-    sizes = given(options, SIZES)
-    for key, value in sizes.items():
-        check_value(OPTIONS[key], value)
-    config = TrainConfig().updated(**sizes)
-    if options.batch < 1 or options.vocabulary < 2:
-        raise ValueError("--batch must be at least 1, and --vocabulary at least 2")
+    config = TrainConfig().updated(**options.training)
     if options.model == "gpt":
         ids = np.zeros((options.batch, config.model.context), np.int64)
         return GPT(gpt_config(config, options.vocabulary)), {"ids": ids, "targets": ids.copy()}
@@ -172,7 +159,7 @@ def make_model(options: argparse.Namespace) -> tuple[Module, dict[str, Any]]:
                         "targets": np.zeros(options.batch, np.int64)}
 
 
-def annotations(texts: list[str], priorities: list[str]) -> dict[str, P]:
+def annotations(texts: tuple[str, ...], priorities: tuple[str, ...]) -> dict[str, P]:
     """The specs by name.  Raises ValueError for text that is none."""
     specs = {}
     for text in texts:

@@ -1,6 +1,7 @@
 """The output of a command: text and tables for people, or with --json the tables alone.
 
     output.text("…")        ─▶ terminal
+    output.file(path, f, x) ─▶ f(path, x) writes a file, and the terminal says so
     output.table(table)     ─▶ terminal, or one of "tables" in
                                {"command": "schedule", "version": "0.3.0", "tables": [
                                 {"title": "…", "columns": [{"name": "bytes", "unit": "B"}],
@@ -12,7 +13,9 @@ Both forms come from the same Table.  With --json nothing else is written to std
 import json
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.box import HEAVY_HEAD, Box
@@ -126,6 +129,17 @@ class Output:
         self.tables.append(table)
         if show:
             self.console.print(table.as_rich(box), soft_wrap=False)
+
+    def file(self, path: Path | None, write: Callable[..., Any], *content: Any) -> None:
+        """Write a file by write(path, *content), unless the path is None; say where it is.
+
+        Raises UsageError for a path or a kind of file that cannot be written.
+        """
+        from ..launcher import errors_as_usage  # of the library, which exercises do without
+        if path is not None and self.is_first:
+            with errors_as_usage():
+                write(path, *content)
+            self.text(f"wrote {path}")
 
     def document(self, text: str) -> None:
         """Print a JSON document of its own form, the same for people and with --json."""

@@ -13,6 +13,7 @@ all that follow are its consequences.
     recorder        what a recording is, and its file; NumPy alone
     observe         records the run of a strategy, in global coordinates
     whole           global arrays, put together from what ranks recorded
+    missing         ranks, steps, rows, elements or numbers that are not there
     run             runs two programs, and compares them
     difference      the first array that differs by more than rounding
     causes          what kind of difference it is, in a sentence

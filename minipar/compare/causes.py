@@ -7,21 +7,25 @@ before it, the other parameters.
 from collections.abc import Sequence
 
 from .patterns import PATTERNS, Case
-from .whole import Gap, Key, Layout, Whole, whole_of
+from .whole import Gap, Key, Layout, Whole, in_words, whole_of
 
 
 def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[Key, Whole],
-            layout: Layout, dtype: str) -> str:
-    """What is seen in the first wrong array, `gap`, and what usually causes it; `gaps` are all."""
+            layouts: Sequence[Layout], dtype: str) -> str:
+    """What is seen in the first wrong array, `gap`, and what usually causes it; `gaps` are all.
+
+    `layouts` are those of left and right.
+    """
+    if gap.note:
+        return gap.note
     if not any(each.is_different for each in gaps):
         return (f"in float64 both agree, in {dtype} they do not: something is rounded more than on "
                 "the left, a message or a sum")
-    if gap.key not in right:
-        return "no rank on the right has it"
+    if gap.side == "left":
+        left, right = right, left
     records = sorted(right[gap.key].records, key=lambda each: each.rank not in gap.ranks)
-    case = Case(gap, left[gap.key], whole_of(records), right, left, layout)     # of wrong ranks
-    if case.left.values.shape != case.right.values.shape:
-        return f"its shape is {case.right.values.shape}, not {case.left.values.shape}"
+    case = Case(gap, left[gap.key], whole_of(records), right, left,
+                layouts[gap.side == "right"])                           # of the wrong ranks
     seen = next((text for find in PATTERNS if (text := find(case))), "no pattern known here")
     return "; ".join(filter(None, [seen, where(case, gaps)]))
 
@@ -30,8 +34,13 @@ def where(case: Case, gaps: Sequence[Gap]) -> str:
     """What agrees just before it, and whether only one parameter of its kind is wrong."""
     step, phase, name = case.gap.key
     same = [gap for gap in gaps if gap.key[:2] == (step, phase)]
-    wrong = [gap for gap in same if gap.is_different]
     texts = []
+    others = {each.rank for each in case.right.records if each.rank not in case.gap.ranks
+              and any(each.box == wrong.box for wrong in case.records)}
+    if phase in ("state", "parameter") and others:
+        texts.append(f"replicas drift from step {step} on: {in_words('rank', others)} should have "
+                     f"the same as {in_words('rank', case.gap.ranks)}")
+    wrong = [gap for gap in same if gap.is_different]
     if phase in ("local gradient", "gradient", "parameter", "initial") and \
             len(wrong) < len(same) / 2:
         texts.append(f"it is the only one of {len(same)}" if len(wrong) == 1 else
@@ -43,6 +52,9 @@ def where(case: Case, gaps: Sequence[Gap]) -> str:
         before = [gap.key[2] for gap in same[:same.index(case.gap)]]
         if before:
             texts.append(f"up to {before[-1]} all agree")
+            if phase == "forward" and name.endswith("attn.core"):
+                texts.append("so attention makes something else of the same q, k and v: by its "
+                             "mask, positions, scale, heads, or which columns are q, k and v")
             texts += inside(before[-1], step, gaps)
     return ", ".join(texts)
 
@@ -52,5 +64,8 @@ def inside(module: str, step: int, gaps: Sequence[Gap]) -> list[str]:
     own = [gap for gap in gaps if gap.key[:2] == (step, "local gradient")
            and gap.key[2].startswith(f"{module}.")]
     wrong = [gap.key[2] for gap in own if gap.is_different]
-    return [f"of the gradients in {module} only {', '.join(wrong)} differs"] \
-        if 0 < len(wrong) < len(own) / 2 else []
+    if not 0 < len(wrong) < len(own) / 2:
+        return []
+    cause = ": usually a loss of the router, which counts on each rank or on none" \
+        if wrong == [f"{module}.router.weight"] else ""
+    return [f"of the gradients in {module} only {', '.join(wrong)} differs{cause}"]

@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .causes import explain
+from .missing import absent, check_whole, dtype_of, elements_gap, lack, rows_gaps
 from .recorder import Record
-from .whole import Gap, Key, Layout, Size, Whole, assemble, ratio, terms_of
+from .whole import Gap, Key, Layout, Size, Whole, assemble, order_of, part_of, ratio, terms_of, what
 
 FACTOR = 16.0           # differences up to so many times the measured rounding are rounding, …
-TAIL = 16.0             # … of one element so many times more: Adam makes whole steps of rounding
+TAIL = 16.0             # … of one element so many times more
 FLIP = 4.0              # with routers, times the array: an error chooses another expert
 EQUAL = 1e-10           # in float64, relative to the largest element of an array
 FLOAT64 = 2.0 ** -29    # rounding of float64 / rounding of float32
@@ -30,17 +31,12 @@ Records = Sequence[Record]
 
 
 def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict[Key, Size]:
-    """What rounding does to each array: the difference of the two runs of one layout."""
-    found: dict[Key, Size] = {}
-    usual: dict[int, list[float]] = {}
-    for key, whole in exact.items():
-        if key in rounded:
-            found[key] = Size.of(rounded[key].values - whole.values)
-            usual.setdefault(key[0], []).append(
-                ratio(found[key].rms, Size.of(whole.values).rms))
-    typical = {step: float(np.quantile(ratios, 0.9)) for step, ratios in usual.items()}
-    return {key: size.union(Size.of(exact[key].values).times(typical[key[0]]))
-            for key, size in found.items()}
+    """What rounding does to each array of a step: the difference of the two runs of one layout."""
+    sizes = {key: Size.of(whole.values) for key, whole in exact.items() if key in rounded}
+    found = {key: Size.of(rounded[key].values - exact[key].values) for key in sizes}
+    found = {key: size for key, size in found.items() if np.isfinite(size.rms)}     # numbers alone
+    typical = np.quantile([ratio(found[key].rms, sizes[key].rms) for key in found] or [0], 0.9)
+    return {key: size.union(sizes[key].times(float(typical))) for key, size in found.items()}
 
 
 def assume_rounding(arrays: dict[Key, Whole], relative: float = ASSUMED,
@@ -52,33 +48,55 @@ def assume_rounding(arrays: dict[Key, Whole], relative: float = ASSUMED,
     sizes = {key: Size.of(whole.values) for key, whole in arrays.items()}
     largest: dict[tuple[int, str], Size] = {}
     for key, size in sizes.items():
-        largest[key[:2]] = size.union(largest.get(key[:2], size))
-    return {key: size.times(relative).union(largest[key[:2]].times(to_largest))
+        if np.isfinite(size.rms):
+            largest[key[:2]] = size.union(largest.get(key[:2], size))
+    return {key: size.times(relative).union(
+        largest.get(key[:2], size).times(to_largest))
             for key, size in sizes.items()}
 
 
-def gap_of(key: Key, left: Whole, right: Whole | None, allowed: Size) -> Gap:
-    """The gap between two arrays; elements that no rank on the right has count as infinite."""
-    size = Size.of(left.values)
-    if right is None or left.values.shape != right.values.shape:
-        return Gap(key, np.inf, np.inf, ())
+def apart(whole: Whole, model: Whole, allowed: Size, slack: np.ndarray | None = None
+          ) -> tuple[Size, set[int]]:
+    """How far the records of an array are from a model, and the ranks that are too far.
+
+    A term of a sum is measured by the first record of the same term.  `slack` is what each element
+    may be off for nothing.
+    """
     found, ranks = Size(0, 0), set()
-    if key[1] in ("gradient", "state", "parameter") and not right.known.all():
-        found = Size.of(np.where(left.known & ~right.known, np.inf, 0))
-    terms = terms_of(right) if right.has_terms else {}
-    if terms:
-        found = found.union(Size.of(right.values - left.values))
-    for record in right.records:
-        apart = record.values - terms.get(record.term, left).part(record)
-        here = Size.of(apart)
+    terms = terms_of(whole) if whole.has_terms else {}
+    if terms and whole is not model:
+        found = Size.of(whole.values - model.values)
+    for record in whole.records:
+        off = record.values - terms.get(record.term, model).part(record)
+        if slack is not None:
+            off = np.maximum(np.abs(off) - part_of(slack, record), 0)
+        here = Size.of(off)
         # The RMS is a share of the whole array's: a single element weighs no more in a small box.
-        here = Size(here.largest, here.rms * (apart.size / left.values.size) ** 0.5)
+        here = Size(here.largest, here.rms * (off.size / model.values.size) ** 0.5)
         found = found.union(here)
         if here.over(allowed) > 1:
             ranks.add(record.rank)
-    if not ranks and found.over(allowed) > 1:
-        ranks = ranks_of_terms(left, right, allowed) or {each.rank for each in right.records}
-    return Gap(key, ratio(found.largest, size.largest), found.over(allowed), tuple(sorted(ranks)))
+    return found, ranks
+
+
+def gap_of(key: Key, left: Whole, right: Whole, allowed: Size, slack: np.ndarray | None = None
+           ) -> Gap:
+    """The gap between two arrays; on the left, if its ranks do not agree with each other."""
+    if gap := elements_gap(key, left, right):
+        return gap
+    size, side = Size.of(left.values), "left"
+    found, ranks = apart(left, left, allowed, slack) if len(left.records) > 1 else (Size(0, 0), ())
+    if ranks:
+        _, others = apart(left, right, allowed, slack)      # the first one may be the wrong one
+        if others < {each.rank for each in left.records}:
+            ranks = others or ranks
+    else:
+        side = "right"
+        found, ranks = apart(right, left, allowed, slack)
+        if not ranks and found.over(allowed) > 1:
+            ranks = ranks_of_terms(left, right, allowed) or {each.rank for each in right.records}
+    return Gap(key, ratio(found.largest, size.largest), found.over(allowed), tuple(sorted(ranks)),
+               side)
 
 
 def ranks_of_terms(left: Whole, right: Whole, allowed: Size) -> set[int]:
@@ -88,23 +106,43 @@ def ranks_of_terms(left: Whole, right: Whole, allowed: Size) -> set[int]:
         each.values - terms[each.term].part(each)).over(allowed) > 1}
 
 
-def gaps_of(left: dict[Key, Whole], right: dict[Key, Whole],
-            allowed: dict[Key, Size]) -> list[Gap]:
-    """The gap of each array that both have, or should have, in the left's order.
+GRADIENTS = ("backward", "local gradient", "gradient")
+OUTPUTS = ("forward", "backward", "local gradient")     # not all layouts have the same
 
-    An output of another shape is one that was cut by hand, in a way that is not known here.
+
+def gaps_of(left: dict[Key, Whole], right: dict[Key, Whole], allowed: dict[Key, Size],
+            slack: dict[Key, np.ndarray]) -> tuple[list[Gap], list[Key]]:
+    """The gap of each array that one side has, in program order; and what was not compared.
+
+    An output that one side lacks, or has in another shape, was cut by hand, in a way that is not
+    known here.  It is left out where others of its phase are compared.
     """
-    return [gap_of(key, whole, right.get(key), allowed[key]) for key, whole in left.items()
-            if key in allowed and (key[1] in ("gradient", "parameter") or key in right and (
-                right[key].values.shape == whole.values.shape
-                or key[1] not in ("forward", "backward")))]
+    gaps, left_out = [], []
+    notes = {key: absent(key, left, right) for key in sorted({**left, **right}, key=order_of)}
+    compared = {key[:2] for key, note in notes.items() if not note}
+    for key, note in notes.items():
+        if not note:
+            gaps.append(gap_of(key, left[key], right[key], allowed[key], slack.get(key)))
+        elif key[1] in OUTPUTS and key[:2] in compared:
+            left_out.append(key)
+        else:
+            gaps.append(lack(key, note))
+    return gaps, left_out
+
+
+def overflowed(exact: dict[Key, Whole], *runs: dict[Key, Whole]) -> list[Key]:
+    """The gradients of a step that both runs skipped, since they were too large: it has no norm."""
+    norms = {key for key in exact if key[1] == "norm"}
+    return [key for key in runs[0] if key[1] in GRADIENTS] \
+        if norms and not any(norms & run.keys() for run in runs) else []
 
 
 class Difference(NamedTuple):
     """What a comparison found.
 
     `verdict` is "equal", "rounding" or "different"; `gaps` those in float64, `low_gaps` those in
-    the lower precision `dtype` (empty if that is float64), in program order.
+    the lower precision `dtype` (empty if that is float64), in program order.  `left_out` are
+    outputs that only one side has.
     """
 
     verdict: str
@@ -113,6 +151,7 @@ class Difference(NamedTuple):
     dtype: str
     cause: str = ""
     is_measured: bool = True        # False: what rounding may do was assumed
+    left_out: tuple[Key, ...] = ()
 
     @property
     def places(self) -> list[Gap]:
@@ -131,17 +170,22 @@ class Difference(NamedTuple):
         return max((gap.distance for gap in self.gaps), default=0.0)
 
     def __str__(self) -> str:
-        if self.verdict == "different":
-            return f"different: {self.first}" + (f"; {self.cause}" if self.cause else "")
-        if self.verdict == "equal":
-            return f"equal: in float64 they agree to {self.distance:.0e} (relative)"
-        times = FACTOR * max(gap.ratio for gap in self.low_gaps)
-        measure = "what another order of sums gives" if self.is_measured else \
-            f"{ASSUMED:.0e}, since rounding was not measured"
-        return ((f"rounding: in float64 they agree to {self.distance:.0e}; " if self.gaps else
-                 "rounding: ") + f"in {self.dtype} they differ by "
-                f"{max(gap.distance for gap in self.low_gaps):.0e}, at most {times:.1f} × "
-                f"{measure} (up to {FACTOR:g} × is rounding)")
+        if self.first is not None:
+            return f"different: {self.first}" + (": " if self.first.note else "; ") + self.cause
+        text, gap = [], max(self.low_gaps, key=lambda gap: gap.ratio, default=None)
+        if self.gaps:
+            text.append(f"in float64 they agree to {self.distance:.0e} (relative)")
+        if self.verdict == "rounding" and gap is not None:
+            measure = "what another order of sums gives" if self.is_measured else \
+                f"{ASSUMED:.0e} of an array, which is assumed: --exact measures it"
+            text.append(f"in {self.dtype} they differ by at most {FACTOR * gap.ratio:.1f} × "
+                        f"{measure} (up to {FACTOR:g} × is rounding), most in step {gap.key[0]}, "
+                        f"{what(gap.key)}: {gap.distance:.0e} (relative)" if gap.ratio else
+                        f"in {self.dtype} they are the same")
+        if names := list(dict.fromkeys(map(what, self.left_out))):
+            text.append(f"not compared: {names[0]}" + f" and {len(names) - 1} more" * (
+                len(names) > 1) + " (on one side alone, cut in an unknown way, or overflowed)")
+        return f"{self.verdict}: {'; '.join(text)}"
 
 
 class Comparison:
@@ -153,50 +197,69 @@ class Comparison:
     def __init__(self, dtype: str = "float32"):
         self.found = Difference("equal", [], [], dtype)
         self.before: tuple[dict[Key, Whole], dict[Key, Whole]] = {}, {}
+        self.slack: dict[str, np.ndarray] = {}      # of each parameter's elements
 
-    def add(self, left: Records = (), right: Records = (), low_left: Records = (),
-            low_right: Records = ()) -> Difference:
+    def add(self, left: Records = (), right: Records | None = None, low_left: Records = (),
+            low_right: Records | None = None) -> Difference:
         """A step's records of both runs in float64, of both in the lower precision, or of all.
 
         Rounding is measured if there are both of the left, else assumed.
         """
-        exact, other, low, low_other = map(assemble, (left, right, low_left, low_right))
+        exact, other, low, low_other = (assemble(each or ()) for each in (
+            left, right, low_left, low_right))
         is_measured = bool(exact) or not low
-        rounding = measure_rounding(exact, low) if exact and low else assume_rounding(low)
+        layouts = [Layout.of(each or ()) for each in (left or low_left, right or low_right)]
+        rounding = assume_rounding(low) | (measure_rounding(exact, low) if exact else {})
         equal = assume_rounding(exact, EQUAL, EQUAL * 1e-4)
-        gaps = gaps_of(exact, other, {
-            key: size.union(rounding[key].times(FACTOR * FLOAT64)) if key in rounding else size
-            for key, size in equal.items()}) if other else []
-        flip = FLIP * any(name.endswith(".router.weight") for _, _, name in low)
-        lenient = {key: Size(size.largest * TAIL, size.rms).times(FACTOR).union(
-            self.moved(key, low).times(4)).union(Size.of(low[key].values).times(flip))
-            for key, size in rounding.items()}
-        low_gaps = gaps_of(low, low_other, lenient) if low_other else []
+        gaps, low_gaps, left_out = rows_gaps(*layouts), list[Gap](), list[Key]()
+        if right is not None:
+            found_gaps, left_out = gaps_of(exact, other, {
+                key: size.union(rounding[key].times(FACTOR * FLOAT64)) if key in rounding else size
+                for key, size in equal.items()}, {})
+            gaps += found_gaps
+        if low_right is not None:
+            flip = FLIP * any(name.endswith(".router.weight") for _, _, name in low)
+            skipped = overflowed(exact, low, low_other)
+            low, low_other = ({key: run[key] for key in run if key not in skipped}
+                              for run in (low, low_other))
+            low_gaps, left_out = gaps_of(low, low_other, {
+                key: Size(rounding[key].largest * TAIL, rounding[key].rms).times(FACTOR).union(
+                    Size.of(whole.values).times(flip)) for key, whole in low.items()},
+                self.slack_of(low, rounding))
+            left_out += skipped
         wrong = [gap for gap in gaps if gap.is_different]
-        if not wrong and low_other:
-            exact, other, right = low, low_other, low_right
+        if not wrong and low_right is not None:
+            exact, other = low, low_other
             wrong = [gap for gap in low_gaps if gap.is_different]
-        found = self.found
+        found = self.found._replace(
+            gaps=self.found.gaps + gaps, low_gaps=self.found.low_gaps + low_gaps,
+            is_measured=is_measured, left_out=(*self.found.left_out, *left_out))
         if found.verdict != "different":
             cause = explain(wrong[0], gaps or low_gaps, self.before[0] | exact,
-                            self.before[1] | other, Layout.of(right), found.dtype) if wrong else ""
+                            self.before[1] | other, layouts, found.dtype) if wrong else ""
             found = found._replace(cause=cause, verdict="different" if wrong else
-                                   "rounding" if low_gaps else "equal")
+                                   "rounding" if found.low_gaps else "equal")
         self.before = (self.before[0] | parameters(exact), self.before[1] | parameters(other))
-        self.found = found._replace(gaps=[*found.gaps, *gaps],
-                                    low_gaps=[*found.low_gaps, *low_gaps],
-                                    is_measured=is_measured)
-        return self.found
+        self.found = found
+        return found
 
+    def slack_of(self, low: dict[Key, Whole], rounding: dict[Key, Size]) -> dict[Key, np.ndarray]:
+        """How far elements of parameters may be off, since rounding changes their gradients.
 
-    def moved(self, key: Key, run: dict[Key, Whole]) -> Size:
-        """How far a parameter is from its initial values; nothing for another array.
-
-        Adam makes a whole step of a gradient that is nothing but rounding.
+        Adam makes a whole step of a gradient, however small.  So a step may be wrong by as much,
+        relatively, as its gradient; by twice the step, where that is nothing but rounding.
         """
-        first = (self.before[0] | run).get((0, "initial", key[2]))
-        return Size(0, 0) if key[1] != "parameter" or first is None else \
-            Size.of(run[key].values - first.values)
+        found, known = {}, self.before[0] | low
+        for (step, phase, name), whole in low.items():
+            gradient = low.get((step, "gradient", name))
+            before = known.get((step - 1, phase, name), known.get((0, "initial", name)))
+            if phase == "parameter" and gradient is not None and before is not None:
+                wrong = FACTOR * rounding[step, "gradient", name].largest / np.maximum(
+                    np.abs(gradient.values), np.finfo(float).tiny)
+                steps = np.abs(whole.values - before.values).max(initial=0.0)
+                found[step, phase, name] = self.slack[name] = self.slack.get(name, 0.0) + \
+                    2 * steps * np.minimum(wrong, 1)
+        return found
 
 
 def parameters(run: dict[Key, Whole]) -> dict[Key, Whole]:
@@ -205,14 +268,17 @@ def parameters(run: dict[Key, Whole]) -> dict[Key, Whole]:
 
 
 def compare_recordings(left: Records, right: Records, exact: Records = ()) -> Difference:
-    """Compare two recordings; `exact`, if any, is the left in float64, to measure rounding."""
-    dtypes = [str(each.values.dtype) for each in left if each.phase in ("forward", "gradient")]
-    dtype = max(dtypes, key=dtypes.count, default="float32")
+    """Compare two recordings; `exact`, if any, is the left in float64, to measure rounding.
+
+    Raises ValueError for recordings that are not whole, or do not fit together.
+    """
+    check_whole(left, right, exact)
+    dtype = dtype_of(left)
     comparison = Comparison(dtype)
     for step in sorted({each.step for each in left}):
         here = [[each for each in run if each.step == step] for run in (left, right, exact)]
         if dtype == "float64":
             comparison.add(here[0], here[1])
         else:
-            comparison.add(here[2], [], here[0], here[1])
+            comparison.add(here[2], None, here[0], here[1])
     return comparison.found

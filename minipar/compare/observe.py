@@ -79,9 +79,8 @@ class Observer:
         self.microbatches: Sequence[np.ndarray] = []
         self.scale = 1.0
         self.calls: dict[tuple, int] = {}
-        self.context: ContextSplit | None = next(
-            (split for _, module in self.model.named_modules()
-             if (split := vars(module).get("context_split"))), None)
+        splits = (vars(module).get("context_split") for _, module in self.model.named_modules())
+        self.context: ContextSplit | None = next(filter(None, splits), None)
         self.doors = [module.around(partial(self.call, name, module))
                       for name, module in watched(self.model)]
         # parts whose output columns are the rows of a weight: a tied head, and attention's heads
@@ -114,8 +113,10 @@ class Observer:
         self.rows = rows[0]
         mesh = getattr(self.strategy, "mesh", None)
         if mesh is not None:
+            self.record("ranks", "layout", np.array(mesh.comm.size))
             for axis in (*mesh.axes, *["ep"] * ("ep" in mesh)):
                 self.record(f"axis {axis}", "layout", np.array(mesh.coordinate(axis)))
+        self.record("batch", "layout", batch.samples)
         for i, each in enumerate(rows):
             self.record(f"microbatch {i}", "layout", each)
         self.row_of = {int(sample): row for row, sample in enumerate(batch.samples)}
@@ -140,16 +141,16 @@ class Observer:
         if not is_recomputing():
             call = name, tuple(self.rows)
             self.calls[call] = self.calls.get(call, 0) + 1
-            if self.calls[call] > 1:
-                return y                        # a second use: of its own place
-            self.record(name, "forward", y.data, shape, box)
+            if self.calls[call] == 1:           # else a second use, or the step after a trial
+                self.record(name, "forward", y.data, shape, box)
         return Watch.apply(y, see=partial(self.see, name, self.rows, shape, box)) \
             if y.requires_grad else y
 
     def see(self, name: str, rows: np.ndarray, shape: tuple, box: list, grad: Array) -> None:
         """In backward: record the gradient of an output, whose microbatch is now in work."""
         self.rows = rows
-        self.record(name, "backward", grad / self.scale, shape, box)
+        if self.calls.pop((name, tuple(rows)), 0):      # of several uses the last one
+            self.record(name, "backward", grad / self.scale, shape, box)
 
     def place_of(self, module: Module, local: tuple[int, ...]) -> tuple[tuple, list] | None:
         """The global shape and the box of an output of shape `local`; None where rows are mixed."""

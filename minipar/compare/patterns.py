@@ -6,18 +6,19 @@ Each function looks for one pattern in the first wrong array, R, beside the righ
     Σ of the ranks' R = L       a rank's own contribution in the place of the sum
     R = Σ c_i term_i            terms of a sum that are missing, or counted twice
     R = L in another order      a permutation along an axis, or a transposed array
-    zeros, NaN                  where padding is, or where nothing was received
+    zeros                       where padding is, or where nothing was received
 
 What usually causes a pattern comes after a colon.  Names of axes come from the records "layout".
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from .recorder import Record, runs_of
-from .whole import Gap, Key, Layout, Whole, terms_of
+from .recorder import Record
+from .whole import Gap, Key, Layout, Whole, in_words, terms_of
 
 CLOSE = 1e-4            # relative: two arrays are the same but for rounding, in float32, too
 
@@ -56,22 +57,6 @@ def factor_of(a: np.ndarray, b: np.ndarray) -> float | None:
     return c if c and is_close(a, c * b) else None
 
 
-def number(c: float) -> str:
-    """A factor in a few characters."""
-    return f"{c:.4g}"
-
-
-def no_numbers(case: Case) -> str:
-    """NaN, infinity, or elements that no rank has."""
-    bad = ~np.isfinite(case.right.values)
-    if bad.any():
-        return f"{bad.sum()} of {bad.size} elements are no numbers: padding, or memory never filled"
-    lost = case.left.known & ~case.right.known
-    if lost.any() and case.phase in ("gradient", "state", "parameter"):
-        return f"{lost.sum()} of {lost.size} elements are on no rank: a piece is cut too short"
-    return ""
-
-
 def own_contributions(case: Case) -> str:
     """Ranks that should have the same have their own contributions, whose sum is right."""
     by_box: dict[tuple, list[Record]] = {}
@@ -89,7 +74,7 @@ def own_contributions(case: Case) -> str:
         if right is not None and is_close(sums, right):
             ranks = [each.rank for each in different]
             axis = case.layout.axis_of(ranks)
-            return (f"ranks {listed(ranks)} should have the same, and each has its own "
+            return (f"{in_words('rank', ranks)} should have the same, and each has its own "
                     f"contribution, whose sum is right: a reduction{axis} is missing"
                     + (" (Megatron's f: copy_to before a layer that is cut)"
                        if case.phase in ("backward", "local gradient") else ""))
@@ -111,7 +96,7 @@ def constant_factor(case: Case) -> str:
     if c is not None and case.left.values.size == 1 and not name:
         return ""                           # one number is always some multiple of another
     if c is not None and abs(c - 1) > 10 * CLOSE:
-        return f"all of it is {number(c)} times as large" + (f" ({name})" if name else "") \
+        return f"all of it is {c:.4g} times as large" + (f" ({name})" if name else "") \
             + usual_factor(case, name)
     by_rank: dict[float, list[int]] = {}
     for each in case.records:
@@ -122,7 +107,7 @@ def constant_factor(case: Case) -> str:
         by_rank.setdefault(round(c, 6), []).append(each.rank)
     texts = [(ranks, c, case.layout.of_number(c)) for c, ranks in by_rank.items()
              if abs(c - 1) > 10 * CLOSE]
-    return "; ".join(f"that of rank{'s' * (len({*ranks}) > 1)} {listed(ranks)} is {number(c)} "
+    return "; ".join(f"that of {in_words('rank', ranks)} is {c:.4g} "
                      "times as large" + f" ({name})" * bool(name) for ranks, c, name in texts)
 
 
@@ -152,12 +137,12 @@ def counted_terms(case: Case) -> str:
         if rank < len(terms) or len(parts) < 2 * len(terms) or not is_close(
                 parts @ counts, np.ravel(each.values)):         # else any numbers would do
             return ""
-        words = [f"{number(c) + ' × ' if abs(c) > 1e-4 else 'not '}that of {term}"
+        words = [f"{f'{c:.4g} × ' if abs(c) > 1e-4 else 'not '}that of {term}"
                  for term, c in zip(terms, counts) if abs(c - 1) > 1e-4]
         if abs(counts).max() <= 1e-4:
             words = ["nothing"]
         found.setdefault(", ".join(words) + last_only(case, terms, counts), []).append(each.rank)
-    return "; ".join(f"the sum on rank{'s' * (len({*ranks}) > 1)} {listed(ranks)} has {words}"
+    return "; ".join(f"the sum on {in_words('rank', ranks)} has {words}"
                      for words, ranks in found.items() if words)
 
 
@@ -212,27 +197,6 @@ def zeros(case: Case) -> str:
     return ""
 
 
-def rounded(case: Case) -> str:
-    """Numbers that are all numbers of a narrower format."""
-    values = case.right.values[case.right.values != 0]
-    if not values.size:
-        return ""
-    bits = np.frexp(values)[0]                  # 0.5 … 1: the fraction
-    for name, digits in (("bfloat16", 8), ("float16", 11), ("float32", 24)):
-        if digits < significant_digits(case.left.values) and is_close(
-                case.right.values, case.left.values, 2.0 ** (4 - digits)) and (
-                np.ldexp(bits, digits) % 1 == 0).mean() > 0.99:
-            return f"all of it are numbers of {name}: rounded in a message, a sum or a cast"
-    return ""
-
-
-def significant_digits(values: np.ndarray) -> int:
-    """The binary digits that most of the values need: 53 in float64, 24 in float32, …"""
-    fractions = np.frexp(values[values != 0])[0]
-    return next((digits for digits in (8, 11, 24) if (
-        np.ldexp(fractions, digits) % 1 == 0).mean() > 0.99), 53)
-
-
 def step_not_gradient(case: Case) -> str:
     """The update itself: another factor, or a further part of the parameter."""
     step, phase, name = case.gap.key
@@ -247,14 +211,14 @@ def step_not_gradient(case: Case) -> str:
         again = each.values - right
         moved = factor_of(each.values - old, right - old)
         decayed = factor_of(again, old) or factor_of(again, right)
-        ranks = listed([one.rank for one in case.records])
+        where = in_words("rank", case.gap.ranks)
         if moved is not None and abs(moved - 1) > 10 * CLOSE:
-            return f"gradient and states agree, the step on ranks {ranks} is {number(moved)} × it"
+            return f"gradient and states agree, the step on {where} is {moved:.4g} × it"
         if decayed is not None:
-            return (f"gradient and states agree, and the step on ranks {ranks} takes another "
-                    f"{number(-decayed)} × the parameter away: weight decay is applied twice")
+            return (f"gradient and states agree, and the step on {where} takes another "
+                    f"{-decayed:.4g} × the parameter away: weight decay is applied twice")
         if is_close(each.values, old, 1e-12):
-            return f"on ranks {ranks} it is as before the step: it was not updated, or not gathered"
+            return f"on {where} it is as before the step: it was not updated, or not gathered"
     return ""
 
 
@@ -263,18 +227,14 @@ def own_norm(case: Case) -> str:
     step, phase, _ = case.gap.key
     if phase != "norm":
         return ""
-    squares: dict[int, float] = {}
+    squares: dict[int, float] = defaultdict(float)
     for (at, kind, _), whole in case.others.items():
-        if (at, kind) == (step, "gradient"):
-            for each in whole.records:
-                squares[each.rank] = squares.get(each.rank, 0.0) + float(np.vdot(each.values,
-                                                                                 each.values))
-    own = [each.rank for each in case.records
-           if abs(float(each.values) - squares.get(each.rank, 0.0) ** 0.5) <= 1e-8 * abs(
-               float(each.values))]
-    if own and len(own) == len(case.records):
-        return (f"all gradients agree, and the norm on ranks {listed(own)} is that of the rank's "
-                "own part: squares are not summed over the ranks")
+        for each in whole.records if (at, kind) == (step, "gradient") else ():
+            squares[each.rank] += float(np.vdot(each.values, each.values))
+    if all(abs(float(each.values) - squares[each.rank] ** 0.5) <= 1e-8 * abs(float(each.values))
+           for each in case.records):
+        return (f"all gradients agree, and the norm on {in_words('rank', case.gap.ranks)} is that "
+                "of the rank's own part: squares are not summed over the ranks")
     return "all gradients agree: squares are summed over other ranks, or replicas count twice"
 
 
@@ -283,29 +243,15 @@ def own_rows(case: Case) -> str:
     wrong = np.abs(case.right.values - case.left.values) > 1e-9 * np.abs(case.left.values).max()
     all_ranks = {each.rank for each in case.right.records}
     texts = []
-    for axis, what in enumerate(("rows", "tokens", "columns") if wrong.ndim == 3 else ()):
+    for axis, noun in enumerate(("row", "token", "column") if wrong.ndim == 3 else ()):
         here = np.flatnonzero(wrong.any(tuple(i for i in range(3) if i != axis)))
         if 0 < len(here) < wrong.shape[axis]:
-            texts.append(f"only {what} {spans(here)} of {wrong.shape[axis]} are different")
+            texts.append(f"only {in_words(noun, here)} of {wrong.shape[axis]} are different")
     if set(case.gap.ranks) < all_ranks:
-        texts.append(f"only what rank{'s' * (len(case.gap.ranks) > 1)} {listed(case.gap.ranks)} "
-                     "computes is different")
+        texts.append(f"only what {in_words('rank', case.gap.ranks)} computes is different")
     return ", ".join(texts)
 
 
-def listed(ranks: Sequence[int]) -> str:
-    """Ranks in words."""
-    return ", ".join(map(str, sorted({*ranks})))
-
-
-def spans(indices: np.ndarray) -> str:
-    """Indices in words: "0-3, 6"."""
-    runs = runs_of(indices)
-    words = [f"{a}-{b - 1}" if b > a + 1 else str(a) for a, b in runs[:4]]
-    return ", ".join(words) + " …" * (len(runs) > 4)
-
-
-# in the order in which they are looked for
 def one_row_added(case: Case) -> str:
     """Every row is off by the same numbers."""
     left, right = case.left.values, case.right.values
@@ -334,6 +280,7 @@ def loss_alone(case: Case) -> str:
         "divides by another number" if case.phase == "loss" else ""
 
 
+# in the order in which they are looked for
 PATTERNS: tuple[Callable[[Case], str], ...] = (
-    no_numbers, own_norm, step_not_gradient, own_contributions, constant_factor, counted_terms,
-    another_order, zeros, rounded, one_row_added, own_rows, off_by_rounding, loss_alone)
+    own_norm, step_not_gradient, own_contributions, constant_factor, counted_terms,
+    another_order, zeros, one_row_added, own_rows, off_by_rounding, loss_alone)

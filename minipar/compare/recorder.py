@@ -20,13 +20,16 @@ The file is an .npz: arrays "0", "1", … and "index", the JSON text (uint8) of 
 for each array: name, phase, step, rank, shape, box, term.  The arrays have the dtype of the run;
 bfloat16, which .npz does not know, is written as float32.  Two kinds of records of the phase
 "layout" help to explain a difference: "microbatch 0" with the rows of a microbatch of this rank,
-and "axis tp" with its coordinate on a mesh.
+and "axis tp" with its coordinate on a mesh.  Two tell what is missing: "ranks", the number of ranks
+of the run, and "batch", the numbers of the samples in the global batch.
 """
 
 import io
 import json
 import os
-from collections.abc import Iterable, Sequence
+import zipfile
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,14 +96,8 @@ class Recorder:
         axes = (int(np.prod(shape)),) if flat else shape
         runs = tuple(((0, length),) if one is None else tuple((int(a), int(b)) for a, b in one)
                      for length, one in zip(axes, box or [None] * len(axes)))
-        size = [sum(b - a for a, b in one) for one in runs]
-        if values.size != np.prod(size) or len(size) != len(axes):
-            raise ValueError(f"{name}: values of shape {values.shape} do not fill the box {runs} "
-                             f"of {shape}: give the indices that they have")
-        if phase not in PHASES:
-            raise ValueError(f"unknown phase {phase!r}: choose from {', '.join(PHASES)}")
-        self.records.append(Record(name, phase, int(step), self.rank, shape, runs, term,
-                                   values.reshape(size)))
+        self.records.append(fitting(Record(name, phase, int(step), self.rank, shape, runs, term,
+                                           values)))
         return self.records[-1].values
 
     def write(self, path: str | Path) -> Path:
@@ -111,6 +108,20 @@ class Recorder:
         draft.write_bytes(to_bytes(self.records))
         os.replace(draft, path)
         return path
+
+
+def fitting(record: Record) -> Record:
+    """The record, with values of the form of its box.  Raises ValueError if they do not fill it."""
+    name, phase, _, _, shape, box, _, values = record
+    axes = shape if len(box) == len(shape) else (int(np.prod(shape)),)
+    size = [sum(b - a for a, b in runs) for runs in box]
+    if values.size != np.prod(size) or len(size) != len(axes) or not all(
+            0 <= a <= b <= length for runs, length in zip(box, axes) for a, b in runs):
+        raise ValueError(f"{name}: values of shape {values.shape} do not fill the box {box} "
+                         f"of {shape}: give the indices that they have")
+    if phase not in PHASES:
+        raise ValueError(f"unknown phase {phase!r}: choose from {', '.join(PHASES)}")
+    return record._replace(values=values.reshape(size))
 
 
 def to_bytes(records: Sequence[Record]) -> bytes:
@@ -129,11 +140,14 @@ def from_file(file: Any) -> list[Record]:
     try:
         with np.load(file, allow_pickle=False) as arrays:
             index = json.loads(arrays["index"].tobytes())
-            return [Record(name, phase, step, rank, tuple(shape), tuple(
+            records = [Record(name, phase, step, rank, tuple(shape), tuple(
                 tuple((a, b) for a, b in runs) for runs in box), term, arrays[str(i)])
                 for i, (name, phase, step, rank, shape, box, term) in enumerate(index)]
-    except (KeyError, TypeError, ValueError, EOFError) as error:
-        raise ValueError(f"{file} is no recording ({error}): write one with Recorder") from error
+    except (KeyError, TypeError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile,
+            zlib.error) as error:
+        raise ValueError(f"{file} is no whole recording: write it with Recorder, or copy it again"
+                         ) from error
+    return [fitting(record) for record in records]
 
 
 def read(path: str | Path) -> list[Record]:
@@ -142,5 +156,6 @@ def read(path: str | Path) -> list[Record]:
     Raises OSError or ValueError for what cannot be read.
     """
     path = Path(path)
-    files: Iterable[Path] = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = sorted(file for file in path.iterdir() if not file.name.startswith(".")) \
+        if path.is_dir() else [path]
     return [record for file in files for record in from_file(file)]

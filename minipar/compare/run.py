@@ -10,9 +10,10 @@
 
 A program is called on each of its ranks.  It returns what to train, a Strategy or an object with
 `model` and `forward_backward(microbatches)`, or that and an optimizer.  Or it returns None and has
-called `record` for whatever is to be compared.
+called `record` for whatever is to be compared.  On one rank such an object may be given itself.
 """
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..autograd import Tensor
 from ..comm import Cluster, Communicator
 from ..comm.collectives import broadcast
 from ..data.batches import Batch, shard_range
@@ -90,7 +92,7 @@ class Trained(NamedTuple):
     scale: Callable[[], float] = lambda: 1.0
 
 
-def find_difference(left: Program, right: Program, batches: Any = None, *,
+def find_difference(left: Any, right: Any, batches: Any = None, *,
                     ranks: tuple[int, int] = (1, 2), steps: int = 2,
                     microbatches: tuple[int, int] = (1, 1), dtype: str = "float32",
                     optimizer: Callable[[Sequence[Any]], Any] = adamw, clip: float = 1.0,
@@ -100,11 +102,31 @@ def find_difference(left: Program, right: Program, batches: Any = None, *,
     `ranks` and `microbatches` are those of left and right.  `batches` are global batches, of which
     each rank is given its rows.  One process on the left is given the microbatches of all ranks on
     the right, one after the other.  It ends with the first step that is different.
+
+    Raises TypeError for what is no program, ValueError for an object on several ranks, and if
+    nothing is recorded.
     """
-    sides = Side(left, ranks[0], microbatches[0]), Side(right, ranks[1], microbatches[1])
+    ours, theirs = (Side(program_of(program, size), size, count)
+                    for program, size, count in zip((left, right), ranks, microbatches))
     plan = Plan(batches, steps, optimizer, clip, seed)
-    results, _ = Cluster(max(ranks)).run(lambda comm: compare_sides(comm, *sides, plan, dtype))
+    results, _ = Cluster(max(ranks)).run(
+        lambda comm: compare_sides(comm, ours, theirs, plan, dtype))
     return results[0]
+
+
+def program_of(given: Any, num_ranks: int) -> Program:
+    """A function itself; of an object with forward_backward, what makes a copy in any dtype."""
+    if isinstance(given, type) or not hasattr(given, "forward_backward"):
+        return given
+    if num_ranks > 1:
+        raise ValueError(f"{type(given).__name__} is an object on {num_ranks} ranks: give a "
+                         "function main(comm, dtype) that makes one on each rank")
+
+    def program(comm: Communicator, dtype: str) -> Any:
+        made = copy.deepcopy(given)
+        made.model.make_slabs(np.empty(0, dtype))
+        return made
+    return program
 
 
 def compare_sides(comm: Communicator, left: Side, right: Side, plan: Plan, dtype: str
@@ -118,12 +140,15 @@ def compare_sides(comm: Communicator, left: Side, right: Side, plan: Plan, dtype
         exact_right = runs[0].step(step)
         blocks = blocks_of(exact_right) if left.num_ranks == 1 else {}
         exact, low_left = (run.step(step, blocks) for run in runs[1:3])
-        low_right = runs[3].step(step) if dtype != "float64" else []
+        low_right = runs[3].step(step) if dtype != "float64" else None
         if comm.rank == 0:
             comparison.add(exact, exact_right, low_left, low_right)
         is_different = np.array(comparison.found.verdict == "different", np.int64)
         if broadcast(comm, is_different.reshape(1))[0]:
             break
+    if comm.rank == 0 and not (comparison.found.gaps or comparison.found.low_gaps):
+        raise ValueError("nothing was recorded on either side: return a strategy, or call "
+                         "record(name, values)")
     return comparison.found if comm.rank == 0 else None
 
 
@@ -178,13 +203,17 @@ def trained(made: Any, plan: Plan) -> Trained:
     """What a program returned, with what it left out: an optimizer, and how to train with it."""
     if isinstance(made, Trained):
         return made
-    strategy, optimizer = made if isinstance(made, tuple) else \
-        (made, plan.optimizer(slabs_of(made)))
+    strategy, *given = made if isinstance(made, tuple) else (made,)
+    if not (hasattr(strategy, "forward_backward") and hasattr(strategy, "model")):
+        raise TypeError(f"{strategy!r} cannot be trained: return a Strategy, an object with model "
+                        "and forward_backward(microbatches), or None")
+    optimizer = given[0] if given else plan.optimizer(slabs_of(strategy))
 
     def compute(microbatches: list[Microbatch], step: int) -> float:
         if isinstance(strategy, Strategy):
             return strategy.forward_backward(microbatches, plan.seed, step)
-        return strategy.forward_backward(microbatches)
+        loss = strategy.forward_backward(microbatches)
+        return float(loss.data if isinstance(loss, Tensor) else loss)
 
     def update(step: int) -> float:
         slabs = slabs_of(strategy)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .recorder import PHASES, Record, indices_of
+from .recorder import PHASES, Record, indices_of, runs_of
 
 Key = tuple[int, str, str]      # step, phase, name
 
@@ -36,7 +36,23 @@ class Whole(NamedTuple):
 
     def part(self, record: Record) -> np.ndarray:
         """The elements that a rank recorded."""
-        return box_of(self.values, record)[place_of(record)]
+        return part_of(self.values, record)
+
+
+def order_of(key: Key) -> tuple[int, int]:
+    """Where an array is in program order."""
+    return key[0], PHASES.index(key[1])
+
+
+def what(key: Key) -> str:
+    """An array in words: "forward of h.0"."""
+    _, phase, name = key
+    return name if phase in (name, "layout") else f"{phase} of {name}"
+
+
+def part_of(array: np.ndarray, record: Record) -> np.ndarray:
+    """The elements of a global array that a rank recorded."""
+    return box_of(array, record)[place_of(record)]
 
 
 def box_of(array: np.ndarray, record: Record) -> np.ndarray:
@@ -54,18 +70,22 @@ def place_of(record: Record) -> tuple:
 def assemble(records: Iterable[Record]) -> dict[Key, Whole]:
     """Global arrays from the records of all ranks, in the order of their first record.
 
-    Of several ranks that recorded an element, the first counts.
+    Of several ranks that recorded an element, the first counts.  Raises ValueError for an array of
+    several global shapes.
     """
     by_key: dict[Key, list[Record]] = {}
     for record in records:
         by_key.setdefault(record.key, []).append(record)
-    order = sorted(by_key, key=lambda key: (key[0], PHASES.index(key[1])))
-    return {key: whole_of(by_key[key]) for key in order if key[1] != "layout"}
+    return {key: whole_of(by_key[key]) for key in sorted(by_key, key=order_of)
+            if key[1] != "layout"}
 
 
 def whole_of(records: list[Record]) -> Whole:
     """The global array of some records of one key."""
     first = records[0]
+    if len(shapes := {each.shape for each in records}) > 1:
+        raise ValueError(f"step {first.step}, {what(first.key)}: ranks recorded it with the global "
+                         f"shapes {', '.join(map(str, shapes))}: give the same on each rank")
     if first.values.shape == first.shape and all(each.term == first.term for each in records):
         return Whole(first.values.astype(float), np.broadcast_to(True, first.shape), records)
     values, known = np.zeros(records[0].shape), np.zeros(records[0].shape, bool)
@@ -99,9 +119,9 @@ class Size(NamedTuple):
         """That of some values; infinite, if one is no number."""
         if not values.size:
             return cls(0.0, 0.0)
-        largest = max(float(values.max()), -float(values.min()))
-        if not np.isfinite(largest):
+        if not all_numbers(values):
             return cls(np.inf, np.inf)
+        largest = max(float(values.max()), -float(values.min()))
         return cls(largest, float(np.sqrt(np.vdot(values, values) / values.size)))
 
     def times(self, factor: float) -> "Size":
@@ -117,10 +137,13 @@ class Size(NamedTuple):
         return max(ratio(self.largest, bound.largest), ratio(self.rms, bound.rms))
 
 
+def all_numbers(values: np.ndarray) -> bool:
+    """True if no value is NaN or infinite."""
+    return not values.size or bool(np.isfinite(values.max()) and np.isfinite(values.min()))
+
+
 def ratio(a: float, b: float) -> float:
-    """a / b, 0 for nothing, and where anything is allowed: both have overflowed."""
-    if not np.isfinite(b):
-        return 0.0
+    """a / b, and 0 / 0 = 0."""
     return a / b if b else np.inf if a else 0.0
 
 
@@ -130,7 +153,9 @@ class Gap(NamedTuple):
     key: Key
     distance: float
     ratio: float            # above 1: no rounding
-    ranks: tuple[int, ...]  # whose elements are different
+    ranks: tuple[int, ...]  # whose elements are different, on the
+    side: str = "right"     # … or on the left
+    note: str = ""          # what is seen, where there are no numbers to compare
 
     @property
     def is_different(self) -> bool:
@@ -138,11 +163,17 @@ class Gap(NamedTuple):
         return not self.ratio <= 1
 
     def __str__(self) -> str:
-        step, phase, name = self.key
-        where = f" on rank{'s' * (len(self.ranks) != 1)} {', '.join(map(str, self.ranks))}" \
-            if self.ranks else ""
-        what = name if name == phase else f"{phase} of {name}"
-        return f"step {step}, {what}{where}: {self.distance:.1e} (relative)"
+        where = f" on {in_words('rank', self.ranks)}" if self.ranks else ""
+        return (f"step {self.key[0]}, {what(self.key)}{where}" + " of the left" * (
+            self.side == "left") + ("" if self.note else f": {self.distance:.1e} (relative)"))
+
+
+def in_words(noun: str, numbers: Iterable[int]) -> str:
+    """Numbers in words: "rank 1", "rows 0, 1", "tokens 3-11", "no ranks"."""
+    found = sorted({*numbers})
+    runs = [f"{a}-{b - 1}" if b > a + 1 else str(a) for a, b in runs_of(found)]
+    shown = map(str, found) if len(found) < 5 else runs[:4] + ["…"] * (len(runs) > 4)
+    return f"{noun}{'s' * (len(found) != 1)} {', '.join(shown)}" if found else f"no {noun}s"
 
 
 class Layout(NamedTuple):
@@ -150,11 +181,12 @@ class Layout(NamedTuple):
 
     coordinates: dict[int, dict[str, int]]
     rows: dict[tuple[int, int], list[np.ndarray]]       # by step and rank
+    num_rows: dict[int, int]                            # of the global batch, by step
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> "Layout":
         """From the records of the phase "layout"."""
-        found = cls({}, {})
+        found = cls({}, {}, {})
         for each in records:
             kind, _, what = each.name.partition(" ")
             found.coordinates.setdefault(each.rank, {})
@@ -162,6 +194,8 @@ class Layout(NamedTuple):
                 found.coordinates[each.rank][what] = int(each.values)
             elif each.phase == "layout" and kind == "microbatch":
                 found.rows.setdefault((each.step, each.rank), []).append(each.values)
+            elif each.phase == "layout" and kind == "batch":
+                found.num_rows[each.step] = len(each.values)
         return found
 
     @property
@@ -170,15 +204,16 @@ class Layout(NamedTuple):
         axes = {axis: 1 + max(where.get(axis, 0) for where in self.coordinates.values())
                 for axis in next(iter(self.coordinates.values()), {})}
         axes["microbatches"] = max(map(len, self.rows.values()), default=1)
-        axes["p, the number of ranks"] = len(self.coordinates)
+        axes["the number of ranks"] = len(self.coordinates)
         return {axis: size for axis, size in axes.items() if size > 1}
 
     def of_number(self, c: float) -> str:
-        """What a factor is: "2 = tp", "1/4 = 1/p"; "" for one that no size explains."""
+        """What a factor is: "tp", "1/tp or 1/dp"; "" for one that no size explains."""
         for text, value in (("", c), ("1/", 1 / c if c else 0.0)):
             names = [name for name, size in self.sizes.items() if abs(value - size) < 1e-4 * size]
             if names:
-                return " = ".join(text + name for name in names)
+                return " or ".join(text + name for name in names) + ", which are equal here" * (
+                    len(names) > 1)
         return ""
 
     def axis_of(self, ranks: Sequence[int]) -> str:

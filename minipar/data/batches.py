@@ -3,8 +3,8 @@
     global batch of step 3:   sample  18  19 │ 20  21 │ 22 │ 23       6 samples over 4 ranks
                               rank         0 │      1 │  2 │  3       `.shard(rank, 4)`
 
-A run resumes by knowing its step.  Every rank computes the same global batch and keeps its rows, so
-the shards of all ranks, put one after the other, are the batch of one process.
+A run resumes by knowing its step.  Every rank computes the same global batch and keeps its rows.
+So the shards of all ranks, one after the other, are the batch of one process.
 """
 
 import copy
@@ -143,7 +143,7 @@ class Batches(_Sharded):
     def continued(self, step: int, sample: int) -> Self:
         """The same, but the batch of `step` begins with `sample`, counted over all epochs.
 
-        So a run that goes on with another batch size has each sample once an epoch all the same.
+        So a run that continues with a different batch size still sees each sample once an epoch.
         """
         continued = copy.copy(self)
         continued._origin = step, sample

@@ -23,7 +23,7 @@ import numpy as np
 from .markers import Markers, check_ids
 
 END_OF_TEXT = "<|endoftext|>"
-MOST_WORDS, LONGEST = 1 << 16, 64       # words whose tokens are remembered, and their characters
+MOST_WORDS, LONGEST = 1 << 16, 64       # of the words whose tokens are cached
 SPACES = {*range(9, 14), 32, 133, 160, 5760, *range(8192, 8203), 8232, 8233, 8239, 8287, 12288}
 
 # Words are found in a text of classes: L letter, N number, _ space but " ", P other; the letters
@@ -71,9 +71,10 @@ BYTE_OF = {character: byte for byte, character in enumerate(BYTES)}
 class ByteBPE:
     """A byte-level tokenizer: `tokens[i]` is token i, as written in vocab.json; merges by rank.
 
-    `special` tokens are no bytes: a text is cut at them first.  Without any, <|endoftext|> is one
-    if it is a token.  `size` is the number of ids, if the model has more than there are tokens; the
-    rest are no text.  `markers` are by default <|endoftext|>, if it is special: it begins and ends.
+    `special` tokens are no bytes: a text is cut at them first.  By default <|endoftext|> is one, if
+    it is a token.  `size` is the number of ids, if the model has more ids than tokens; the extra
+    ones stand for no text.  `markers` are by default <|endoftext|>, if it is special: it begins and
+    ends.
 
     Every text gets the token `prefix` before it, if given.  With `prefix_space`, a text and what
     follows a special token begin with a space.  Raises ValueError for tables that do not fit
@@ -219,7 +220,7 @@ def bytes_of(token: str) -> bytes:
 def merge(parts: list[int], joined: Mapping[tuple[int, int], tuple[int, int]]) -> list[int]:
     """`parts` with pairs joined, the pair of lowest rank first, from the left.
 
-    `joined` gives a pair's (rank, token).  n parts take n log n steps, also of a word without end.
+    `joined` gives a pair's (rank, token).  n parts take n log n steps, however long the word.
     """
     tokens: list[int | None] = [*parts]
     before, after = [*range(-1, len(parts) - 1)], [*range(1, len(parts) + 1)]
@@ -238,7 +239,7 @@ def merge(parts: list[int], joined: Mapping[tuple[int, int], tuple[int, int]]) -
     while waiting:
         rank, left, token, right = heappop(waiting)
         if after[left] != right or joined.get((tokens[left], tokens[right])) != (rank, token):
-            continue                    # one of the two has been joined with another one
+            continue                    # one of the two has been joined meanwhile
         tokens[left], tokens[right] = token, None
         after[left] = after[right]
         if after[left] < len(tokens):

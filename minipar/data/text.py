@@ -3,7 +3,7 @@
     text = load_text("docs")
     for batch in text.batches(batch_size=32, num_steps=100, seed=0): …
 
-A token is a character.
+The first nine tenths of a text are for training, the rest for validation.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,10 +17,9 @@ from .markers import Markers
 
 
 def documentation_text() -> str:
-    """Python's own documentation of its language, about half a megabyte of English.
+    """The documentation of the language that Python carries, about half a megabyte of English.
 
-    Every installation carries it; it differs between versions of Python.  Raises FileNotFoundError
-    for an installation without it.
+    It differs between versions of Python.  Raises FileNotFoundError for an installation without it.
     """
     try:
         from pydoc_data.topics import topics

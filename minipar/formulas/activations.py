@@ -61,7 +61,7 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
     b, t, d, heads = batch, config.context // cp, config.width, config.num_heads
     repeated = ulysses * tp if remat == "none" else 1       # heads of keys, for as many ranks
     kv_width = max(config.num_kv_heads or heads, repeated) * (d // heads)
-    between = tp if parallel != "tensor" else 1         # who shares what is between the pairs
+    between = tp if parallel != "tensor" else 1         # ranks that share the tokens there
     if remat == "full":
         return {"input": itemsize * b * t * d // between}
     columns = tp if parallel == "gathered again" else 1

@@ -7,11 +7,12 @@
     FSDP that keeps weights till backward     2mΨ (p-1)/p                   16Ψ/p + 4Ψ + gradient
 
 `paper_bytes` is exact where p divides everything.  The other functions also count pieces of uneven
-length, for rings: rank r sends all partial sums but its own, then all chunks but its successor's.
-Other algorithms, which "auto" takes for short messages, trade bytes for rounds.
+length, for rings.  There rank r sends all partial sums but its own, then all chunks but its
+successor's.  Other algorithms, which "auto" takes for short messages, trade bytes for rounds.
 
-The formulas read three facts of a strategy from the table in `parallel/registry.py`: which states
-it shards, and whether it reduces gradients and gathers parameters for each microbatch.
+The formulas read three facts of a strategy from the table in `parallel/registry.py`.  These are the
+states that it shards, and whether it reduces gradients, and gathers parameters, for each
+microbatch.
 
 Rajbhandari et al. 2020, arXiv 1910.02054; Zhao et al. 2023, arXiv 2304.11277.
 """
@@ -165,7 +166,7 @@ def peak_whole_gradients(uses: Sequence[Unit], sizes: Sequence[int] | Mapping[Un
     """The most elements of whole gradients at one time; `uses` is the order of units or buckets.
 
     A gradient lives from the first contribution to its unit to the last: one at a time.  A unit
-    that is used at both ends of the model (tied weights, FSDP's root) is the exception: its
+    that is used at both ends of the model (tied weights, FSDP's root) is the exception.  Its
     gradient begins with the head's backward and waits for the embedding's.
     """
     last = {unit: i for i, unit in enumerate(uses)}
@@ -178,10 +179,11 @@ def memory_per_rank(name: str, sizes: Sequence[int], p: int, rank: int = 0, item
                     shard: int | None = None, kept: bool = False) -> dict[str, int]:
     """Peak bytes by the ledger's kinds, activations apart; `num_states` is Adam's 2 or SGD's 0, 1.
 
-    `sizes`, in elements, and `uses`, in the order of forward, of the arrays that are reduced
-    together: buckets, units or single parameters (`gathered` is then the most of two neighbours on
-    the way of uses in forward and backward).  `shard`: hybrid sharding, whose pieces wait for the
-    sum over replicas (for blocks of one size).  `kept`: reshard_after_forward=False.
+    `sizes` (in elements) and `uses` (in the order of forward) are those of the arrays that are
+    reduced together: buckets, units or single parameters.  For single parameters, `gathered` is the
+    largest sum of two neighbours in the order of uses in forward and backward.  `shard`: hybrid
+    sharding, whose pieces wait for the sum over replicas (for blocks of one size).  `kept`:
+    reshard_after_forward=False.
     """
     cost, group, whole = STRATEGIES[name].cost, shard or p, sum(sizes)
     sharded, communication = cost.sharded if cost else (), 0

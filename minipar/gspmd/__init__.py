@@ -1,4 +1,4 @@
-"""GSPMD: from a program for one device and a few annotations follows each rank's program.
+"""GSPMD: derive each rank's program from a one-device program and a few annotations.
 
     function ──trace──▶ Graph ──propagate──▶ Shardings ──partition──▶ LocalProgram ──▶ ranks
 

@@ -1,8 +1,8 @@
-"""constrain: an annotation within the program, jax.lax.with_sharding_constraint.
+"""constrain: an annotation within the program.
 
     y = constrain(x, P("dp", "tp"))         the same numbers; a traced program cuts them so
 
-JAX calls it a sharding constraint.
+JAX calls it jax.lax.with_sharding_constraint.
 """
 
 from ..autograd import Function, Tensor

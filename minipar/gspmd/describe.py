@@ -20,7 +20,7 @@ CONJUGATE = {"copy": "all-reduce", "all-gather": "reduce-scatter", "reduce-scatt
 
 
 class Collective(NamedTuple):
-    """A kind of message along some axes, with the bytes that a rank sends; perhaps several."""
+    """The collectives of one kind along some axes, and the bytes that a rank sends for them."""
 
     kind: str
     axes: Axes
@@ -124,14 +124,14 @@ def add(known: list[Collective], new: Collective) -> None:
 
 
 class Block(NamedTuple):
-    """Rows that a program repeats: those of the first time, and the names of all times."""
+    """Rows that a program repeats: those of the first block, and the names of all blocks."""
 
     rows: list[Row]
     names: list[str]
 
 
 def folded(rows: list[Row]) -> list[Block]:
-    """The rows, with equal blocks of a model once: h.0, and that h.1 … h.11 are as h.0."""
+    """The rows, with equal blocks of a model once: those of h.0, and the names h.0, h.1, …."""
     starts: dict[str, int] = {}
     for place, each in enumerate(rows):
         match = re.match(r"(h\.\d+)\.", each.name)

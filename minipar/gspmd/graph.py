@@ -25,8 +25,8 @@ class Value:
     """An array of the program: an input, a constant or the result of an operation.
 
     `constant` holds the numbers of an array that the function made itself.  `sections` are the
-    lengths of parts that lie side by side along the last dimension, each of which is cut by itself:
-    the q, k and v of a fused attention.
+    lengths of parts side by side along the last dimension, as the q, k and v of a fused attention.
+    Each part is cut by itself.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Operation:
     inputs: list[Any]
     options: dict[str, Any]
     result: Value
-    key: tuple = ()             # places the operation in an order that construction does not change
+    key: tuple = ()             # sorts operations, in whatever order they were made
 
     @property
     def name(self) -> str:
@@ -94,8 +94,8 @@ class Tracer(Meter):
     def forward(self, function: Any, ctx: Any, arrays: list, options: dict) -> Array:
         """Run the operation on shapes, and note it.
 
-        Raises ValueError for an array that needs a gradient, and that the function captures: its
-        numbers would be constants of the program.
+        Raises ValueError if the function captures an array that needs a gradient: its numbers would
+        be constants of the program.
         """
         for array, needs_grad in zip(arrays, ctx.needs_grad):
             if needs_grad and id(array) not in self.values:
@@ -133,10 +133,10 @@ def trace(function: Callable[..., Tensor | Sequence[Tensor]], *inputs: Any,
           model: Module | None = None, names: Sequence[str] = ()) -> Graph:
     """The graph of function(*inputs), or of function(model, *inputs) if a `model` is given.
 
-    `inputs` are arrays or Tensors, of which only shapes and dtypes matter; the function is given
-    what they are.  A model's parameters become inputs of their full names.  `names` are those of
-    the other inputs, by default x0, x1, …
-    Raises ValueError for a result that no operation made, and for captured weights.
+    `inputs` are arrays or Tensors, of which only shapes and dtypes matter.  An array reaches the
+    function as an array, a Tensor as a Tensor.  A model's parameters become inputs of their full
+    names.  `names` are those of the other inputs, by default x0, x1, … Raises ValueError for a
+    result that no operation made, and for captured weights.
     """
     tracer = Tracer()
     known: dict[str, Value] = {}
@@ -183,7 +183,7 @@ def used(graph: Graph) -> Graph:
 def in_canonical_order(graph: Graph) -> Graph:
     """The graph with its operations in an order that depends on what they compute.
 
-    Operations are sorted by their depth, then by their name, inputs and shapes; so two programs
+    Operations are sorted by their depth, then by their name, inputs and shapes.  So two programs
     that build the same graph in different orders are partitioned alike.
     """
     keys: dict[Value, tuple] = {value: (0, name) for name, value in graph.inputs.items()}

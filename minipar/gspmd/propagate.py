@@ -5,7 +5,7 @@
     w2 (tp, ·) ────────────────────────────┘
 
 Each operation lets the axes of a factor flow between its operands and its result, in both
-directions, until nothing changes.  What is sure comes first:
+directions, until nothing changes.  The most certain choices come first:
 
     annotations of priority 0, then of priority 1, …; and for each of them five rounds:
     0   element-wise operations, reshapes and transposes, whose operands have no other use

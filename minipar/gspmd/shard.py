@@ -195,7 +195,7 @@ def shard(function: Callable, *inputs: Any, mesh: DeviceMesh,
           names: Sequence[str] = (), dtype: Any = np.float32) -> ShardedFunction:
     """Collective.  The program of `plan`, on the ranks of `mesh`.
 
-    A model that is initialized gives its values; for another call `initialize`.
+    An initialized model gives its values; otherwise call `initialize`.
     """
     planned = plan(function, *inputs, mesh=mesh.shape, annotations=annotations, model=model,
                    names=names, dtype=dtype)

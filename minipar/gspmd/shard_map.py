@@ -7,10 +7,10 @@
 
 The operands are brought into `in_specs`, the result lies as `out_spec` says.  The function uses the
 conjugate pairs of `parallel/conjugate.py`, and their types hold.  Along an axis that cuts the
-result, each rank uses a whole operand in its own way: the operand arrives as R, and its gradient is
-summed.  Along every other axis whole operands are the same on all ranks (I), and so must the result
-be.  There the function calls copy_to before a rank uses such an operand in its own way.  JAX:
-jax.shard_map.
+result, each rank uses a whole operand in its own way.  The operand arrives as R, and its gradient
+is summed.  Along every other axis whole operands are the same on all ranks (I), and so must the
+result be.  There the function calls copy_to before a rank uses such an operand in its own way.
+JAX: jax.shard_map.
 """
 
 import math

@@ -7,8 +7,8 @@
     z.redistribute(P("dp"))                         now they are
     z.full_tensor()                                 the whole tensor, on every rank
 
-As PyTorch's DTensor it sees one operation at a time: the same factor rules and collectives as a
-partitioned program, but no propagation back from what comes later.  It has the operators and
+Like PyTorch's DTensor it sees one operation at a time.  It uses the factor rules and collectives of
+a partitioned program, but nothing propagates back from later operations.  It has the operators and
 methods of Tensor; any other function of Tensors works on it through `sharded(function)`.
 """
 
@@ -175,7 +175,7 @@ def is_array(x: Any) -> bool:
 
 
 def leaves(x: Any) -> list[Any]:
-    """What is in tuples, lists and dictionaries, in order."""
+    """The leaves of nested tuples, lists and dictionaries, in order."""
     parts = x.values() if isinstance(x, dict) else x if type(x) in (list, tuple) else None
     return [x] if parts is None else [leaf for part in parts for leaf in leaves(part)]
 

@@ -48,7 +48,10 @@ class PartitionSpec:
         entries = [_entry(node, text) for node in tree.elts]        # type: ignore[attr-defined]
         if len(entries) == 1 and isinstance(tree.elts[0], ast.Tuple):   # type: ignore[attr-defined]
             entries = list(entries[0])
-        return cls(*entries)
+        try:
+            return cls(*entries)
+        except TypeError:               # parentheses in parentheses of an entry
+            raise cannot_parse_error(text) from None
 
     def dims_of(self, shape: tuple[int, ...], mesh: Mapping[str, int], name: str) -> Dims:
         """The axes of each dimension of an array of `shape`.

@@ -23,7 +23,7 @@ Who has whom, for one prompt with n answers:
     for token in engine.stream(generation):
         …
 
-Other requests change no token of this one (sampling/sampler.py), but for the 8-bit cache.
+Other requests change no token of this one (sampling/sampler.py), except with the 8-bit cache.
 """
 
 import time
@@ -220,7 +220,7 @@ class Engine:
             self.step()
 
     def cancel(self, generation: Generation) -> None:
-        """Forget a request, wherever it is; its blocks are free at once."""
+        """Forget a request, in whatever state; its blocks are free at once."""
         if not generation.is_done:
             generation.was_cancelled = True
             self.scheduler.cancel(generation.request)

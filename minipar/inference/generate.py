@@ -5,8 +5,8 @@
                              its key and value join the cache ◀─────────┘
 
 While the text is within the model's context, each step computes new tokens only.  A longer text is
-a sliding window: each step gives every token another position, which changes all keys and values,
-so it computes the whole window again.
+a sliding window: each step gives every token a new position, which changes all keys and values.  So
+each step computes the whole window again.
 
 Tokens are drawn as in the engine, so both give the same answer to the same prompt and seed.
 """

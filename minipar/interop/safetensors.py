@@ -1,4 +1,4 @@
-"""safetensors: arrays by name in a file that holds nothing else, so that reading one runs no code.
+"""safetensors: arrays by name in a file that holds nothing else, so reading it runs no code.
 
     8 bytes    length of the header, little-endian
     header     {"wte.weight": {"dtype": "F32", "shape": [96, 24], "data_offsets": [0, 9216]}, …}

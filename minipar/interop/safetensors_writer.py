@@ -43,7 +43,7 @@ def stored(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
 
 def write_safetensors(path: str | Path, arrays: Arrays, dtype: str | None = None,
                       metadata: Mapping[str, str] | None = None) -> Path:
-    """Write arrays into one file, floats as `dtype` (as they are); return its path."""
+    """Write arrays into one file, floats as `dtype` (None: as they are); return its path."""
     path = Path(path)
     replace_files({path: writer(arrays, dtype, metadata)})
     return path

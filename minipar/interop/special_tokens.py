@@ -65,7 +65,7 @@ class SpecialTokens:
         return text
 
     def fitting(self, added: dict[str, int], size: int) -> dict[str, int]:
-        """Those of the added tokens that a model of `size` tokens has; a line on each other one."""
+        """The added tokens that a model of `size` tokens has; a note on each of the others."""
         for token, i in added.items():
             if type(i) is not int:
                 raise InteropError(f"{self.config.path.parent}: the added token {token!r} has "

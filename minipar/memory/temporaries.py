@@ -30,7 +30,7 @@ class StepLedger(Ledger):
         self._temporaries: dict[int, int] = {}          # bytes by the storage's id, saved or not
 
     def add(self, kind: str, array: Array) -> None:
-        """Count the storage of `array` until it is freed or gets another kind."""
+        """Count the storage of `array` until it is freed or counted as a different kind."""
         owner = storage(array)
         key = id(owner)
         if kind != TEMPORARIES:

@@ -69,7 +69,7 @@ class GPTConfig:
 
 
 def residual_std(config: GPTConfig) -> float:
-    """The standard deviation of initial weights that end a residual branch (2 for each layer)."""
+    """The initial standard deviation of weights that end a residual branch (2 in each layer)."""
     return 0.02 / math.sqrt(2 * config.num_layers)
 
 
@@ -97,7 +97,7 @@ class Attention(Module):
 
 
 class CoreAttention(Part):
-    """Attention between its two linear layers: no parameters, and all of the softmax."""
+    """The part of attention between its two linear layers: the softmax, without parameters."""
 
     def forward(self, qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
         """Queries, keys and values (b, t, (h + 2 kv) n) → weighted means of values (b, t, h n)."""
@@ -106,7 +106,7 @@ class CoreAttention(Part):
         return self.attend(qkv, heads, kv_heads)
 
     def attend(self, qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
-        """As `forward`, of queries and keys that are rotated already."""
+        """`forward` without the rotation, for queries and keys that are rotated already."""
         time = qkv.shape[1]
         keep = self.attn_dropout.mask(qkv.data, (heads, time, time))
         return ag.fused_attention(qkv, heads, kv_heads, keep=keep, rate=self.attn_dropout.rate)
@@ -179,7 +179,7 @@ class Positions(Part):
     """The embeddings of positions."""
 
     def forward(self, places: slice | Array) -> Tensor:
-        """Those of some places: (t, d)."""
+        """The embeddings (t, d) of some positions: a slice, or an array of integers."""
         weight = self.wpe.weight
         return weight[places if isinstance(places, slice) else asarray_like(places, weight.data)]
 
@@ -213,13 +213,13 @@ class GPT(Module):
 
         model(ids), forward(ids)    logits (b, t, V)    what users call
         loss(ids, targets)          a scalar            what strategies call: cross-entropy in nats
-        logits(ids)                 logits (b, t, V)    model(ids), where an MLP may come, too
+        logits(ids)                 logits (b, t, V)    as model(ids); an MLP has it, too
 
     It is a list of parts, which a strategy may alter or replace, and a loss:
 
         embed(ids)                  x (b, t, d)         tokens plus positions
         h[i](x)                     x (b, t, d)         the blocks
-        head(x)                     logits (b, t, V)    the last layer norm and the head
+        head(x)                     logits (b, t, V)    the last norm and the head
         cross_entropy(logits, …)    a scalar            the loss of logits
 
     If tensor-parallel, `head` gives this rank's columns, and `model(ids)` gathers all.
@@ -248,7 +248,7 @@ class GPT(Module):
     def forward(self, ids: Array, gather: bool = True) -> Tensor:
         """ids (b, t) → logits (b, t, V).  Raises ValueError if t is longer than the context.
 
-        Where ranks have parts of the logits: all of them, or if not `gather` this rank's.
+        If ranks hold parts of the logits, it returns all of them; without `gather`, this rank's.
         """
         return self.run_parts(self, ids)
 

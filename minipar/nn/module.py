@@ -1,8 +1,8 @@
 """Modules: trees of parameters with stable names, and nothing about parallelism.
 
 A new model has shapes but no numbers, and costs nothing to build.  `initialize` draws each
-parameter from a generator seeded by its own name, so every layout of a model over any number of
-ranks starts from the same values.  On shape-only arrays (`shape_array.py`) a model of any size
+parameter from a generator seeded by its own name.  So every layout of a model, over any number of
+ranks, starts from the same values.  On shape-only arrays (`shape_array.py`) a model of any size
 runs, to count its costs.
 
 A strategy changes a model from outside, by two doors:
@@ -14,7 +14,8 @@ A strategy changes a model from outside, by two doors:
 Where a layer has to compute in a different way, another layer takes its place (`replacing`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -91,16 +92,16 @@ class Module:
 
     @classmethod
     def replacing(cls, module: "Module", **attributes: Any) -> Self:
-        """A `cls` for the place of `module`: with its parameters, modules and other attributes."""
+        """A `cls` for the place of `module`, with its parameters, modules and attributes."""
         made = object.__new__(cls)
         made.__dict__.update(vars(module), **attributes)
         return made
 
     @cached_property
     def run_parts(self) -> "PartsRunner":
-        """What runs parts of this model: `model.run_parts(parts, x)`.
+        """The runner of this model's parts: `model.run_parts(parts, x)`.
 
-        Its calls are altered to recompute or offload what the parts save for backward.
+        Recomputation and offloading alter its calls by `around`.
         """
         return PartsRunner()
 
@@ -126,8 +127,8 @@ class Module:
         """Give every parameter its initial values, in one slab per way of replication; return self.
 
         Values are drawn in float64 from a generator seeded by (seed, full name), so they do not
-        depend on dtype, layout or order.  `array` (default a NumPy array) decides where they live:
-        a CuPy array on its GPU; a shape-only array has no numbers and keeps it so.
+        depend on dtype, layout or order.  `array` (by default a NumPy array) decides where they
+        live: a CuPy array puts them on its GPU.  With a shape-only array they stay without numbers.
         """
         self.to_empty(dtype, array)
         for name, p in self.named_parameters():
@@ -203,8 +204,8 @@ class PartsRunner(Module):
 class Part(Module):
     """A step of a model's forward that has no parameters of its own.
 
-    It computes with those modules of `model` that have one of the `names`, or with what has taken
-    their place since.  It is no module of the model, so parameters keep their names.
+    It computes with those modules of `model` that have one of the `names`, or with the modules that
+    have replaced them since.  It is no module of the model, so parameters keep their names.
     """
 
     def __init__(self, model: Module, *names: str):
@@ -219,6 +220,32 @@ class Part(Module):
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This part alone: the modules are the model's."""
         yield prefix, self
+
+
+@dataclass(frozen=True)
+class ChainPart:
+    """One step of a model's forward; `modules` are those whose parameters it uses.
+
+    The first part of a model takes an array, each other part the output of the part before.
+    `is_block`: one of many alike, not the beginning or end of the model.
+    """
+
+    name: str
+    apply: Callable[[Any], Tensor]
+    modules: Sequence[Module]
+    is_block: bool = True
+
+    def __call__(self, x: Any) -> Tensor:
+        """The part's output for x."""
+        return self.apply(x)
+
+    def parameters(self) -> list[Parameter]:
+        """The parameters that the part uses, each once."""
+        return list(dict.fromkeys(p for module in self.modules for p in module.parameters()))
+
+    def num_parameters(self) -> int:
+        """The number of elements of these parameters, counted globally: the same on every rank."""
+        return sum(int(np.prod(parameter.global_shape)) for parameter in self.parameters())
 
 
 def replace_module(model: Module, old: Module, new: Module) -> None:

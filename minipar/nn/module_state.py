@@ -24,7 +24,7 @@ def state_dict(self: "Module") -> dict[str, np.ndarray]:
 def load_state_dict(self: "Module", state: dict[str, np.ndarray]) -> None:
     """Copy in the values of whole parameters.
 
-    Raises ValueError, and changes nothing, if an entry is missing, left over or of another
+    Raises ValueError, and changes nothing, if an entry is missing, left over or of a different
     shape; the message names all of them.
     """
     own = dict(self.named_parameters())
@@ -42,7 +42,7 @@ def load_state_dict(self: "Module", state: dict[str, np.ndarray]) -> None:
 
 
 def num_parameters(self: "Module") -> int:
-    """The number of trainable numbers."""
+    """The number of trainable numbers, of which this rank holds all or its part."""
     return sum(parameter.size for parameter in self.parameters())
 
 

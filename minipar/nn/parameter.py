@@ -30,8 +30,10 @@ def normal(std: float) -> Initializer:
 
 def slice_box(values: Array, box: tuple[tuple[int, int], ...],
               order: tuple[int, ...] | None = None) -> Array:
-    """The box of `values`, a (start, stop) pair for each axis; `order`, if any, reorders the last
-    axis before that."""
+    """The box of `values`: a (start, stop) pair for each axis.
+
+    `order`, if any, first reorders the last axis.
+    """
     values = values if order is None else np.take(values, asarray_like(order, values), axis=-1)
     return values[tuple(slice(*bounds) for bounds in box)]
 
@@ -48,8 +50,8 @@ def mark_changed(parameters: Iterable[Tensor]) -> None:
 class Unmaterialized:
     """The shape and dtype of a parameter without numbers: not drawn yet, or on other ranks.
 
-    As PyTorch's and JAX's "meta" arrays.  Any computation with it raises TypeError, whose message
-    ends with `remedy`.
+    Like PyTorch's meta tensors and JAX's ShapeDtypeStruct.  Any computation with it raises
+    TypeError, whose message ends with `remedy`.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype | type,

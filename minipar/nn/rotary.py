@@ -24,7 +24,7 @@ SCALINGS = ("linear", "llama3")
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """The angles of rotary positions.  Raises ValueError for values that cannot be."""
+    """The angles of rotary positions.  Raises ValueError for impossible values."""
 
     theta: float = 10_000.0
     scaling: str | None = None          # None, "linear" or "llama3"

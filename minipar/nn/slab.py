@@ -4,10 +4,10 @@
     slab.grad  [ its gradient          | …               |               |           ]
                  └ a Parameter's .data and .grad are views, reshaped, of its segment
 
-One message, one optimizer loop, one checkpoint array replace hundreds, and a model is sharded over
-p ranks by cutting one array into p pieces.  (PyTorch: flat parameter, DDP's bucket; Megatron: grad
-buffer.)  Each segment knows its place in the global parameter, so collectives, clipping, optimizers
-and checkpoints read segments and never guess shapes.
+One message and one optimizer loop replace hundreds, and cutting one array into p pieces shards a
+model over p ranks.  (Megatron: grad buffer; PyTorch's flat parameters and buckets are parts of
+slabs: parallel/flats.py.)  Each segment knows its place in the global parameter, so collectives,
+clipping, optimizers and checkpoints read segments and never guess shapes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,11 +25,11 @@ from .parameter import Parameter, slice_box
 class Segment:
     """The place of one parameter in its slab, and the part of the global parameter that it is.
 
-    `box` is a (start, stop) pair for each axis of the global parameter.  It is cut out after
-    `order`, if any, has reordered the last axis, so that the q, k and v columns of one rank's heads
-    are side by side.  `replicated` names the mesh axes along which every rank holds the same
-    values.  Where a flat slab was cut without regard to shapes, `flat_range` is the (start, stop)
-    of the box's elements that this rank holds.
+    `box` is a (start, stop) pair for each axis of the global parameter.  An `order` reorders the
+    last axis before the box is cut out, so that the q, k and v columns of one rank's heads lie side
+    by side.  `replicated` names the mesh axes along which every rank holds the same values.  Where
+    a flat slab was cut without regard to shapes, `flat_range` is the (start, stop) of the box's
+    elements that this rank holds.
     """
 
     name: str

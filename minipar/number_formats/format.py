@@ -101,7 +101,7 @@ class Format:
                    f"were expected in 2^-126 … 2^{room}")
 
     def with_overflow(self, overflow: Literal["saturate", "inf", "nan"]) -> "Format":
-        """The same format with another overflow mode; ValueError for an impossible one."""
+        """The same format with a different overflow mode; ValueError for an impossible one."""
         return replace(self, overflow=overflow)
 
     # ---- codes
@@ -234,7 +234,7 @@ class Format:
             np.copyto(out, -0.0, where=np.isnan(out))
 
     def _overflow(self, nearest: Array, size: Array) -> None:
-        """Replace what is above the largest number; where `size` is NaN, so is `nearest`."""
+        """Replace numbers above the largest; where `size` is NaN, `nearest` becomes NaN."""
         if self.overflow == "saturate":
             np.minimum(nearest, self.max, out=nearest)
         else:

@@ -38,7 +38,7 @@ def in_groups(rows: Array, size: int) -> Array:
 def pack(codes: Array, bits: int) -> Array:
     """The bytes (uint8, (…, ⌈n·bits/8⌉)) of codes (…, n), whose upper 8 - bits bits are ignored.
 
-    Raises ValueError for another width than 1 to 8 bits.
+    Raises ValueError unless `bits` is 1 to 8.
     """
     num_codes, num_bytes, word = _group(bits)
     groups = in_groups(codes, num_codes)

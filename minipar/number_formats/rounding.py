@@ -10,9 +10,9 @@ chooses:
 
 Subnormal numbers have the spacing of the smallest normal one, 2^e_min: E is at least e_min.
 
-By the bits.  Bits of positive floats, read as integers, count the floats upwards, so that dropping
-some rounds down, and adding half of the last place that stays before rounds to nearest.  A carry
-runs into the exponent, which is right.  This way is for formats whose c would be infinite.
+By the bits.  The bits of positive floats, read as integers, count the floats upwards.  So dropping
+the last bits rounds down; adding half of the last kept place first rounds to nearest.  A carry runs
+into the exponent, which is right.  This way is for formats whose c would be infinite.
 
 By chance.  Stochastic rounding takes the neighbour below or above, with probabilities that make the
 mean the number itself.  Many small steps then add up; rounding to nearest would drop each of them.

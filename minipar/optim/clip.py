@@ -2,10 +2,10 @@
 
     √( Σ over replicated slabs of g²  +  Σ over ranks of Σ over their parts of g² )
 
-A slab that is one of several parts knows the ranks of the others, its `comm`.  It is a shard of a
-flat run of parameters, a slab of boxes (tensor parallelism), or the parameters of a pipeline stage.
-A stage does not count copies of another rank's parameters (`is_copy`).  On a mesh, `comm` spans all
-axes that cut the slab: pp, dp and tp for a shard of a stage of boxes.
+A slab that is one of several parts knows the ranks of the others, its `norm_comm`.  It is a shard
+of a flat run of parameters, a slab of boxes (tensor parallelism), or the parameters of a pipeline
+stage.  A stage does not count copies of another rank's parameters (`is_copy`).  On a mesh,
+`norm_comm` spans all axes that cut the slab: pp, dp and tp for a shard of a stage of boxes.
 """
 
 from collections.abc import Sequence

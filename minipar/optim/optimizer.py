@@ -3,7 +3,8 @@
     g ← g + decay p            step = compute_step(g, states)           p ← p - step
     p ← p - lr decay p         instead, if decoupled (Loshchilov & Hutter 2019)
 
-Decay and learning rate may differ from one span of a slab to the next (`groups.py`).
+`compute_step` sees flat blocks, without the shapes of matrices.  Decay and learning rate may differ
+from one span of a slab to the next (`groups.py`).
 
 A block of parameters, gradients and states goes through all the passes of the update while it is
 in the L2 cache.  A scratch block serves every step, so a step allocates nothing.
@@ -29,9 +30,9 @@ from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_bloc
 class Optimizer:
     """Base of the optimizers: a subclass names its states and defines `compute_step`.
 
-    `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A parameter without
-    a gradient counts as gradient 0.  `weight_decay` holds for all parameters but those in a group
-    of `groups` that has a weight decay of its own.
+    `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A missing gradient
+    counts as 0.  `weight_decay` holds for all parameters but those in a group of `groups` that has
+    a weight decay of its own.
     """
 
     state_names: tuple[str, ...] = ()

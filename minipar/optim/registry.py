@@ -31,7 +31,7 @@ OPTIMIZERS = {
 
 def make_optimizer(name: str, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float | None,
                    momentum: float, groups: Sequence[ParameterGroup] = ()) -> Optimizer:
-    """The optimizer of that name; without a `weight_decay` with that of its entry.
+    """The optimizer of that name; `weight_decay` None means that of its entry.
 
     Raises ValueError for an unknown name.
     """

@@ -1,8 +1,7 @@
 """Ways to spread a model over ranks.  Each is a place to insert a conjugate collective.
 
     conjugate        collectives as differentiable operations; `check_types` checks a graph
-    microbatch       a rank's rows in one forward
-    strategy         the base of every strategy: one path for any mesh
+    strategy         the base of every strategy: one path for any mesh; Microbatch
     registry         every strategy by name, and make_strategy
     flats            parameters that are reduced or gathered in one message, and a rank's pieces
     cut_layers       what a mesh changes inside a model, over tp, ep and cp
@@ -12,9 +11,9 @@
     context/         context parallelism: the tokens of a sequence are spread; ring attention
     expert/          expert parallelism: tokens travel to the ranks of their experts
     pipeline/        stages of layers on different ranks, and their schedules
-    replicas         ranks that hold the same parameters: they start, stay and count alike
+    replicas         ranks that hold the same parameters use them alike
     errors           what several strategies refuse
-    wire             how messages are encoded; `low_precision_wire` sends 2 bytes a number
+    low_precision_wire    messages of 2 bytes a number
     packed_weights   quantized weights are cut over ranks like any other
 
 To train, call `registry.make_strategy`, or make one of the classes.

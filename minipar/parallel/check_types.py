@@ -102,10 +102,10 @@ def _type_of(node: Node, types: Mapping[GradTarget, str], names: Mapping[GradTar
     kinds = [types[target] for target in inputs]
 
     def describe(kind: str) -> str:
-        place = kinds.index(kind)
-        if place == len(inputs):
+        at = kinds.index(kind)
+        if at == len(inputs):
             return f"the data is {kind}, {MEANING[kind]}"
-        target = inputs[place]
+        target = inputs[at]
         made = names.get(target) or (f"the result of {target.function.__name__}"
                                      if isinstance(target, Node) else "a leaf")
         return f"{made} is {kind}, {MEANING[kind]}"

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import GPT, Module
-from ..nn.chain import ChainPart
+from ..nn.module import ChainPart
 from .conjugate import gather_from, scatter_to
-from .pipeline.stages import Stages
+from .pipeline.stages import OneStage
 
 if TYPE_CHECKING:
     from ..number_formats import Format
@@ -41,7 +41,7 @@ def cut_layers(model: Module, mesh: DeviceMesh, sequence_parallel: bool = False,
         parallelize_context(model, ContextSplit(mesh["cp"], context, message_format))
 
 
-def send_pieces(stages: Stages, tp: Communicator) -> None:
+def send_pieces(stages: OneStage, tp: Communicator) -> None:
     """Let each tp rank send 1/t of the activation, which those of the next stage gather.
 
     Backward does the same with gradients.  Narayanan et al. 2021, section 4.1 ("scatter/gather").

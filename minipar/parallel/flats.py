@@ -7,9 +7,16 @@
 `over` are the ranks with the same parameters: those of dp and cp, or of edp and cp for experts.  A
 piece is what ZeRO's optimizers, clipping and loss scaling see in the place of a slab.  Pieces are
 cut by `chunk_bounds`, without padding.  Rajbhandari et al. 2020, section 5.
+
+A strategy's `wire` encodes the messages, of gradients and, as `gather_wire`, of gathered weights:
+
+    DistributedDataParallel(model, comm)                                   float32, 4 bytes a number
+    DistributedDataParallel(model, comm, wire=LowPrecisionWire(BFLOAT16))  2 bytes a number
+
+`low_precision_wire.py` sends bfloat16 or float16, `compress/messages` 8 or 4 bits.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +24,7 @@ import numpy as np
 from ..autograd import Tensor
 from ..backend import Array, to_device_of
 from ..comm import Communicator
-from ..comm.collectives import all_gather, chunk_bounds
+from ..comm.collectives import all_gather, all_reduce, chunk_bounds, reduce_scatter
 from ..nn import Parameter, Slab
 from ..nn.slab import Buffers, Segment
 
@@ -130,32 +137,50 @@ def overlap(segment: Segment, start: int, stop: int) -> Segment | None:
 
 
 class Pieces(Buffers):
-    """The pieces that a rank optimizes, of all flats of `slabs`."""
+    """The pieces that a rank optimizes, of all flats of `whole_slabs`."""
 
-    def __init__(self, slabs: Sequence[Slab], pieces: Sequence[Piece]):
+    def __init__(self, whole_slabs: Sequence[Slab], pieces: Sequence[Piece]):
         super().__init__(pieces)
-        self.of_slabs = slabs
+        self.whole_slabs = whole_slabs
 
     def named(self, arrays: Sequence[Array]) -> dict[str, np.ndarray]:
         """Gathered from the ranks of each flat, then as the slabs are: over pp, tp and ep."""
         found: dict[str, np.ndarray] = {}
-        for slab in self.of_slabs:
-            whole: Array = np.empty(0)          # of a slab without parameters, as on other stages
-            for piece, array in zip(self, arrays):
-                if piece.flat.slab is slab:
-                    if not len(whole):
-                        whole = np.empty(slab.segments[-1].stop if slab.segments else 0,
-                                         array.dtype, like=array)
-                    self._gather(piece.flat, array, whole)
+        for slab in self.whole_slabs:
+            here = [(piece.flat, array) for piece, array in zip(self, arrays)
+                    if piece.flat.slab is slab]
+            whole = np.empty(sum(flat.size for flat, _ in here), here[0][1].dtype, like=here[0][1])
+            for flat, array in here:
+                with flat.over.labelled("state"):
+                    gathered = all_gather(flat.over, array, counts=flat.counts)
+                for segment, moved in zip(flat.segments, flat.layout):
+                    whole[segment.start:segment.stop] = gathered[moved.start:moved.stop]
             found |= slab.named(whole)
         return found
 
-    @staticmethod
-    def _gather(flat: Flat, array: Array, whole: Array) -> None:
-        with flat.over.labelled("state"):
-            gathered = all_gather(flat.over, array, counts=flat.counts)
-        for here, there in zip(flat.layout, flat.segments):
-            whole[there.start:there.stop] = gathered[here.start:here.stop]
+
+class Wire:
+    """Sends numbers as they are: its methods are the collectives.  Base of wires that encode them.
+
+    A strategy calls them with the options that are shown here.
+    """
+
+    all_reduce: Callable[..., Array] = staticmethod(all_reduce)             # out=flat
+    reduce_scatter: Callable[..., Array] = staticmethod(reduce_scatter)     # counts=, in_place=True
+    all_gather: Callable[..., Array] = staticmethod(all_gather)             # counts=, out=
+
+    def of(self, key: Hashable) -> "Wire":
+        """The wire for one array, whose `key` is the same in every step.
+
+        Error feedback keeps a residual for each.
+        """
+        return self
+
+    def start_batch(self, scale: float) -> None:
+        """Begin a batch whose gradients are multiplied by `scale`, the loss scale."""
+
+
+UNCOMPRESSED = Wire()
 
 
 def gather_parameter(tp: Communicator | None, segment: Segment | Parameter, piece: Array,

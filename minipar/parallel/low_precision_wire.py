@@ -10,15 +10,12 @@ the number of ranks: the loss was divided before.
 """
 
 from collections.abc import Sequence
-from functools import cache
 
-from ..autograd import Function
 from ..backend import Array, record_allocation
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, reduce_scatter
 from ..number_formats import Format
-from .conjugate import conjugate
-from .wire import Wire
+from .flats import Wire
 
 
 class LowPrecisionWire(Wire):
@@ -53,31 +50,6 @@ class LowPrecisionWire(Wire):
         codes = all_gather(comm, self.fmt.encode(piece), counts=counts)
         out[...] = self.fmt.decode(record_allocation("communication", codes))
         return out
-
-
-@cache
-def copy_to_and_reduce_from(fmt: Format) -> tuple[type[Function], type[Function]]:
-    """The conjugate pair of identity and all-reduce, which sends codes of `fmt`."""
-    def all_reduce_codes(comm: Communicator, array: Array) -> Array:
-        return fmt.decode(all_reduce(comm, fmt.encode(array), fmt.add, "ring"))
-    return conjugate(lambda comm, array: array, all_reduce_codes)
-
-
-@cache
-def all_gather_and_reduce_scatter(fmt: Format, gathers_codes: bool = True,
-                                  ) -> tuple[type[Function], type[Function]]:
-    """The conjugate pair of all-gather and reduce-scatter, which sends codes of `fmt`.
-
-    Without `gathers_codes` only the reduce-scatter does.
-    """
-    def gather(comm: Communicator, array: Array, dim: int, total: int) -> Array:
-        if not gathers_codes:
-            return all_gather(comm, array, dim, total)
-        return fmt.decode(all_gather(comm, fmt.encode(array), dim, total))
-
-    def scatter(comm: Communicator, array: Array, dim: int, total: int) -> Array:
-        return fmt.decode(reduce_scatter(comm, fmt.encode(array), dim, fmt.add, "ring"))
-    return conjugate(gather, scatter)
 
 
 def encode(array: Array, fmt: Format | None) -> Array:

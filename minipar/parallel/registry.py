@@ -10,16 +10,14 @@ compositions follow from the table.  A strategy of your own is one file; with an
 offered by name.
 """
 
-import sys
 from functools import cache
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+from runpy import run_path
 from typing import Any, NamedTuple
 
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module
-from .cut_layers import AXES
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
 from .data.local_sgd import LocalSGD
@@ -92,10 +90,10 @@ STRATEGIES = {
                                specification=LocalSGDByCopies),
 }
 COMMON = ("wire",)
-# options of `Strategy`, by the axes of a mesh that give them something to do
-MESH_OPTIONS = {"schedule": ("pp",), "virtual_stages": ("pp",), "cuts": ("pp",),
-                "scatter_gather": AXES, "sequence_parallel": AXES, "context": AXES,
-                "activation_format": AXES}
+PIPELINE_OPTIONS = ("schedule", "virtual_stages", "cuts")
+# options of `Strategy`, on a mesh with the axes that give them something to do
+MESH_OPTIONS = (*PIPELINE_OPTIONS, "scatter_gather", "sequence_parallel", "context",
+                "activation_format")
 
 
 def strategies_with(option: str) -> list[str]:
@@ -120,19 +118,13 @@ def entry_of(name: str) -> StrategyEntry:
 @cache
 def load_entry(address: str) -> StrategyEntry:
     """The entry of a class in a file, or module: that of its base, with another class."""
-    place, _, name = address.rpartition(":")
+    file, _, name = address.rpartition(":")
     try:
-        if place.endswith(".py"):
-            spec = spec_from_file_location(f"strategy of {place}", place)
-            assert spec is not None and spec.loader is not None
-            module = sys.modules[spec.name] = module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = import_module(place)
-        kind = getattr(module, name)
-    except (OSError, ImportError, SyntaxError, AttributeError) as error:
+        names = run_path(file) if file.endswith(".py") else vars(import_module(file))
+    except (OSError, ImportError, SyntaxError) as error:
         raise ValueError(f"{address}: {error}: give FILE.py:CLASS, a class that can be loaded") \
             from error
+    kind = names.get(name)
     if not (isinstance(kind, type) and issubclass(kind, Strategy)):
         raise ValueError(f"{address} is no strategy: give a subclass of minipar's "
                          f"{Strategy.__name__}")
@@ -154,11 +146,10 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
     for option in options.keys() - {*entry.options, *COMMON, *MESH_OPTIONS}:
         others = " or ".join(strategies_with(option)) or "no strategy"
         raise ValueError(f"{option} goes with {others}, not with {name}")
-    axes = ranks.axes if isinstance(ranks, DeviceMesh) else ("dp",)
-    for option in sorted(options.keys() & MESH_OPTIONS.keys()):
-        if options[option] and not {*MESH_OPTIONS[option]} & {*axes}:
-            raise ValueError(f"{option} goes with a mesh with {' or '.join(MESH_OPTIONS[option])}: "
-                             "give DeviceMesh(comm, …) such an axis, or leave it out")
+    for option in PIPELINE_OPTIONS:
+        if options.get(option) and not (isinstance(ranks, DeviceMesh) and "pp" in ranks):
+            raise ValueError(f"{option} goes with a mesh with pp: give DeviceMesh(comm, …) such an "
+                             "axis, or leave it out")
     shard = options.pop("hybrid_shard", None)
     return entry.kind(model, ranks if shard is None else cut_dp(ranks, shard), **options)
 
@@ -178,7 +169,7 @@ def cut_dp(ranks: Communicator | DeviceMesh, shard: int) -> DeviceMesh:
                          f"choose a divisor of {dp}")
     if "dp" not in mesh:
         return mesh
-    place = mesh.axes.index("dp")
-    order = [*mesh.axes[:place], "replicate", *mesh.axes[place:]]
+    dp_at = mesh.axes.index("dp")
+    order = [*mesh.axes[:dp_at], "replicate", *mesh.axes[dp_at:]]
     sizes = mesh.shape | {"replicate": dp // shard, "dp": shard}
     return DeviceMesh(mesh.comm, order=order, ep=mesh.ep if "ep" in mesh else None, **sizes)

@@ -48,24 +48,17 @@ from .. import autograd, optim
 from ..autograd import GradientSlot, Tensor
 from ..backend import Array
 from ..comm import Communicator
-from ..comm.collectives import all_reduce, broadcast, chunk_bounds, sum_over_ranks
-from ..comm.mesh import DeviceMesh
+from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, sum_over_ranks
+from ..comm.mesh import DeviceMesh, subset
 from ..comm.work import progress
 from ..nn import Module, Slab
-from ..nn.slab import Buffers, FlatBuffer
+from ..nn.slab import Buffers
 from ..random import training_step
+from . import errors
 from .cut_layers import check_axes, cut_layers, send_pieces
-from .errors import (
-    NEEDS_ALL_STAGES_MESSAGE,
-    NO_VALUES_MESSAGE,
-    NOT_REDUCED_MESSAGE,
-    accumulation_error,
-    reduced_already_error,
-)
+from .flats import UNCOMPRESSED, Wire
 from .pipeline.schedule.actions import Placement, Schedule
-from .pipeline.stages import Stages
-from .replicas import sum_targets
-from .wire import UNCOMPRESSED, Wire
+from .pipeline.stages import OneStage, Stages
 
 if TYPE_CHECKING:
     from ..comm import Trace
@@ -81,7 +74,7 @@ ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of
 class Microbatch(NamedTuple):
     """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
 
-    Its arrays are on the rank's device.  The numbers of the samples determine the dropout masks.
+    The numbers of the samples determine the dropout masks.  Its arrays are on the rank's device;
     `data.Batch(…).split` makes microbatches on the host.
     """
 
@@ -103,11 +96,11 @@ class Strategy:
     gradient of a weight that stages share is summed over them in full.)
 
     `dp` are the ranks with different rows: those of dp and replicate.  `slabs` are what this rank
-    optimizes.  `flats` are the parameters that are reduced together, in the order in which backward
-    completes their gradients; here none are.
+    optimizes: whole slabs, or its pieces of them.  `flats` are the parameters that are reduced
+    together, in the order in which backward completes their gradients; here none are.
     """
 
-    reduces_each_backward = False       # True: no whole gradients, which could add up first
+    reduces_each_backward = False       # True: every backward reduces; no whole gradient adds up
     summed_over: tuple[str, ...] = ("dp", "cp")     # axes whose ranks have the same parameters
     flats: Sequence = ()
 
@@ -118,7 +111,7 @@ class Strategy:
                  activation_format: "Format | None" = None, wire: Wire = UNCOMPRESSED):
         mesh = ranks if isinstance(ranks, DeviceMesh) else DeviceMesh(ranks, dp=ranks.size)
         if not all(parameter.initialized for parameter in model.parameters()):
-            raise ValueError(NO_VALUES_MESSAGE)
+            raise ValueError(errors.NO_VALUES_MESSAGE)
         check_axes(model, mesh, sequence_parallel, scatter_gather, context)
         self.model, self.mesh, self.comm, self.wire = model, mesh, mesh.comm, wire
         self.pp, self.cp, self.tp = (self.along(axis) for axis in ("pp", "cp", "tp"))
@@ -126,38 +119,37 @@ class Strategy:
         self.replicas = self.along("replicate", *self.summed_over)
         cut_layers(model, mesh, sequence_parallel, context, activation_format)
         self.pipeline: Pipeline | None = None
-        self.stages = self.make_stages(schedule, virtual_stages, cuts, activation_format)
+        if (schedule or virtual_stages or cuts) and "pp" not in mesh:
+            raise ValueError("schedule, virtual_stages and cuts are for a pipeline: give the mesh "
+                             "pp=2, or leave them out")
+        self.stages = OneStage(model) if "pp" not in mesh else Stages(
+            model, self.pp, self.plan_stages(schedule, virtual_stages, activation_format), cuts)
         if scatter_gather:
             send_pieces(self.stages, self.tp)
-        self.users = self.stages.users()
-        for slab in self.stages.slabs:
+        for slab in self.stages.whole_slabs:
             ranks = self.norm_ranks(slab)
             slab.norm_comm = ranks if ranks.size > 1 else None
             broadcast(self.replicas_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
-        self.like = np.empty(0, self.stages.slabs[0].data.dtype, like=self.stages.slabs[0].data)
-        self.slabs = Buffers(self.stages.slabs)
+        data = self.stages.whole_slabs[0].data
+        self.like = np.empty(0, data.dtype, like=data)
+        self.slabs = Buffers(self.stages.whole_slabs)
         self.is_synchronizing = True                # False inside no_sync()
         self._is_reduced = False        # True from a reduction until the next gradient arrives
         self._last_poll: float | None = None
-        for parameter in self.users:
+        for parameter in self.stages.used_in:
             parameter.slot.ready_hooks.append(self._on_gradient)
         self.place()
 
-    def make_stages(self, schedule: "str | ScheduleFor | None", virtual_stages: int | None,
-                    cuts: Sequence[int] | None, activation_format: "Format | None") -> Stages:
-        """Cut the model into stages, and set what runs the schedule; without pp, one stage."""
-        if "pp" not in self.mesh:
-            if schedule or virtual_stages or cuts:
-                raise ValueError("schedule, virtual_stages and cuts are for a pipeline: give the "
-                                 "mesh pp=2, or leave them out")
-            return Stages(self.model, self.pp)
+    def plan_stages(self, schedule: "str | ScheduleFor | None", virtual_stages: int | None,
+                    activation_format: "Format | None") -> Placement:
+        """The rank of each stage by the schedule, which `pipeline` will run."""
         from .pipeline.executor import Pipeline  # with pp only: data parallelism needs no more
         from .pipeline.schedule.registry import make_schedule
         if schedule is None or isinstance(schedule, str):
             schedule = partial(make_schedule, schedule or "1f1b", self.pp.size,
                                virtual_stages=virtual_stages)
         self.pipeline = Pipeline(self.pp, self, schedule, activation_format)
-        return Stages(self.model, self.pp, schedule(1)[1], cuts)
+        return schedule(1)[1]
 
     def _on_gradient(self, slot: GradientSlot) -> None:
         self._is_reduced = False
@@ -166,9 +158,7 @@ class Strategy:
 
     @cached_property
     def _alone(self) -> Communicator:
-        found = self.comm.split(self.comm.rank)
-        assert found is not None        # every rank gave split a color
-        return found
+        return subset(self.comm, self.comm.rank)
 
     def along(self, *axes: str) -> Communicator:
         """The ranks along those of the axes that the mesh has; this rank alone if it has none."""
@@ -292,8 +282,8 @@ class Strategy:
 
         Raises ValueError with pp: a rank alone cannot compute a loss.
         """
-        if self.pp.size > 1:
-            raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
+        if len(self.stages.placement) > 1:
+            raise ValueError(errors.NEEDS_ALL_STAGES_MESSAGE)
         return self.batch_context()
 
     def backward(self, loss: Tensor) -> None:
@@ -302,8 +292,8 @@ class Strategy:
         Raises ValueError with pp, and if gradients of an earlier backward were reduced, and not
         cleared by zero_grad.
         """
-        if self.pp.size > 1:
-            raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
+        if len(self.stages.placement) > 1:
+            raise ValueError(errors.NEEDS_ALL_STAGES_MESSAGE)
         self.check_fresh()
         with self.batch_context(), self.reducing(0, loss):
             autograd.backward(loss, poll=self.poll)
@@ -317,15 +307,13 @@ class Strategy:
                 all_reduce(among, gradient, out=gradient)
             self._is_reduced = True
 
-    def has_gradients(self) -> bool:
-        """True if a parameter has a gradient on this rank."""
-        return any(parameter.grad is not None for parameter in self.users)
-
     def check_fresh(self) -> None:
         """Raise ValueError if gradients are summed already, and would be again."""
         sums = self.stages.shares or self.replicas.size > 1 and not self.reduces_each_backward
-        if self._is_reduced and sums and any(has_gradient(slab) for slab in self.slabs):
-            raise reduced_already_error()
+        if self._is_reduced and sums and any(
+                getattr(slab, "has_grad", False) or any(p.grad is not None for p in slab.parameters)
+                for slab in self.slabs):
+            raise errors.reduced_already_error()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -334,7 +322,7 @@ class Strategy:
         Raises ValueError for a strategy that cannot accumulate.
         """
         if self.reduces_each_backward:
-            raise accumulation_error(type(self).__name__)
+            raise errors.accumulation_error(type(self).__name__)
         before, self.is_synchronizing = self.is_synchronizing, False
         try:
             yield
@@ -356,8 +344,8 @@ class Strategy:
 
     def step(self, optimizer: optim.Optimizer) -> None:
         """Update the parameters on all ranks.  Raises ValueError if gradients are not reduced."""
-        if not self._is_reduced and self.has_gradients():
-            raise ValueError(NOT_REDUCED_MESSAGE)
+        if not self._is_reduced and any(p.grad is not None for p in self.stages.used_in):
+            raise ValueError(errors.NOT_REDUCED_MESSAGE)
         self.update(optimizer)
 
     def update(self, optimizer: optim.Optimizer) -> None:
@@ -373,12 +361,7 @@ class Strategy:
         """A host copy of every parameter by its full name.  Collective."""
         return self.slabs.named([slab.data for slab in self.slabs])
 
-    # For routers of experts (nn/moe), whose losses are averages over the whole batch.
-
-    @property
-    def counts_loads(self) -> bool:
-        """False if another rank counts the loads of the same tokens."""
-        return self.tp.rank == 0
+    # For routers of experts, whose losses are averages over the whole batch.
 
     def shares(self, microbatch: Microbatch, loss_divisor: float) -> Array:
         """The share of each row in the batch's loss (rows,): its targets / `loss_divisor`."""
@@ -393,6 +376,19 @@ class Strategy:
             return all_reduce(self.replicas, array)
 
 
-def has_gradient(buffer: FlatBuffer) -> bool:
-    """True after a backward, until `zero_grad`."""
-    return getattr(buffer, "has_grad", False) or any(p.grad is not None for p in buffer.parameters)
+def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
+    """The number of targets over all ranks, at least 1.  Collective: one control message.
+
+    Raises ValueError, on every rank, if ranks have different numbers of microbatches, or none.
+    """
+    with comm.labelled("control"):
+        counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)
+    first, *others = counts[:, 1].astype(int).tolist()
+    for rank, number in enumerate(others, 1):
+        if number != first:
+            raise ValueError(f"rank 0 has {first} microbatches, but rank {rank} has {number}: all "
+                             "ranks take part in every one; give as many on each (one may have no "
+                             "rows)")
+    if not first:
+        raise ValueError("no microbatches: give at least one (it may have no rows)")
+    return float(np.sum(counts[:, 0])) or 1.0

@@ -1,18 +1,18 @@
 """Mixed precision: numbers are kept in 2 bytes or 1, summed gradients and weights in 4.
 
-    weight (float32) ─ round ─┐                                 one module, in bfloat16, say
+    weight (float32) ─ round ─┐                                 one module in bfloat16
     x ────────────── round ───┴─▶ linear in float32 ─ round ─▶ y, a bfloat16 number in float32
                         └ saved for backward as codes of 2 bytes
 
 NumPy has no BLAS for float16 and no bfloat16 at all.  So numbers are *stored* narrow, *computed* in
-float32, and *rounded* once per operation: the results of an accelerator whose products add up in
-float32, at the speed of float32.  Saved activations and messages
+float32, and *rounded* once per operation.  The results are those of an accelerator whose products
+add up in float32; the speed is float32's.  Saved activations and messages
 (`parallel/low_precision_wire.py`) are narrow, and counted so; the one array that an operation works
 on is not.
 
-The weights in the slab are the "master weights": they add up updates that are far smaller than a
-weight, which a narrow weight would round away.  A narrow weight is rounded from its master for each
-use, and once more for backward instead of being kept.  Micikevicius et al. 2018 (arXiv 1710.03740).
+The weights in the slab are the "master weights".  They add up updates far smaller than a weight,
+which a narrow weight would round away.  A narrow weight is rounded from its master for each use,
+and once more for backward instead of being kept.  Micikevicius et al. 2018 (arXiv 1710.03740).
 
 Per parameter, bytes:      weight   gradient   master   Adam's states    sum
     paper (2 + 2 + 12)        2         2         4           8           16

@@ -51,7 +51,7 @@ async def not_found(request: Request, error: Exception) -> Response:
 
 
 async def client_left(request: Request, error: Exception) -> Response:
-    """The answer to a client that has left: it reaches no one."""
+    """The answer to a client that has left, and never gets it."""
     return Response(status_code=499)
 
 

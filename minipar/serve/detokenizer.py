@@ -49,8 +49,8 @@ class Detokenizer:
     def places(self, tokens: Sequence[int], first: int = 0) -> list[int]:
         """The place in the shown text at which each token from index `first` on begins.
 
-        A token within a character begins where the character does; a token that is not shown yet,
-        or cut off by a stop string, where the shown text ends.
+        A token within a character begins where the character does.  A token that is not shown yet,
+        or is cut off by a stop string, begins where the shown text ends.
         """
         text = self._decode(tokens)
         before = (self._decode(tokens[:i]) for i in range(first, len(tokens)))

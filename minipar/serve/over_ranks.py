@@ -5,7 +5,7 @@
     rank 1 …                            call the same; compute
 
 The engines of a mesh decide alike if they are called alike.  So at the beginning of each step they
-are equal, whatever clients did meanwhile.  Rank 0 sends each other rank the length of the calls, 8
+are equal, whatever clients did meanwhile.  Rank 0 sends every other rank the length of the calls, 8
 bytes, and broadcasts the calls as JSON.
 """
 
@@ -99,7 +99,7 @@ class LeadingEngine:
         """Let all ranks compute, after the calls since the last time.
 
         A ValueError comes on all of them: requests were cancelled, and the next step can run.  Any
-        other error is that of one rank, for which the others would wait: it ends all.
+        other error comes on one rank, for which the others would wait: it ends all ranks.
         """
         calls, self._calls = self._calls, []
         send(self.comm, [*calls, call])

@@ -2,10 +2,10 @@
 
     POST /v1/completions   {"model": "gpt", "prompt": "def ", "max_tokens": 20, "stream": true}
 
-`prompt` is a text, a list of texts, a list of tokens, or a list of lists of tokens.  Every field of
-SamplingParams is an option under its own name, even if OpenAI has none of this name, as in vLLM; so
-is `ignore_eos`, to go on after the model's end token.
-Source: platform.openai.com/docs/api-reference/completions.
+`prompt` is a text, a list of texts, a list of tokens, or a list of lists of tokens.  As in vLLM,
+every field of SamplingParams is an option under its own name, even if OpenAI has no such option.
+With `ignore_eos` an answer goes on after the model's end token.  Source:
+platform.openai.com/docs/api-reference/completions.
 """
 
 import math

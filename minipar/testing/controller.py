@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from minipar import environment
-from minipar.testing.mpi_reports import MpiReports
+from minipar.testing.mpi_reports import MpiReports, needs_many
 from minipar.testing.reports import MpiTest
 from minipar.testing.worlds import ranks_needed
 
@@ -35,7 +35,7 @@ class Controller:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Move the mpi tests to the end: the job has run most of them by then."""
-        items.sort(key=_is_mpi)
+        items.sort(key=lambda item: (_is_mpi(item), needs_many(ranks_needed(item) or 0)))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the mpi tests that are left of the selection."""
@@ -96,6 +96,7 @@ class XdistController(Controller):
             listed = json.loads(path.read_text())
             self.mpi.tests = [MpiTest(nodeid, (path, line, name), num_ranks)
                               for nodeid, (path, line, name), num_ranks in listed]
+            self.mpi.tests.sort(key=lambda test: needs_many(test.num_ranks))
             self.mpi.start_ahead()
 
     @pytest.hookimpl(wrapper=True)

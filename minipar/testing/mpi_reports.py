@@ -6,7 +6,8 @@
     second job                                       +---- 4 -------+
 
 A job runs ahead of the questions.  It ends early when a test leaves its ranks stuck or kills one.
-That test has failed then, and a new job takes the tests after it.
+That test has failed then, and a new job takes the tests after it.  Tests on more than DEFAULT_RANKS
+ranks have a job of their own, after the others: ranks that do nothing take time, too.
 """
 
 import importlib.util
@@ -21,8 +22,13 @@ from minipar.testing.mpi_job import MpiJob
 from minipar.testing.reports import MpiTest, failed_report, unpack
 from minipar.testing.status_board import POLL
 
-DEFAULT_RANKS = 4       # if no test says how many it needs
+DEFAULT_RANKS = 4       # if no test says how many it needs; more are many
 START_LIMIT = 60.0      # seconds for a job to start, on top of the time limit of a test
+
+
+def needs_many(num_ranks: int) -> bool:
+    """True for tests that come last, in a job of their own."""
+    return num_ranks > DEFAULT_RANKS
 
 
 class MpiReports:
@@ -32,6 +38,7 @@ class MpiReports:
         self.config, self.tests = config, tests
         self.job: MpiJob | None = None
         self.reports: dict[str, list[pytest.TestReport]] = {}       # by node id
+        self.given: list[str] = []  # node ids of the job's tests
         self.running = ""           # node id of the test that the job runs now
         self.last_event = 0.0       # time of the job's last event
         self.is_broken = False      # a job ended before its first test: the next one would, too
@@ -51,6 +58,9 @@ class MpiReports:
             if self.is_broken:
                 return [failed_report(test, "call", "not run: no job could be started (see the "
                                                     "first failure on real ranks)")]
+            if self.job is not None and test.nodeid not in self.given:
+                self.job.close()        # it has run all of its tests, which need fewer ranks
+                self.job = None
             if self.job is None:
                 self._start_job(test)
             self._follow_job(test)
@@ -63,12 +73,12 @@ class MpiReports:
             self.job.close(**({} if is_done else {"patience": 0}))
 
     def _start_job(self, test: MpiTest, low_priority: bool = False) -> None:
-        """Start a job with this test and all that come after it."""
-        num_ranks = max(t.num_ranks for t in self.tests) or DEFAULT_RANKS
-        left = [t.nodeid for t in self.tests[self.tests.index(test):]
-                if t.nodeid not in self.reports]
+        """Start a job with this test and all like it that come after it."""
+        alike = [t for t in self.tests if needs_many(t.num_ranks) == needs_many(test.num_ranks)]
+        num_ranks = max(t.num_ranks for t in alike) or DEFAULT_RANKS
+        self.given = [t.nodeid for t in alike[alike.index(test):] if t.nodeid not in self.reports]
         assert self.mpirun is not None
-        self.job = MpiJob(self.config, self.mpirun, num_ranks, left, low_priority)
+        self.job = MpiJob(self.config, self.mpirun, num_ranks, self.given, low_priority)
         self.running, self.last_event = "", time.monotonic()
 
     def _follow_job(self, test: MpiTest) -> None:

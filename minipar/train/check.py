@@ -9,16 +9,15 @@ numbers go together, each for what it builds; here are the defaults that follow 
 """
 
 import math
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from ..launcher import UsageError
 from ..optim.registry import OPTIMIZERS
 from .config import OPTIONS, TrainConfig
-from .option import Beside, OptionField
+from .option import Beside, CommandOptions, OptionField
 from .setup.device import check_gpu
-from .setup.memory import check_memory, check_offload_folder
+from .setup.memory import check_memory, check_offload_folder, try_to_write
 from .setup.mesh import check_mesh, mesh_sizes
 from .setup.precision import check_precision
 from .setup.strategy import check_strategy
@@ -54,7 +53,7 @@ def check_value(field: OptionField, value: object) -> None:
 
     Raises UsageError.
     """
-    if value is None and field.is_optional:
+    if (value is None and field.is_optional) or isinstance(value, tuple):
         return
     option, kinds = field.option, (int, float) if field.kind is float else (field.kind,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and field.kind is not bool):
@@ -66,55 +65,55 @@ def check_value(field: OptionField, value: object) -> None:
         raise UsageError(f"{field.flag}: invalid choice: {value!r} (choose from "
                          f"{', '.join(field.table)}{more})")
     if option.most is not None and value > option.most:
-        raise UsageError(f"{field.flag} must be at most {option.most}, not {value}")
+        raise UsageError(f"{field.flag} must be at most {option.most:,}, not {value:,}")
     if option.least is None:
         return
     if field.kind is int and value < option.least:
-        raise UsageError(f"{field.flag} must be at least {option.least}, not {value}")
+        raise UsageError(f"{field.flag} must be at least {option.least:,}, not {value:,}")
     if not option.least <= value < math.inf:
         raise UsageError(f"{field.flag} must be a number >= {option.least:g}, not {value}")
 
 
-def check_beside(field: OptionField, config: TrainConfig) -> None:
+def check_beside(field: OptionField, chosen: TrainConfig | CommandOptions) -> None:
     """Refuse an option that is given without what it needs, or beside what it excludes.
 
     Raises UsageError.
     """
-    if config.get(field.key) == field.default:
+    if not chosen.gives(field.key):
         return
-    needed = field.option.needs
-    if needed and not is_given(needed, config):
-        mend = f"add {needed.value} to the mesh, for example --mesh {needed.value}=2" \
-            if needed.key == "mesh" else f"add {OPTIONS[needed.key].flag} {needed.value}"
-        raise UsageError(f"{field.flag} {needed.why}: {mend}, or leave it out")
     for excluded in field.option.without:
-        if config.get(excluded.key) == excluded.value:
+        if chosen.get(excluded.key) == excluded.value if excluded.value \
+                else chosen.gives(excluded.key):
             raise UsageError(f"{field.flag} {excluded.why}, which does not go with "
-                             f"{OPTIONS[excluded.key].flag} {excluded.value}: leave one of the two "
-                             "out")
+                             f"{words_of(excluded, chosen)}: leave one of the two out")
+    needed = field.option.needs
+    if needed and not is_given(needed, chosen):
+        mend = f"add {needed.value} to the mesh, for example --mesh {needed.value}=2" \
+            if needed.key == "mesh" else f"add {words_of(needed, chosen)}"
+        raise UsageError(f"{field.flag} {needed.why}: {mend}, or leave it out")
 
 
-def is_given(needed: Beside, config: TrainConfig) -> bool:
+def words_of(beside: Beside, chosen: TrainConfig | CommandOptions) -> str:
+    """A flag, perhaps with its value."""
+    return f"{chosen.options[beside.key].flag} {beside.value}".rstrip()
+
+
+def is_given(needed: Beside, chosen: TrainConfig | CommandOptions) -> bool:
     """True if the mesh has ranks along that axis; of another option, for any value of its own."""
-    if needed.key == "mesh":
-        return mesh_sizes(config).get(needed.value, 1) > 1
-    return config.get(needed.key) != OPTIONS[needed.key].default
+    if needed.key == "mesh" and isinstance(chosen, TrainConfig):
+        return mesh_sizes(chosen).get(needed.value, 1) > 1
+    return chosen.gives(needed.key) and bool(chosen.get(needed.key))
 
 
 def check_machine(config: TrainConfig) -> None:
     """Find out before the training whether this machine can do it.  Raises UsageError."""
     check_gpu(config)
     check_offload_folder(config)
-    if config.run.out is not None:
-        check_folder(config.run.out)
+    for option, folder in (("--out", config.run.out), ("run.record", config.run.record)):
+        if folder is not None:
+            check_folder(folder, option)
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, option: str = "--out") -> None:
     """Make the folder of the results, and try to write there.  Raises UsageError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UsageError(f"--out {folder} cannot be written to ({error.strerror}): give a folder "
-                         "that can") from error
+    try_to_write(folder, option, f"{option} DIR")

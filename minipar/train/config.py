@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .option import Beside, option, options_of
+from .option import Beside, OptionField, option, options_of
 
 DEVICES = ("cpu", "cuda")
 setting = partial(option, is_flag=False)        # only in a file, or by --set
@@ -237,7 +237,7 @@ class RunConfig:
     steps: int = option(200, "optimizer steps", least=1)
     seed: int = option(0, "of initial values, batches and dropout", least=0)
     ranks: int | None = option(None, "without mpirun: simulate N ranks in this process",
-                               metavar="N", default_text="1", saved=False)
+                               least=1, metavar="N", default_text="1", saved=False)
     device: str = option("cpu", "where arrays live: cuda needs CuPy, gives rank r GPU r mod their "
                          "number, and sends messages through the host", choices=DEVICES,
                          saved=False)
@@ -251,9 +251,11 @@ class RunConfig:
                          metavar="N", saved=False,
                          without=(Beside("data", "digits", "generates text"),))
     prompt: str = option("\n", "what the sample continues", default_text="\\n", saved=False)
-    temperature: float = option(0.8, "of the sample", least=0, saved=False)
+    temperature: float = setting(0.8, "of the sample", least=0, saved=False)
     verify: int = option(0, "at the end, repeat the first N steps in float64 on all ranks and on "
                          "one; fail if they differ", least=0, metavar="N", saved=False)
+    check: bool = option(False, "real ranks report collectives that differ, deadlocks and stopped "
+                         "ranks within seconds, as with MINIPAR_CHECK=1", saved=False)
     record: Path | None = setting(None, "folder in which each rank records what it computes, for "
                                   "`minipar compare`", metavar="DIR", saved=False)
     record_steps: int = setting(3, "steps to record", least=1, saved=False)
@@ -276,6 +278,15 @@ class TrainConfig:
     def get(self, key: str) -> Any:
         """The value of an option, by the name of its flag: "lr", "kv_heads", "data"."""
         return getattr(getattr(self, OPTIONS[key].section), OPTIONS[key].name)
+
+    def gives(self, key: str) -> bool:
+        """True if an option has another value than its default."""
+        return self.get(key) != OPTIONS[key].default
+
+    @property
+    def options(self) -> dict[str, OptionField]:
+        """Every option, by the name of its flag."""
+        return OPTIONS
 
     def updated(self, **values: Any) -> "TrainConfig":
         """The same with new values, by the names of their flags: `updated(lr=0.1, steps=9)`."""

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..launcher import UsageError
+from ..launcher import UsageError, errors_as_usage
 from .config import OPTIONS, TrainConfig
 from .option import OptionField
 
@@ -31,26 +31,20 @@ def read_config(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise UsageError(f"--config {path}: there is no such file: minipar train --print-config "
                          f"> {path} writes one") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path} cannot be read ({error}): give a TOML file") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"--config {path} is not TOML: {error}") from error
-    try:
+    except (OSError, ValueError) as error:          # tomllib's, or of text that is none
+        raise UsageError(f"--config {path} is no TOML file: {error}") from error
+    with errors_as_usage(f"--config {path}: "):
         return from_tables(tables)
-    except ValueError as error:
-        raise UsageError(f"--config {path}: {error}") from error
 
 
 def read_setting(text: str) -> dict[str, Any]:
     """The option that --set gives: "model.rope=10000".  Raises UsageError."""
     name, has_value, value = text.partition("=")
     section, _, key = name.partition(".")
-    try:
-        if not has_value:
-            raise ValueError("expected SECTION.NAME=VALUE")
+    if not has_value:
+        raise UsageError(f"--set {text}: expected SECTION.NAME=VALUE")
+    with errors_as_usage(f"--set {text}: "):
         return from_tables({section: {key: _typed(FIELDS.get((section, key)), value)}})
-    except ValueError as error:
-        raise UsageError(f"--set {text}: {error}") from error
 
 
 def _typed(field: OptionField | None, text: str) -> Any:

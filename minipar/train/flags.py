@@ -1,22 +1,25 @@
-"""Command-line flags: one argparse argument for each field that `config.py` declares as a flag.
+"""Command-line flags: one argparse argument for each field that is declared as an option.
 
-    --batch 8               a flag              --set model.rope=10000      any other option
+    config.TrainConfig          ─▶ add_arguments, parse_config      `minipar train`
+    option.CommandOptions       ─▶ add_options, read_options        the other commands
 
-`minipar distill` offers some of the same flags; it takes the others from the teacher.
+`--batch 8` is a flag; `--set model.rope=10000` gives any option of `minipar train`.
 """
 
 import argparse
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..parallel.registry import strategies_with
+from .check import check_beside, check_value
 from .checkpoints.models import read_config_to_resume
 from .config import OPTIONS, TrainConfig
 from .config_file import read_config, read_setting
-from .option import OptionField, one_of
+from .option import REQUIRED, CommandOptions, OptionField, declared, one_of
 
 METAVARS = {int: "N", float: "X"}
+Declared = TypeVar("Declared", bound=CommandOptions)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,16 +58,53 @@ def add_flag(group: Any, field: OptionField, help: str = "") -> None:
     """Add one flag to a group of a parser; it is absent from the result when it is not given."""
     option, more = field.option, {}
     if field.kind is bool:
-        more["action"] = argparse.BooleanOptionalAction
+        more["action"] = argparse.BooleanOptionalAction if field.section else "store_true"
     else:
         more = {"type": field.kind, "metavar": option.metavar or METAVARS.get(field.kind)}
         if option.or_class:
             more["metavar"] = f"{{{','.join(field.table)},FILE.py:CLASS}}"
         elif field.table:
-            more = {"choices": tuple(field.table)}
+            more |= {"choices": tuple(field.table), "metavar": option.metavar}
+        if isinstance(field.default, tuple):
+            more["action"] = "append"
+    if option.is_positional:
+        names, more["nargs"] = [field.name], None if field.default is REQUIRED else "?"
+    else:
+        names = [*filter(None, [option.short]), f"--{field.key.replace('_', '-')}"]
+        more |= {"dest": field.key, "required": field.default is REQUIRED}
     text = help or f"{_help(field)}{_default(field)}"
-    group.add_argument(f"--{field.key.replace('_', '-')}", dest=field.key,
-                       default=argparse.SUPPRESS, help=text.replace("%", "%%"), **more)
+    default = None if option.is_positional else argparse.SUPPRESS
+    group.add_argument(*names, default=default, help=text.replace("%", "%%"), **more)
+
+
+def add_options(parser: argparse.ArgumentParser, kind: type[CommandOptions]) -> None:
+    """Add the options of a command, and those of `minipar train` that it takes."""
+    groups: dict[str, Any] = {"": parser}
+
+    def group(title: str) -> Any:
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        return groups[title]
+    for title, keys in kind.of_training.items():
+        for key in keys:
+            add_flag(group(title), OPTIONS[key], OPTIONS[key].option.help if kind.inherits else "")
+    for field in declared(kind).values():
+        add_flag(group(field.option.group), field)
+
+
+def read_options(kind: type[Declared], options: argparse.Namespace) -> Declared:
+    """The checked options of a command, from its command line.  Raises UsageError."""
+    fields = declared(kind)
+    found = {key: tuple(value) if isinstance(value, list) else value
+             for key, value in given(options, fields).items() if value is not None}
+    training = given(options, [key for keys in kind.of_training.values() for key in keys])
+    made = kind(**found, given=frozenset(found), training=training)
+    for field, value in [*((fields[key], made.get(key)) for key in fields),
+                         *((OPTIONS[key], value) for key, value in training.items())]:
+        check_value(field, value)
+    for field in fields.values():
+        check_beside(field, made)
+    return made
 
 
 def _help(field: OptionField) -> str:
@@ -78,7 +118,7 @@ def _help(field: OptionField) -> str:
 
 def _default(field: OptionField) -> str:
     text = field.option.default_text
-    if not text and field.kind is not bool and field.default not in (None, ""):
+    if not text and field.kind is not bool and field.default not in (None, "", (), REQUIRED):
         text = f"{field.default:g}" if field.kind is float else str(field.default)
     return f" ({text})" if text else ""
 

@@ -91,7 +91,8 @@ def train_steps(comm: Communicator, state: TrainState,
         traced_step = min(state.first_step + 2, run.steps - 1)
     for step in range(state.first_step, run.steps):
         before_step(step)
-        with state.memory.recording(step == traced_step):
+        with state.memory.recording(step == traced_step), \
+                np.errstate(over="ignore", invalid="ignore"):       # take_step reports such a loss
             loss = (observed_step(comm, state, step) if step == traced_step
                     else (take or take_step)(state, step))
         state.losses.append(loss)

@@ -1,6 +1,7 @@
-"""The description that a field of the configuration carries, for flags, files, checkpoints.
+"""The description that a field of a configuration carries, for flags, files, checkpoints.
 
-    lr: float | None = option(None, …, least=0)             in `config.py`
+    lr: float | None = option(None, …, least=0)             in `config.py`, or in the options of
+                                                            a command, a CommandOptions
         OptionField("optimizer", "lr", float, …).flag       "--lr"
 
 Names of a table, such as strategies, are its address, "parallel.registry:STRATEGIES": they are
@@ -8,22 +9,26 @@ looked up when they are needed, so that `config.py` imports none of what it name
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, NamedTuple, get_args
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, get_args
 
 
 class Beside(NamedTuple):
     """Another option, by the name of its flag, and a value of it; for "mesh", an axis.
 
-    Needed is the axis, or any value, such as this one; excluded is this value alone.  `why` goes on
-    after the flag: "goes with a pipeline".
+    Needed is the axis, or any value, such as this one; excluded is this value alone, or with ""
+    any.  `why` goes on after the flag: "goes with a pipeline".
     """
 
     key: str
     value: str
     why: str
+
+
+REQUIRED: Any = MISSING         # the default of an option that must be given
 
 
 @dataclass(frozen=True)
@@ -42,15 +47,21 @@ class Option:
     metavar: str | None = None
     default_text: str = ""                  # the default in words, where its value says nothing
     saved: bool = True                      # False: a checkpoint does not keep it
+    short: str = ""                         # a short flag, as "-p"
+    is_positional: bool = False             # a word without a flag
+    group: str = ""                         # title of its group in --help
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
-    """A field of the configuration; `more` are fields of Option."""
+    """A field of a configuration; `more` are fields of Option.  REQUIRED: it has no default."""
     return field(default=default, metadata={"option": Option(help, **more)})
 
 
 class OptionField(NamedTuple):
-    """An option with its place: field `name` of `section`, of type `kind`, or None."""
+    """An option with its place: field `name` of `section`, of type `kind`, or None.
+
+    The options of a command but `train` have no section.
+    """
 
     section: str
     name: str
@@ -66,7 +77,9 @@ class OptionField(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """What a user writes: "--batch", or "--set model.kv_heads"."""
+        """What a user writes: "--batch", "--set model.kv_heads", or "CHECKPOINT"."""
+        if self.option.is_positional:
+            return self.option.metavar or self.name.upper()
         return f"--{self.key.replace('_', '-')}" if self.option.is_flag else \
             f"--set {self.section}.{self.name}"
 
@@ -80,20 +93,109 @@ class OptionField(NamedTuple):
         return attrgetter(name)(import_module(f"minipar.{module}"))
 
 
+def declared(kind: type, section: str = "") -> dict[str, OptionField]:
+    """The options among the fields of a dataclass, its own first, by the names of their flags."""
+    found = {}
+    for entry in sorted(fields(kind), key=lambda entry: entry.name not in kind.__annotations__):
+        if "option" in entry.metadata:
+            kinds = get_args(entry.type) or (entry.type,)       # (int, NoneType), or (int,)
+            made = OptionField(section, entry.name, kinds[0], type(None) in kinds, entry.default,
+                               entry.metadata["option"])
+            found[made.key] = made
+    return found
+
+
 def options_of(config: type) -> dict[str, OptionField]:
     """The options in the sections of `config`, by the names of their flags."""
-    found = {}
-    for section in fields(config):
-        for entry in fields(section.type):
-            if "option" in entry.metadata:
-                kinds = get_args(entry.type) or (entry.type,)       # (int, NoneType), or (int,)
-                made = OptionField(section.name, entry.name, kinds[0], type(None) in kinds,
-                                   entry.default, entry.metadata["option"])
-                found[made.key] = made
-    return found
+    return {key: made for section in fields(config)
+            for key, made in declared(section.type, section.name).items()}
 
 
 def one_of(names: Iterable[str]) -> str:
     """The names as "a, b or c"."""
     *most, last = names
     return f"{', '.join(most)} or {last}" if most else last
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandOptions:
+    """Base of the options of a command: fields that are declared as those of `minipar train`.
+
+    `of_training` are options of `minipar train` that the command takes, too, in groups by title;
+    those that are not given have the default that --help shows, or if `inherits` another one.
+    """
+
+    of_training: ClassVar[dict[str, tuple[str, ...]]] = {}
+    inherits: ClassVar[bool] = False
+    given: frozenset[str] = frozenset()         # the options that the command line has
+    training: dict[str, Any] = field(default_factory=dict)      # and those of `minipar train`
+
+    @property
+    def options(self) -> dict[str, OptionField]:
+        """The options, by the names of their flags."""
+        return declared(type(self))
+
+    def get(self, key: str) -> Any:
+        """The value of an option."""
+        return getattr(self, key)
+
+    def gives(self, key: str) -> bool:
+        """True if the command line has the option."""
+        return key in self.given
+
+
+# Options of several commands.
+
+def checkpoint(text: str = "a checkpoint, or the folder of one", default: Any = REQUIRED,
+               **more: Any) -> Any:
+    """The checkpoint that a command works on."""
+    return option(default, text, **{"metavar": "CHECKPOINT"} | more, is_positional=True)
+
+
+def out_folder(help: str, default: Any = REQUIRED) -> Any:
+    """--out, the folder of the results."""
+    return option(default, help, metavar="DIR")
+
+
+def out_file(help: str) -> Any:
+    """A file that is written only if it is asked for, such as --png."""
+    return option(None, help, metavar="FILE")
+
+
+def picture(what: str) -> Any:
+    """--png, the picture of the results."""
+    return out_file(f"draw {what} (.png, .svg or .pdf)")
+
+
+def perfetto() -> Any:
+    """--perfetto, the trace for a viewer."""
+    return out_file("write a trace for ui.perfetto.dev or chrome://tracing (.json)")
+
+
+def ranks(default: int | None, short: str = "", text: str = "number of ranks", **more: Any) -> Any:
+    """--ranks, the number of simulated ranks."""
+    return option(default, text, least=1, metavar="N", short=short, **more)
+
+
+def other_text(to_do: str) -> Any:
+    """--data, for a checkpoint that knows its own."""
+    return option(None, f"another text to {to_do}, or the new place of the one before",
+                  metavar="docs|PATH")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(CommandOptions):
+    """Base of the options of a command that trains, and can go on where it was interrupted."""
+
+    out: Path | None = out_folder("folder of the new checkpoint", None)
+    save_every: int = option(0, "also write a checkpoint every N steps", least=0, metavar="N")
+    resume: Path | None = option(
+        None, "without a checkpoint: go on with what was interrupted in DIR, as it began, and "
+        "write there if --out is not given", metavar="DIR")
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the results: --out, or where --resume is; None without both."""
+        if self.out is not None or self.resume is None:
+            return self.out
+        return self.resume if self.resume.is_dir() else self.resume.parent

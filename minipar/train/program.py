@@ -8,14 +8,13 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
 from ..backend.malloc import keep_freed_memory
 from ..comm import Cluster, Communicator
 from ..compare.difference import Difference
-from ..environment import launched
-from ..launcher import UsageError, launch, on_first_rank
+from ..environment import check_real_ranks, launched
+from ..launcher import launch, on_first_rank
 from ..nn import Module
 from .check import check_machine, checked
 from .checkpoints.models import load_checkpoint
@@ -62,6 +61,8 @@ def train(config: TrainConfig, console: Console | None = None) -> TrainResult:
     check_budget(config, apply_precision(config, task.build()), task.batches.batch(0)[0], num_ranks)
     keep_freed_memory(config.memory.memory_limit is None)
     if launched():
+        if config.run.check:
+            check_real_ranks()
         return launch(lambda comm: train_rank_limited(comm, config, console))
     with process_limit(config, num_ranks):
         return launch(lambda comm: train_rank(comm, config, console), cluster=Cluster(num_ranks))
@@ -77,12 +78,8 @@ def train_rank_limited(comm: Communicator, config: TrainConfig,
 def train_rank(comm: Communicator, config: TrainConfig,
                console: Console | None = None) -> TrainResult:
     """Collective.  The whole program of one rank."""
-    try:
-        with memory_errors_as_usage():
-            state = start_run(comm, config, make_task(config))
-    except ValueError as error:
-        raise UsageError(f"this model cannot be made here ({error}): choose smaller sizes") \
-            from error
+    with memory_errors_as_usage():
+        state = start_run(comm, config, make_task(config))
     with memory_errors_as_usage(state.memory.ledger):
         return finish(comm, state, console or Console(quiet=True))
 
@@ -94,8 +91,7 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
     world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
     if is_first:
         print_headline(state, world, console)
-    with ProgressBar(comm, state, console) as progress, recorded(state, comm.rank) as take, \
-            np.errstate(over="ignore", invalid="ignore"):   # take_step reports such a loss
+    with ProgressBar(comm, state, console) as progress, recorded(state, comm.rank) as take:
         train_steps(comm, state, progress, saving(comm, state), take=take)
     result = TrainResult(state.config, state.losses, state.plain_model(comm))
     if is_first:

@@ -8,7 +8,7 @@ The loop (`loop.py`) is given these objects, and makes none.
 from functools import partial
 
 from ..comm import Communicator
-from ..launcher import UsageError
+from ..launcher import errors_as_usage
 from ..optim import NO_DECAY_FOR_VECTORS
 from ..optim.registry import make_optimizer
 from .checkpoints.models import load_checkpoint
@@ -26,29 +26,30 @@ from .task import Task
 
 def start_run(comm: Communicator, config: TrainConfig, task: Task,
               start: StartingPoint | None = None) -> TrainState:
-    """Collective.  A run from its `start`: by default the checkpoint of --resume, if any."""
+    """Collective.  A run from its `start`: by default the checkpoint of --resume, if any.
+
+    Raises UsageError for a model, a strategy or a checkpoint that does not fit.
+    """
     memory, chosen = RankMemory(config, comm), config.optimizer
     if start is None:
         start = StartingPoint() if config.run.resume is None else load_checkpoint(config, task)
     like = device_array(config, comm)
-    with memory_errors_as_usage(memory.ledger), memory.recording(), memory.offloading_new_arrays():
+    refused = f"--resume {config.run.resume}: " if start.checkpoint else \
+        "this model cannot be made here, choose smaller sizes: "
+    with memory_errors_as_usage(memory.ledger), errors_as_usage(refused), memory.recording(), \
+            memory.offloading_new_arrays():
         model = task.build()
         apply_precision(config, task.trained_part(model))
-        try:
-            start.fill(model, config, like)
-            remat_policy = rematerialize_model(config, model, comm)
-            strategy = build_strategy(config, model, comm)
-            optimizer = make_optimizer(chosen.name, strategy.slabs, chosen.lr, chosen.weight_decay,
-                                       chosen.momentum,
-                                       () if chosen.decay_all else (NO_DECAY_FOR_VECTORS,))
-            state = TrainState(config, task, strategy, optimizer, memory, num_microbatches(config),
-                               like, make_scaler(config), start.compression, remat_policy)
-            if start.checkpoint is not None:
-                resume(state, start.checkpoint)
-        except ValueError as error:
-            if start.checkpoint is None:
-                raise
-            raise UsageError(f"--resume {config.run.resume}: {error}") from error
+        start.fill(model, config, like)
+        remat_policy = rematerialize_model(config, model, comm)
+        strategy = build_strategy(config, model, comm)
+        optimizer = make_optimizer(chosen.name, strategy.slabs, chosen.lr, chosen.weight_decay,
+                                   chosen.momentum,
+                                   () if chosen.decay_all else (NO_DECAY_FOR_VECTORS,))
+        state = TrainState(config, task, strategy, optimizer, memory, num_microbatches(config),
+                           like, make_scaler(config), start.compression, remat_policy)
+        if start.checkpoint is not None:
+            resume(state, start.checkpoint)
     memory.exclude_parameters(model)
     return state
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..autograd import no_grad
 from ..data import Batches, CharacterVocabulary, TextBatches, digits, vocabulary_of
 from ..inference import generate
-from ..launcher import UsageError
+from ..launcher import UsageError, errors_as_usage
 from ..nn import GPT, MLP, Module
 from .config import DataConfig, TrainConfig
 from .setup.corpus import Corpus, NoText, absolute_path, data_seed, name_of_text, read_corpus
@@ -116,19 +116,14 @@ class LanguageTask(Task):
     def ids(self) -> np.ndarray:
         """The text as tokens.  Raises UsageError for characters that the vocabulary lacks."""
         if not isinstance(self.vocabulary, CharacterVocabulary):
-            return self._encoded()
+            with errors_as_usage(f"--data {self.config.data.source}: "):
+                return self.vocabulary.encode(self.corpus.text)
         unknown = sorted(set(self.corpus.text) - set(self.vocabulary.characters))
         if unknown:
             raise UsageError(f"--data {self.config.data.source} has {len(unknown)} characters that "
                              f"the model does not know, {''.join(unknown)[:20]!r}: give a text of "
                              f"the {len(self.vocabulary)} characters it was trained on")
         return self.vocabulary.encode(self.corpus.text)
-
-    def _encoded(self) -> np.ndarray:
-        try:
-            return self.vocabulary.encode(self.corpus.text)
-        except ValueError as error:
-            raise UsageError(f"--data {self.config.data.source}: {error}") from error
 
     @cached_property
     def batches(self) -> TextBatches:
@@ -140,11 +135,9 @@ class LanguageTask(Task):
         return self._windows(32, "validation")
 
     def _windows(self, batch_size: int, split: str) -> TextBatches:
-        try:
+        with errors_as_usage():
             return TextBatches(self.ids, self.config.model.context, batch_size,
                                self.config.run.seed, split)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
 
     @property
     def optimal_loss(self) -> float | None:
@@ -187,10 +180,8 @@ class LanguageTask(Task):
         prompt = self.config.run.prompt.replace("\\n", "\n")
         if self.config.data.source == "synthetic" and prompt == "\n":
             prompt = "A"
-        try:
+        with errors_as_usage("--prompt: "):
             ids = self.vocabulary.encode(prompt)
-        except ValueError as error:
-            raise UsageError(f"--prompt: {error}") from error
         if not ids.size:
             raise UsageError("--prompt must have at least one character")
         return ids
@@ -205,10 +196,8 @@ class LanguageTask(Task):
 
 def make_task(config: TrainConfig) -> LanguageTask | DigitsTask:
     """The task that --data names.  Raises UsageError for data or sizes that cannot work."""
-    try:
+    with errors_as_usage():
         return DigitsTask(config) if config.data.source == "digits" else LanguageTask(config)
-    except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
 
 
 def score_line(score: Score, task: Task) -> str:

@@ -63,7 +63,7 @@ class TracedRun(NamedTuple):
     num_ranks: int | None = None
 
     def from_zero(self) -> "TracedRun":
-        """The same run with its first event at time 0, where a clock of real ranks never stands."""
+        """The same run, shifted so that its first event is at time 0."""
         starts = [event[-2] for event in (*self.trace.messages, *self.trace.spans)]
         first = min(starts + [wait.since for wait in self.waits], default=0.0)
         return self._replace(trace=earlier(self.trace, first),
@@ -180,7 +180,7 @@ def gaps(rank: int, row: str, kind: str, bars: list[Bar], until: float,
 
 
 def earlier(trace: Trace, seconds: float) -> Trace:
-    """The messages and spans of a trace, all by so many seconds earlier."""
+    """The messages and spans of a trace, shifted earlier by `seconds`."""
     return Trace([(*m[:4], *(time - seconds for time in m[4:])) for m in trace.messages],
                  [(*s[:2], *(time - seconds for time in s[2:])) for s in trace.spans])
 

@@ -99,7 +99,7 @@ def draw_loss(path: str | Path, steps: Sequence[float], losses: Sequence[float],
 
 
 def draw_crossovers(path: str | Path, panels: Sequence[CostCurves], title: str = "") -> Path:
-    """Draw the panels, three in a row, each with its own legend; return the path written.
+    """Draw the panels, three in a row, with one legend if they show the same; return the path.
 
     Raises ValueError for a panel without points.
     """
@@ -112,41 +112,58 @@ def draw_crossovers(path: str | Path, panels: Sequence[CostCurves], title: str =
         _draw_costs(axes, panel)
     for axes in grid.flat[len(panels):]:
         axes.set_visible(False)
+    names = {tuple(_colors(panel)) for panel in panels}
+    key = _key(panels[0]) if len(names) == 1 else []
+    for axes, panel in zip(grid.flat, panels if not key else ()):
+        axes.legend(handles=_key(panel), loc="upper center", bbox_to_anchor=(0.45, -0.17), ncols=2,
+                    frameon=False, fontsize=8.5)
     looks = {"the model": {"color": DARK},
              "measured": {"color": DARK, "marker": "o", "linestyle": ":"},
              "another becomes fastest here": {"color": BLACK, "linestyle": "--"}}
-    legend_below(figure, [Line2D([], [], label=label, **look) for label, look in looks.items()], 3)
+    legend_below(figure, [*key, *(Line2D([], [], label=label, **look)
+                                  for label, look in looks.items())], 8)
     return save(figure, path)
 
 
+def _colors(panel: CostCurves) -> dict[str, str]:
+    names = dict.fromkeys([*panel.lines, *panel.dots])
+    return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(names)}
+
+
+def _key(panel: CostCurves) -> list[Line2D]:
+    """What the colours of a panel mean."""
+    return [Line2D([], [], color=color, linewidth=3, label=name.replace("_", " "))
+            for name, color in _colors(panel).items()]
+
+
 def _draw_costs(axes: Axes, panel: CostCurves) -> None:
-    names = list(dict.fromkeys([*panel.lines, *panel.dots]))
-    colors = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(names)}
-    for name, points in panel.lines.items():
-        axes.plot(*zip(*points), color=colors[name], linewidth=1.6, zorder=3)
+    colors = _colors(panel)
+    for i, (name, points) in enumerate(panel.lines.items()):    # of equal lines all can be seen
+        axes.plot(*zip(*points), color=colors[name], zorder=3,
+                  linewidth=1.3 + 0.6 * (len(panel.lines) - 1 - i))
     for name, points in panel.dots.items():
         axes.plot(*zip(*points), "o:", color=colors[name], markersize=4.5, linewidth=0.7, zorder=3)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * (high / low) ** (0.08 + 0.08 * min(4, len(panel.crossings))))
-    middle = math.prod(axes.get_xlim()) ** 0.5
+    left, right = map(math.log, axes.get_xlim())
+    places = [(math.log(num_bytes) - left) / (right - left) for num_bytes, _ in panel.crossings]
     for i, (num_bytes, name) in enumerate(panel.crossings):
         axes.axvline(num_bytes, color=BLACK, linestyle="--", linewidth=1, zorder=2)
-        right = num_bytes > middle
+        # on the side where no other line is near, within the axes
+        near = [other - places[i] for other in places if 0 < abs(other - places[i]) < 0.4]
+        is_left = places[i] > (0.75 if min(near, default=0) < 0 else 0.6) \
+            or places[i] > 0.4 and max(near, default=0) > 0
         axes.annotate(f"{_binary(num_bytes)}: {name.replace('_', ' ')}",
                       (num_bytes, 0.98 - 0.075 * (i % 4)), xycoords=("data", "axes fraction"),
-                      xytext=(-4 if right else 4, 0), textcoords="offset points", fontsize=8,
-                      color=BLACK, ha="right" if right else "left", va="top", zorder=5,
+                      xytext=(-4 if is_left else 4, 0), textcoords="offset points", fontsize=8,
+                      color=BLACK, ha="right" if is_left else "left", va="top", zorder=5,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.9})
     axes.set_title(panel.title, loc="left", fontsize=10.5)
     axes.set(xlabel="bytes of the whole array", ylabel="time")
     label_at(axes.xaxis, LogLocator(base=16), _binary)
     label_at(axes.yaxis, LogLocator(subs=(1, 3)), EngFormatter("s"))
-    handles = [Line2D([], [], color=color, linewidth=3, label=name.replace("_", " "))
-               for name, color in colors.items()]
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.45, -0.17), ncols=2,
-                frameon=False, fontsize=8.5)
 
 
 def _binary(value: float) -> str:

@@ -15,6 +15,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,12 +29,12 @@ from .figure import empty_figure, legend_below, new_panels, save, tidy
 BINS = 60       # of a histogram, at each side of 0
 POWERS = -50, 20        # of two, which are shown
 TELL = 0.01     # probabilities from here on are written above their bars
-COLUMNS = {"forward": ("forward", "loss"), "backward": ("backward",),
+COLUMNS = {"forward": ("layout", "forward", "loss"), "backward": ("backward",),
            "gradient": ("local gradient", "gradient", "norm"),
            "update": ("state", "parameter", "initial")}
 LEVELS = {      # times what rounding may do, from which on: colour and meaning
     0.0: ("#e8f1e4", "equal"), 0.01: ("#c5dfba", "rounding"), 1.0: ("#f6c46b", "above rounding"),
-    1e3: ("#e0762f", "1,000 times"), 1e6: ("#a31621", "a million times, or more")}
+    1e3: ("#e0762f", "1,000 × rounding"), 1e6: ("#a31621", "a million × rounding, or more")}
 NOTHING = "#ffffff"
 MOST_ROWS = 90          # of a panel
 
@@ -122,10 +123,10 @@ def draw_quantization_grids(path: str | Path, panels: Sequence[GridPanel],
 
 def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Sequence[float]],
                       truth: int, title: str = "") -> Path:
-    """Draw `image` (height, width), and beside it for each of `bars` the probabilities of classes
-    0, 1, …, that of the true one in its colour.  Returns the path written.
+    """Draw `image` (height, width), and beside it a chart for each of `bars`; return the path.
 
-    Raises ValueError unless all have the same number of classes, `truth` one of them.
+    `bars` are probabilities of classes 0, 1, …; the bar of class `truth` is coloured.  Raises
+    ValueError unless all have the same number of classes, `truth` one of them.
     """
     sizes = {len(values) for values in bars.values()}
     if len(sizes) != 1 or not 0 <= truth < min(sizes):
@@ -153,7 +154,7 @@ def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Se
 
 
 class Gap(Protocol):
-    """A difference, as compare/ finds it: key (step, phase, name) and how often rounding it is."""
+    """A difference that compare/ finds: its key (step, phase, name), its ratio to rounding."""
 
     key: tuple[int, str, str]
     ratio: float
@@ -198,8 +199,9 @@ def draw_difference(path: str | Path, found: Difference) -> Path:
     names, ratios = grid_of([gap for gap in gaps if gap.key[0] == step])
     columns = -(-len(names) // MOST_ROWS) or 1
     rows = -(-len(names) // columns)
-    figure, [panels] = new_panels(5.2 * columns, 1.6 + 0.155 * rows,
-                                  f"{found.verdict}: step {step}", columns=columns)
+    title = fill(str(found), 46 * columns)
+    figure, [panels] = new_panels(5.2 * columns, 1.6 + 0.155 * rows + 0.2 * title.count("\n"),
+                                  title, columns=columns)
     starts = list(LEVELS)
     colors = ListedColormap([color for color, _ in LEVELS.values()]).with_extremes(bad=NOTHING)
     for i, axes in enumerate(panels):

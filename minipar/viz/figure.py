@@ -123,7 +123,7 @@ class Picture(type(Path())):
 def save(figure: Figure, path: str | Path) -> Picture:
     """Write the figure as what the suffix says (.png, .svg, .pdf), whole or not at all.
 
-    Raises ValueError for another one.
+    Raises ValueError for a different suffix.
     """
     kind = Path(path).suffix[1:].lower()
     if kind not in figure.canvas.get_supported_filetypes():

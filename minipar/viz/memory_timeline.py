@@ -75,8 +75,11 @@ def peak_of(step: MemoryStep, kinds: Sequence[str] = tuple(COLORS)) -> tuple[flo
 
 
 def phase_starts(trace: Trace, rank: int) -> list[tuple[float, str]]:
-    """The start of each phase of a step on a rank: forward, backward, forward of the next
-    microbatch, …, optimizer.  Recomputation is a part of backward."""
+    """The start of each phase of a step on a rank, in order of time.
+
+    Phases are forward and backward of each microbatch, then optimizer.  Recomputation is a part of
+    backward.
+    """
     phases = {**PHASES, "again": "backward"}
     spans = sorted((span.start, phase) for span in trace.named_spans() if span.rank == rank
                    and (phase := phases.get(span.name.rpartition(" ")[2])) is not None)
@@ -89,7 +92,7 @@ def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: s
                          num_parameters: int | None = None) -> Path:
     """One panel for each step, all with one axis of bytes and one of time; return the path written.
 
-    `kinds` are what is stacked, and what the peak is of.  With `num_parameters` the y axis at the
+    `kinds` are stacked, and the peak is that of their sum.  With `num_parameters` the y axis at the
     right counts in bytes per parameter.  Raises ValueError if there is nothing to draw.
     """
     if not steps or not any(peak_of(step, kinds)[1] for step in steps):
@@ -121,8 +124,7 @@ def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: s
 
 
 def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], duration: float) -> None:
-    """One panel of `duration` seconds: the areas, the peak with its figure, the predicted peak as
-    a line."""
+    """One panel of `duration` seconds: areas, the peak with its bytes, the predicted peak."""
     times, live = live_levels(step.history, step.start, step.end)
     stacked = [kind for kind in COLORS if kind in kinds and kind in live]
     time_axis(axes, duration)
@@ -152,4 +154,7 @@ def _mark_phases(axes: Axes, step: MemoryStep, duration: float) -> None:
             axes.axvline(x, color=DARK, linestyle=":", linewidth=1)
         if (until - when) / duration * width > 0.55:
             axes.text(x, 0.98, f" {name}", va="top", fontsize=9, color=DARK,
+                      transform=axes.get_xaxis_transform())
+        elif until == step.end and (when - step.phases[i - 1][0]) / duration * width > 1.7:
+            axes.text(x, 0.98, f"{name} → ", va="top", ha="right", fontsize=9, color=DARK,
                       transform=axes.get_xaxis_transform())

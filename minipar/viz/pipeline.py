@@ -92,7 +92,7 @@ def draw_pipelines(path: str | Path, timelines: Mapping[str, Timeline],
 def pipeline_figure(timelines: Mapping[str, Timeline],
                     activation_bytes: Bytes | Mapping[str, float] = None,
                     fault: Fault | None = None) -> Figure:
-    """The figure of both."""
+    """The figure of `draw_pipeline` and `draw_pipelines`."""
     if fault is None and not all(timeline.intervals for timeline in timelines.values()):
         raise ValueError("nothing was done: a timeline needs at least one action to be drawn")
     as_bytes = activation_bytes is not None

@@ -95,9 +95,9 @@ def _draw_points(axes: Axes, panel: ParetoPanel) -> None:
 
 
 def _place_labels(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    """Each label where it first overlaps nothing, from near to far; a thin line leads to it.
+    """Put each label at the nearest place where it overlaps nothing; a thin line leads to it.
 
-    Where all places are taken it is on its point.
+    If all places are taken, the label is on its point.
     """
     pixels = {name: tuple(axes.transData.transform(point)) for name, point in points.items()}
     taken = [Bbox.from_bounds(x, y, 0, 0).padded(POINT) for x, y in pixels.values()]
@@ -150,7 +150,7 @@ def draw_pruning_masks(path: str | Path, masks: Mapping[str, np.ndarray],
     """Draw `masks` (in, out) by their titles; below, the quality of `points` over each of `costs`.
 
     A line is the Pareto front.  Returns the path written.
-    Raises ValueError where there is nothing to draw, or a point has other costs.
+    Raises ValueError if there is nothing to draw, or a point has a different number of costs.
     """
     if not masks or not points or any(len(point.costs) != len(costs) for point in points):
         raise ValueError(f"give at least one mask and one point, with {len(costs)} costs each")

@@ -37,7 +37,7 @@ NARROWEST, WIDEST = 6.4, 11.0
 
 
 def title_of(run: Rounds) -> str:
-    """As a person writes it: "all-gather, recursive doubling"."""
+    """The title of a run, such as "all-gather, recursive doubling"."""
     form = FORMS[run.operation].get(run.algorithm)
     algorithm = f"{form.person}'s" if form and form.person else run.algorithm.replace("_", " ")
     return f"{run.operation.replace('_', '-')}, {algorithm}"
@@ -54,7 +54,7 @@ def color_of(run: Rounds, chunk: int, rank: int) -> int:
 
 
 def name_of(run: Rounds, chunk: int) -> str:
-    """a, b, c, …, beyond z numbers; of an all-to-all, with what rank 2 gives: 2a, 2b, 2c, …"""
+    """The name of a chunk: a, b, c, … or a number; in an all-to-all, rank 2 gives 2a, 2b, …."""
     row, column = divmod(chunk, run.grid[1])
     letter = chr(ord("a") + column) if run.grid[1] <= 26 else str(column)
     return f"{row}{letter}" if run.grid[0] > 1 else letter

@@ -2,11 +2,11 @@
 
     write_schedule_page("out/pipelines.html", schedule="zb_h1", num_ranks=4, num_microbatches=8)
 
-Open it in a browser: it has sliders for ranks, microbatches, virtual stages and the times of F, I
+Open it in a browser.  It has sliders for ranks, microbatches, virtual stages and the times of F, I
 and W, and a table of all schedules at these numbers.  `pipelines.html#schedule=1f1b&p=4&m=8` opens
 it there.
 
-Python makes the rows of every schedule at every number that the sliders reach, and writes them into
+Python makes the rows of every schedule at every number that the sliders reach.  It writes them into
 the page with the formulas of the table of schedules.  JavaScript (schedule.html) places the actions
 in time and draws: a new schedule is on the page as soon as it is in the table.
 """
@@ -82,7 +82,7 @@ def slider(name: str) -> range:
 def encode_row(row: Sequence[Action], stages: Sequence[int]) -> str:
     """A row as text, one letter an action: A for F of the first of `stages`, B for its B, …
 
-    A capital is the microbatch after the letter's last one, a small letter the one before it; any
+    A capital is the microbatch after the letter's last one, a small letter the one before it.  Any
     other microbatch is a number after the letter.  1F1B's first row of 4 is AAAABABABABABBBB.
     """
     last: dict[int, int] = {}

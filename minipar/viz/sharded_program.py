@@ -27,9 +27,8 @@ def draw_sharded_program(path: str | Path, blocks: Sequence[tuple[Sequence[Any],
                          mesh: Mapping[str, int], title: str = "") -> Path:
     """Draw the rows of a local program; return the path written.
 
-    `blocks` are (rows, names): rows as `gspmd.describe.rows` makes them, and the names of the
-    blocks of the model that have the same ones, as `folded` finds them.  Only the first 60 rows are
-    drawn.
+    `blocks` are (rows, names), as `gspmd.describe.folded` finds them: rows of the program, and the
+    names of all blocks of the model that have these rows.  Only the first 60 rows are drawn.
     """
     rows = [(row, names) for rows, names in blocks for row in rows]
     left_out, rows = len(rows) - MOST_ROWS, rows[:MOST_ROWS]

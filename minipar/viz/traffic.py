@@ -30,8 +30,10 @@ THICKEST = 9.0
 
 
 class MeshTraffic(NamedTuple):
-    """One panel: a mesh's `shape` from slowest to fastest axis, three of them, the ranks of a
-    node, {axis: {(source, dest): bytes}}, and a title."""
+    """One panel: the `traffic`, {axis: {(source, dest): bytes}}, of a mesh.
+
+    `shape` has three axes, from the slowest to the fastest.
+    """
 
     shape: Mapping[str, int]
     ranks_per_node: int

@@ -34,7 +34,7 @@ class Mark(Function):
         return [dx]
 
 
-@pytest.mark.parametrize("length", [10_000, 50_000])
+@pytest.mark.parametrize("length", [10_000, pytest.param(50_000, marks=pytest.mark.slow)])
 def test_long_chains_need_no_recursion(length):
     x = t(3)
     y = x

@@ -93,7 +93,7 @@ def test_a_message_of_another_size_surfaces_in_wait(world):
         works[1].wait()
         for work in works[::2]:
             if comm.rank == 1:
-                with pytest.raises(ValueError, match="buffer"):
+                with pytest.raises(ValueError, match="receive buffer|must be equal"):
                     work.wait()
             else:
                 work.wait()

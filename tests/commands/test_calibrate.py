@@ -73,7 +73,9 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 @pytest.mark.parametrize(("num_ranks", "words", "message"), [
     (0, (), f"at least two real ranks: {minipar_command('calibrate', 4)}"),
     pytest.param(1, (), "at least two real ranks", marks=needs_mpi),
-    pytest.param(2, ("--rounds", "0"), "give at least 1 round", marks=needs_mpi)])
+    pytest.param(2, ("--rounds", "0"), "--rounds must be at least 1", marks=needs_mpi),
+    pytest.param(2, ("--png", "a.png", "--largest", "64"), "leaves one: give at least 256 bytes",
+                 marks=needs_mpi)])
 def test_mistakes_are_one_line(tmp_path, num_ranks, words, message):
     done = run(tmp_path, num_ranks, "-m", "minipar", "calibrate", *words)
     assert done.returncode == 2 and message in done.stderr

@@ -1,14 +1,18 @@
 """Every option of every command: a value that is none is refused in one line."""
 
 import argparse
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import minipar
 from minipar.commands.course import exercise as exercises
-from minipar.commands.main import main, make_parser
+from minipar.commands.main import COMMANDS, main, make_parser, module_of
 from minipar.launcher import UsageError, ranks_option
+from minipar.train.check import check_value
+from minipar.train.option import REQUIRED, CommandOptions, declared
 
 
 def parsers_of(parser, words=()):
@@ -52,6 +56,14 @@ def test_argparse_stays_at_the_edge():
         "school/course/checker/check.py", "school/course/grading/__main__.py"}
 
 
+def test_it_is_found_from_the_folder_that_holds_a_clone(tmp_path):
+    """There a folder is called minipar, which is no package."""
+    (tmp_path / "minipar").mkdir()
+    done = subprocess.run([sys.executable, "-c", "import minipar; minipar.launch"], cwd=tmp_path,
+                          capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+
+
 def test_they_are_all_found():
     commands = {words[0] for words in OPTIONS}
     assert {"train", "evaluate", "quantize", "prune", "distill", "study", "collective", "schedule",
@@ -62,6 +74,7 @@ def test_they_are_all_found():
 
 
 @pytest.mark.parametrize("words", OPTIONS, ids=" ".join)
+@pytest.mark.one_in(4)
 def test_two_dashes_are_no_value(capsys, words):
     *command, option = words
     forms = [f"{option}=--"] if option.startswith("--") else [f"{option}=--", f"{option}--"]
@@ -84,3 +97,13 @@ def test_what_is_no_option_may_have_dashes(capsys):
     assert run(capsys, "collective", "nothing")[0] == 2
     with pytest.raises(UsageError, match="--ranks takes a positive whole number, not '--'"):
         ranks_option(["lesson.py", "--ranks=--"])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_defaults_are_values_and_what_options_name_is_there(name):
+    options = declared(getattr(module_of(COMMANDS[name]), "Options", CommandOptions))
+    for field in options.values():
+        if field.default is not REQUIRED:
+            check_value(field, field.default)
+        for beside in (*field.option.without, *filter(None, [field.option.needs])):
+            assert beside.key in options and beside.key != field.key

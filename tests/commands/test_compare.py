@@ -58,7 +58,7 @@ def test_recordings(capsys, tmp_path):
     assert main([*train, "--set", f"run.record={exact}", "--dtype", "float64"]) == 0
     capsys.readouterr()
     assert main(["compare", left, right]) == 0
-    assert "not measured" in capsys.readouterr().out
+    assert "which is assumed" in capsys.readouterr().out
     assert main(["compare", left, right, "--exact", exact]) == 0
     assert "rounding: in float32 they differ by" in capsys.readouterr().out
     assert main([*train, "--set", f"run.record={right}", "--lr", "0.5"]) == 0
@@ -66,9 +66,77 @@ def test_recordings(capsys, tmp_path):
     assert "step 0, parameter of " in capsys.readouterr().out
 
 
+def test_json_has_the_sentence_the_cause_and_numbers(capsys):
+    assert main([*COMPARE, "--right", "tp=2", "--json"]) == 0
+    places, words = json.loads(capsys.readouterr().out)["tables"]
+    assert places["title"] == "rounding" and len(places["rows"]) == 10
+    row = dict(zip((column["name"] for column in words["columns"]), words["rows"][0]))
+    assert row["sentence"].startswith("rounding: in float64") and row["cause"] is None
+    assert 0 < row["difference in float64"] < 1e-10 and 0 < row["most over rounding"] < 1
+    assert row["arrays compared"] > 20
+
+
+FAILING = {     # a class that fails, and words of what is told
+    "at import": ("1 / 0", "ZeroDivisionError"),
+    "its __init__": ("""
+class Mine(DistributedDataParallel):
+    def __init__(self, model):
+        super().__init__(model)""", "TypeError"),
+    "a step": ("""
+class Mine(DistributedDataParallel):
+    def finish(self):
+        raise ValueError("in Mine")""", "ValueError: in Mine"),
+    "it hangs": ("""
+class Mine(DistributedDataParallel):
+    def finish(self):
+        self.comm.recv(self.slabs[0].grad, 1 - self.comm.rank, tag=7)""", "deadlock"),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_class_that_fails_is_not_called_different(capsys, tmp_path, name):
+    text, said = FAILING[name]
+    file = tmp_path / "mine.py"
+    file.write_text(CLASS + text)
+    try:
+        status = main([*COMPARE, "--right", "dp=2", "--strategy", f"{file}:Mine"])
+    except SystemExit as error:
+        status = error.code
+    printed = capsys.readouterr()
+    assert status == 2 and said in printed.err and "different" not in printed.out
+    assert name == "its __init__" or "mine.py" in printed.err
+
+
+def test_rows_that_are_read_twice_are_found_by_verify_too(capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("""
+from minipar.parallel.data.ddp import DistributedDataParallel
+class Twice(DistributedDataParallel):
+    def rows(self, num_rows):
+        return range(num_rows // 2 + 1) if self.dp.rank == 0 else super().rows(num_rows)
+""")
+    assert main([*COMPARE, "--right", "dp=2", "--strategy", f"{file}:Twice"]) == 1
+    assert "rows of the batch on ranks 0, 1: read 2 times: row 2 of 4" in capsys.readouterr().out
+    assert main(["train", *WORDS, "--steps", "1", "--ranks", "2", "--strategy", f"{file}:Twice",
+                 "--verify", "1"]) == 1
+    assert "on ranks 0, 1: read 2 times: row" in capsys.readouterr().err
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_before_the_training(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert main(["train", *WORDS, "--steps", "1", "--set", f"run.record={tmp_path / 'file'}"]) == 2
+    printed = capsys.readouterr()
+    assert "run.record" in printed.err and "final loss" not in printed.out
+
+
 @pytest.mark.parametrize("words, said", {
     "compare": "compare which layout?",
     "compare one.trace": "compare takes two recordings",
+    "compare a.trace b.trace --right tp=2": "--right shapes a layout",
+    "compare a.trace b.trace --steps 2": "--steps shapes a layout",
+    "compare a.trace b.trace --strategy zero1": "--strategy shapes a layout",
+    "compare a.trace b.trace --set model.heads=2": "--set shapes a layout",
+    "compare --right tp=2 --exact a.trace": "compare takes two recordings",
     "compare no.trace no.trace": "No such file",
     "compare --right tp=2 --steps 0": "--steps must be at least 1, not 0",
     "compare --right up=2": "no axis 'up'",

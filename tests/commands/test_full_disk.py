@@ -45,6 +45,7 @@ def content(folder) -> dict[str, bytes]:
     ("train --resume {trained} --steps 5 --save-every 1 --ranks 2", "checkpoint.npz"),
     ("prune {trained}", "checkpoint.npz"), ("quantize {trained} --bits 8", "checkpoint.npz"),
     ("distill {trained} --steps 1", "checkpoint.npz")])
+@pytest.mark.one_in(2)
 def test_a_checkpoint_that_does_not_fit(trained, tmp_path, capsys, command, name):
     for step in (1, 2):                 # a newest one, and one before
         files.save(tmp_path, files.Checkpoint({}, {}, {"step": step}))
@@ -65,6 +66,7 @@ def test_a_checkpoint_that_does_not_fit(trained, tmp_path, capsys, command, name
     ("collective all_reduce -p 4 --html {folder}/a.html", "a.html"),
     ("schedule 1f1b --perfetto {folder}/a.json", "a.json"),
     ("schedule 1f1b --png {folder}/a.svg", "a.svg")])
+@pytest.mark.one_in(2)
 def test_a_picture_that_does_not_fit(tmp_path, capsys, command, name):
     (tmp_path / name).write_text("before")
     small = "--data digits --hidden= --batch 8 --optimizer sgd"

@@ -8,9 +8,11 @@ import pytest
 from minipar.commands.main import main
 from minipar.data import ByteBPE, CharacterVocabulary
 from minipar.data.byte_bpe import BYTES
+from minipar.environment import Launched
 from minipar.interop import save_pretrained
 from minipar.nn import GPT, GPTConfig, RopeConfig
 from minipar.train import save_model
+from minipar.train.setup import mesh as mesh_setup
 
 LLAMA = {"norm": "rms", "mlp": "swiglu", "bias": False, "rope": RopeConfig(), "num_kv_heads": 2}
 
@@ -45,6 +47,7 @@ def test_several_prompts_and_answers_in_their_order(capsys, folder):
 
 @pytest.mark.parametrize("mesh", ["tp=2", "pp=2", "dp=3", "dp=2,tp=2", "pp=2,tp=2",
                                   "dp=2,pp=2,tp=2"])
+@pytest.mark.one_in(2)
 def test_any_mesh_makes_the_same_text(capsys, folder, mesh):
     words = (folder / "large", "--prompt", "ab", "--prompt", "cde", "--max-tokens", 9,
              "--top-p", 0.9, "--seed", 4, "--blocks", 20, "--block-size", 4)
@@ -52,6 +55,7 @@ def test_any_mesh_makes_the_same_text(capsys, folder, mesh):
 
 
 @pytest.mark.parametrize("mesh", ["tp=2", "pp=2", "dp=2"])
+@pytest.mark.one_in(2)
 def test_a_cache_of_8_bit_integers(capsys, folder, mesh):
     words = (folder / "large", "--prompt", "ab", "--max-tokens", 9, "--temperature", 0)
     full = generate(capsys, *words)
@@ -87,21 +91,21 @@ def status_of(*words) -> int:
     ("--blocks 0", "--blocks must be at least 1, not 0"),
     ("--prompt xyz", "--prompt 'xyz': character 'x' at position 0"),
     ("--max-tokens 90", "lower max_tokens to 39"),
-    ("--max-tokens 0", "max_tokens=0"),
+    ("--max-tokens 0", "--max-tokens must be at least 1, not 0"),
     ("--blocks 1", "needs 3 blocks of 16 tokens, and the pool has 1"),
     ("--mesh tp=3", "heads"),
     ("--mesh cp=2", "runs over pp, dp and tp, not over cp"),
-    ("--mesh tp=2 --ranks 3", "say --ranks 2"),
-    ("--ranks -1", "--ranks takes a positive whole number, not -1"),
+    ("--mesh tp=2 --ranks 3", "--mesh tp=2 is for 2 ranks, but there are 3"),
+    ("--ranks -1", "--ranks must be at least 1, not -1"),
     ("--stop=", "--stop is empty"),
     ("--temperature 1e-300", "--temperature must be 0, or 1e-100 to 2^64 in size"),
     ("--seed 99999999999999999999999", "--seed must be 0, or 1e-100 to 2^64 in size"),
-    ("--drafts 2", "name it with --draft"),
+    ("--drafts 2", "--drafts is the number of guesses of a model: add --draft"),
     ("--draft {folder}/small --drafts 0", "--drafts must be at least 1, not 0"),
     ("--draft {folder}/small --mesh tp=2", "on one rank, not on 2: leave --mesh"),
     ("--draft {folder}/small --samples 2", "one answer at a time"),
     ("--draft {folder}/small --blocks 9 --cache int8 --prefix-caching --preempt-by swap",
-     "leave --blocks, --cache, --prefix-caching, --preempt-by out"),
+     "in a cache of its own, which does not go with --blocks"),
 ])
 def test_mistakes_take_one_line(capsys, folder, words, message):
     arguments = [word.format(folder=folder) for word in words.split()]
@@ -110,8 +114,16 @@ def test_mistakes_take_one_line(capsys, folder, words, message):
     assert message in error and error.count("\n") == 1
 
 
+def test_ranks_are_not_simulated_under_mpirun(capsys, monkeypatch, folder):
+    monkeypatch.setattr(mesh_setup, "launched", lambda: Launched("mpich", 2, 0, 2))
+    assert status_of("generate", folder / "large", "--ranks", 2) == 2
+    assert "--ranks simulates ranks without mpirun, but mpich's mpirun started 2: leave one" \
+        in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("options", [{}, LLAMA], ids=["gpt2", "llama"])
+@pytest.mark.one_in(2)
 def test_a_converted_model_does_all_that_others_do(capsys, tmp_path, options):
     vocabulary = ByteBPE([*BYTES, "Ġt", "he"], ["Ġ t", "h e"], size=270)
     model = GPT(GPTConfig(270, 32, 2, 4, 16, **options)).initialize(1, np.float64)

@@ -87,7 +87,7 @@ def test_exercises(capsys):
 
 
 def test_a_mistake_leaves_stdout_empty(capsys):
-    assert main(["schedule", "2f2b", "--json"]) == 2
+    assert main(["schedule", "1f1b", "-m", "0", "--json"]) == 2
     printed = capsys.readouterr()
     assert not printed.out and printed.err.count("\n") == 1
 

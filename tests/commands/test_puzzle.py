@@ -80,9 +80,13 @@ def test_the_type_check_names_the_operation(name, words, folder):
 
 
 def test_what_cannot_be_done_is_said_in_one_line(folder, capsys):
-    assert "which puzzle? 'rign' is none: did you mean ring?" in said(
+    assert "hint which puzzle? choose from embedding, " in said(capsys, "puzzle", "hint")[1]
+    assert "there is no puzzle 'rign': did you mean ring?" in said(
         capsys, "puzzle", "hint", "rign")[1]
     assert said(capsys, "puzzle", "check", "ring")[0] == 2
+    (folder / "ring.py").write_text("def main(comm): pass", "utf-8")
+    status, text = said(capsys, "puzzle", "check", "ring")
+    assert status == 1 and "keep the lines with record" in text
     (folder / "ring.py").write_text("def main(comm:", "utf-8")
     status, text = said(capsys, "puzzle", "check", "ring")
     assert status == 2 and "give a program with a function main(comm)" in text

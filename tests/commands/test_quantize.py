@@ -38,6 +38,7 @@ def losses(text):
     ("mlp", "--bits 4 --per tensor --observer mse"), ("mlp", "--activations"),
     ("gpt", "--format fp8 --per tensor"), ("mlp", "--format mxfp8"),
     ("gpt", "--format mxfp4 --method gptq")])
+@pytest.mark.one_in(2)
 def test_what_is_quantized_runs(trained, tmp_path, capsys, name, words):
     out = tmp_path / "small"
     assert main(["quantize", str(trained / name), *words.split(), "--out", str(out)]) == 0
@@ -77,6 +78,7 @@ def test_what_is_said_is_true_of_the_file(trained, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("bits", range(2, 9))
+@pytest.mark.one_in(2)
 def test_any_number_of_bits(trained, tmp_path, capsys, bits):
     out = tmp_path / "small"
     assert main(["quantize", str(trained / "mlp"), "--bits", str(bits), "--method", "gptq",
@@ -125,16 +127,16 @@ def test_calibration_is_what_was_asked_for(trained, tmp_path, monkeypatch):
 
 MISTAKES = {
     "quantize {gpt} --format fp7 --out {new}": "invalid choice: 'fp7'",
-    "quantize {gpt} --format fp8 --bits 8 --out {new}": "--bits is for integers, and does not go",
+    "quantize {gpt} --format fp8 --bits 8 --out {new}": "--bits is for integers, which does not go",
     "quantize {mlp} --format fp8 --activations --out {new}": "--activations is for integers",
     "quantize {gpt} --format mxfp4 --per tensor --out {new}": "--per is for scales of float32",
-    "quantize {gpt} --bits 9 --out {new}": "invalid choice: 9",
-    "quantize {gpt} --bits 1 --out {new}": "invalid choice: 1",
-    "quantize {gpt} --damping 0.1 --out {new}": "--damping does nothing without --method gptq",
-    "quantize {gpt} --order activation --out {new}": "--order does nothing without --method gptq",
+    "quantize {gpt} --bits 9 --out {new}": "--bits must be at most 8, not 9",
+    "quantize {gpt} --bits 1 --out {new}": "--bits must be at least 2, not 1",
+    "quantize {gpt} --damping 0.1 --out {new}": "--damping is of GPTQ, which does not go with",
+    "quantize {gpt} --order activation --out {new}": "--order is of GPTQ, which does not go with",
     "quantize {gpt} --samples 4 --out {new}": "without --method gptq or --activations",
-    "quantize {gpt} --samples 0 --activations --out {new}": "--samples 0: give a positive",
-    "quantize {gpt} --method gptq --damping nan --out {new}": "--damping nan: give a number >= 0",
+    "quantize {gpt} --samples 0 --activations --out {new}": "--samples must be at least 1, not 0",
+    "quantize {gpt} --method gptq --damping nan --out {new}": "--damping must be a number >= 0",
     "quantize {gpt} --skip head --out {new}": "no layer is called 'head': there are wte, wpe, h.0",
     "quantize {gpt} --skip * --out {new}": "leaves no layer to quantize",
     "quantize {gpt} --per row --out {new}": "scales are per tensor, channel or group:SIZE",
@@ -167,7 +169,8 @@ def test_a_mistake_is_one_line(trained, tmp_path, capsys, line):
     assert status == 2 and MISTAKES[line] in said and said.count("\n") == 1, said
 
 
-@pytest.mark.parametrize("line", ["quantize {} --out new", "evaluate {}"])
+@pytest.mark.parametrize("line", ["quantize {} --out new", "evaluate {}", "schedule 1f1b",
+                                  "collective barrier"])
 def test_one_rank_is_enough(trained, capsys, monkeypatch, line):
     monkeypatch.setattr("minipar.environment.launched", lambda: Launched("mpirun", 2, 0, 2))
     assert main(line.format(trained / "mlp").split()) == 2

@@ -20,7 +20,8 @@ def test_it_prints_what_was_recorded_also_with_json(capsys):
         assert found.get("static_batches") == ({"steps": 15} if "--static" in words else None)
 
 
-@pytest.mark.parametrize("name", ["samples_preempted_together", "trace_40", "too_long"])
+@pytest.mark.parametrize("name", [
+    "samples_preempted_together", "too_long", pytest.param("trace_40", marks=pytest.mark.slow)])
 def test_it_draws_the_blocks(capsys, tmp_path, name):
     path = tmp_path / "pool.png"
     assert main(["replay", str(SCENARIO.with_stem(name)), "--draw", str(path)]) == 0

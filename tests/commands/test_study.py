@@ -63,7 +63,7 @@ def test_a_command_that_fails_ends_the_study(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["--seeds", "0"], "--seeds 0: give a number of at least 1"),
+    (["--seeds", "0"], "--seeds must be at least 1, not 0"),
     (["--quick", "--out", "/dev/null/x"], "/dev/null")])
 def test_mistakes_are_one_line(words, message, capsys, no_pictures):
     assert main(["study", *words]) == 2

@@ -63,5 +63,5 @@ def test_what_does_not_fit_is_refused(values, more, said):
 
 def test_another_file_is_no_recording(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones(2))
-    with pytest.raises(ValueError, match="is no recording"):
+    with pytest.raises(ValueError, match="is no whole recording"):
         read(tmp_path / "a.npz")

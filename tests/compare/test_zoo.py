@@ -107,7 +107,8 @@ def test_the_loss_of_the_router_is_multiplied_by_tp():
         layer = strategy.model.h[0].mlp
         layer.router = LargerBalance.replacing(layer.router)
     found = planted({"tp": 2}, plant, EXPERTS)
-    assert_found(found, (0, "backward", "h.0.ln_2"), "up to h.0.mlp all agree")
+    assert_found(found, (0, "backward", "h.0.ln_2"), "up to h.0.mlp all agree",
+                 "only h.0.mlp.router.weight differs: usually a loss of the router")
 
 
 class FilledLate(DistributedDataParallel):
@@ -138,6 +139,18 @@ def test_the_columns_of_q_k_and_v_are_cut_as_one():
     found = planted({"tp": 2}, plant)
     assert_found(found, (0, "initial", "h.0.attn.c_attn.weight"), "another order along its columns",
                  "32 of 48 are elsewhere")
+
+
+def test_queries_and_keys_change_places_in_attention():
+    """The columns are those of q, k and v; attention takes them for k, q and v."""
+    def plant(strategy):
+        def swapped(forward, qkv, *more, **options):
+            q, k, v = (qkv[:, :, 8 * i:8 * (i + 1)] for i in range(3))
+            return forward(ag.concatenate([k, q, v], axis=-1), *more, **options)
+        strategy.model.h[0].attn.core.around(swapped)
+    found = planted({"tp": 2}, plant)
+    assert_found(found, (0, "forward", "h.0.attn.core"), "which columns are q, k and v",
+                 "up to h.0.attn.c_attn all agree")
 
 
 def test_positions_begin_anew_on_each_rank_of_cp():

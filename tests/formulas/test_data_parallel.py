@@ -66,6 +66,7 @@ def test_bytes_of_a_step(world, name, config, k):
 
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("name, config", [*zip(NAMES, cycle(MICROBATCHES))])
+@pytest.mark.one_in(3)
 def test_bytes_of_a_step_on_real_ranks(world, name, config):
     """In turn with one batch and with microbatches; the slow tests above have both."""
     check_bytes_of_a_step(world, name, config, MICROBATCHES[config])

@@ -48,6 +48,7 @@ def says(*numbers):
 @pytest.mark.parametrize(("mesh", "annotations", "more"), [
     ({"dp": 4}, BATCH, 2 * LOSS * 3 // 4), ({"tp": 4}, WEIGHTS, 0),
     ({"dp": 2, "tp": 2}, BATCH | WEIGHTS, LOSS)], ids=["ddp", "tensor", "both"])
+@pytest.mark.one_in(2)
 def test_the_bytes_are_those_by_hand(mesh, annotations, more):
     annotated, by_hand = sent(mesh, annotations, "ddp")
     assert annotated == by_hand + more

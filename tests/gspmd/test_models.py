@@ -81,6 +81,7 @@ def check(world_run, mesh, annotations, config):
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA], ids=["gpt", "llama"])
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.one_in(3)
 def test_a_gpt_trains_as_on_one_device(layout, config):
     mesh, annotations = LAYOUTS[layout]
     if config is LLAMA:
@@ -90,6 +91,7 @@ def test_a_gpt_trains_as_on_one_device(layout, config):
 
 @worlds(4)
 @pytest.mark.parametrize("layout", ["batch and two weights", "weights over dp", "time"])
+@pytest.mark.one_in(2)
 def test_in_both_worlds(world, layout):
     check(world.run, *LAYOUTS[layout], GPT2)
 
@@ -142,6 +144,7 @@ def sent_and_planned(mesh, annotations, config=GPT2, rows=8):
 
 @pytest.mark.parametrize("layout", ["batch", "two weights", "batch and two weights over 8",
                                     "weights over dp", "weights over dp and tp", "time over 2"])
+@pytest.mark.one_in(2)
 def test_bytes_sent_are_those_of_the_plan(layout):
     # over 2 ranks every all-to-all sends as much; over more a small one takes Bruck's way
     sent, planned = sent_and_planned(*LAYOUTS.get(layout, ({"cp": 2}, {"ids": P(None, "cp")})))

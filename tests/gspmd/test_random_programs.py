@@ -23,6 +23,7 @@ def _ends():
 
 @pytest.mark.parametrize("start", [*range(0, 300, CHUNK), *[
     pytest.param(start, marks=pytest.mark.slow) for start in range(300, 3300, CHUNK)]])
+@pytest.mark.one_in(3)
 def test_random_programs(start):
     for seed in range(start, start + CHUNK):
         program, arrays, planned = random_case(seed)

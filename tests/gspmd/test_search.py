@@ -77,6 +77,7 @@ def test_it_finds_data_parallelism_where_the_model_is_small():
 
 @pytest.mark.parametrize("sizes", [[8, 16, 8], [64, 256, 64, 8], [32, 8, 64, 8, 32]])
 @pytest.mark.parametrize("machine", [Machine(), LAPTOP, Machine(flops=1e12, latency=0)])
+@pytest.mark.one_in(2)
 def test_a_chain_by_dynamic_programming_costs_the_same(sizes, machine):
     x, targets = np.zeros((16, sizes[0]), np.float32), np.zeros(16, np.int64)
     problem = make_problem(loss, x, targets, model=MLP(sizes), mesh=MESH, machine=machine)
@@ -111,6 +112,7 @@ MACHINES = [LAPTOP, Machine(flops=1e9, latency=0, default_bandwidth=1e9),
 
 @pytest.mark.parametrize("machine, memory", every(2, [      # 6.91e4 is the least there is
     (machine, memory) for memory in (None, 7e4) for machine in MACHINES]))
+@pytest.mark.one_in(2)
 def test_what_is_found_computes_the_same(machine, memory):
     config = GPTConfig(vocab_size=16, context=8, num_layers=2, num_heads=4, width=16)
     rng = np.random.default_rng(0)

@@ -115,6 +115,7 @@ def check(comm, name, specs):
 
 @pytest.mark.parametrize(("layout", "num_ranks"), [("rows", 4), ("columns", 3)])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.one_in(3)
 def test_an_operation(name, layout, num_ranks):
     Cluster(num_ranks).run(lambda comm: check(comm, name, SPECS[layout]))
 
@@ -126,6 +127,7 @@ def test_in_both_worlds(world):
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 7])
+@pytest.mark.one_in(2)
 def test_a_length_over_two_axes_in_any_order(length):
     specs = [P(("a", "b")), P(("b", "a")), P("a"), P("b"), P()]
     numbers = np.arange(1.0, length + 1)

@@ -216,6 +216,7 @@ class Requests:
 @pytest.mark.parametrize("policy", Policy)
 @settings(STEADY, max_examples=15)
 @given(data=st.data())
+@pytest.mark.one_in(2)
 def test_schedulers_keep_their_promises(policy, preempt_by, data):
     config, operations = data.draw(configs(policy, preempt_by)), data.draw(BYTES)
     requests = Requests(config)

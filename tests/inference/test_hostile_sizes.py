@@ -37,15 +37,15 @@ def refusal(capsys, *words) -> str:
 def test_commands_refuse_sizes_at_once(checkpoint, capsys, size):
     generate = ["generate", checkpoint, "--prompt", "ab", "--max-tokens", 3]
     for option in ("--blocks", "--block-size"):
-        message = f"{option} must be at most {MOST}, not {size}"
+        message = f"{option} must be at most {MOST:,}, not {size:,}"
         assert message in refusal(capsys, *generate, option, size)
         assert message in refusal(capsys, "serve", checkpoint, "--port", 0, option, size)
-    assert "--samples is a number from 1 to 65536" in refusal(capsys, *generate, "--samples", size)
-    assert "choose at most 4096" in refusal(capsys, *generate, "--ranks", size)
-    assert "choose at most 4096" in refusal(capsys, *generate, "--mesh", f"dp={size}")
+    assert "--samples must be at most 65,536" in refusal(capsys, *generate, "--samples", size)
+    assert "choose at most 4,096" in refusal(capsys, *generate, "--ranks", size)
+    assert "choose at most 4,096" in refusal(capsys, *generate, "--mesh", f"dp={size}")
     assert "lower max_tokens" in refusal(capsys, *generate, "--max-tokens", size)
     for words in (["train", "--steps", 1], ["shard", "gpt", "--mesh", "dp=2"]):
-        assert "--layers must be at most 10000" in refusal(capsys, *words, "--layers", size)
+        assert "--layers must be at most 10,000" in refusal(capsys, *words, "--layers", size)
     assert "--experts must be at most" in refusal(capsys, "train", "--experts", size)
 
 

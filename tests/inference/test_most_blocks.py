@@ -52,6 +52,7 @@ def is_refused(config: SchedulerConfig, request: Request) -> bool:
 @pytest.mark.parametrize("preempt_by", Preemption)
 @pytest.mark.parametrize("policy", Policy)
 @pytest.mark.parametrize("block_size", [1, 2, 3, 4])
+@pytest.mark.one_in(2)
 def test_the_bound_is_the_least_number_of_blocks_with_which_it_runs(block_size, policy, preempt_by):
     for num_prompt, lengths in product(range(1, 2 * block_size + 2), LENGTHS):
         needed = fresh(num_prompt, lengths).most_blocks(block_size)

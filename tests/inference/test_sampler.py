@@ -34,6 +34,7 @@ def params_of(options: dict) -> tuple[SamplingParams, list[int], list[int]]:
 
 
 @pytest.mark.parametrize("case", RECORDED["cases"], ids=lambda case: json.dumps(case["options"]))
+@pytest.mark.one_in(3)
 def test_recorded_distributions(case):
     params, prompt, output = params_of(case["options"])
     found = probabilities(LOGITS, params, prompt, output)

@@ -15,6 +15,7 @@ from minipar.nn import GPT, GPTConfig, RopeConfig
 @pytest.mark.parametrize("layers, heads, width, num_parameters", [
     (12, 12, 768, 124_439_808), (24, 16, 1024, 354_823_168), (36, 20, 1280, 774_030_080),
     (48, 25, 1600, 1_557_611_200)])
+@pytest.mark.one_in(2)
 def test_the_sizes_of_gpt2_without_numbers(layers, heads, width, num_parameters):
     sizes = GPTConfig(50257, 1024, layers, heads, width)
     model = GPT(sizes)

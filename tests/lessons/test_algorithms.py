@@ -47,6 +47,7 @@ def test_a_function_equals_its_counterpart(world, script, case):
 
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("script, case", every(4, CASES))
+@pytest.mark.one_in(3)
 def test_it_does_on_real_ranks(world, script, case):
     compare(world, script, case)
 

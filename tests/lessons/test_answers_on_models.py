@@ -115,6 +115,7 @@ def test_13_slow_messages(p, m, best, loses):
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.one_in(2)
 def test_18_pp_under_sequence_parallelism(sequence_parallel):
     def main(comm):
         mesh = DeviceMesh(comm, pp=2, dp=2, tp=2)
@@ -140,6 +141,7 @@ def test_18_fewer_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("nesting", [("tp", "pp", "dp"), ("dp", "pp", "tp")])
+@pytest.mark.one_in(2)
 def test_18_times_of_fewer_rows(monkeypatch, nesting):
     monkeypatch.setattr(lesson_18, "ROWS", 2)
     says("18", f"{1e6 * lesson_18.simulated.__wrapped__(nesting).seconds:,.0f} µs")

@@ -47,6 +47,7 @@ def test_the_output_is_that_of_the_definition(name):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.one_in(3)
 def test_its_gradients_are_those_of_finite_differences(name):
     """Of the input, the router and all experts; some experts have no row."""
     made, x = layer(**CASES[name]), Tensor(draw(2, 4, WIDTH), requires_grad=True)

@@ -28,6 +28,7 @@ def random_numbers(fmt, size):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("fmt", FEW_CODES, ids=name)
+@pytest.mark.one_in(2)
 def test_rounding_is_that_of_fractions(fmt, dtype):
     """In float64 the neighbours of a tie are so near that rounding to float32 first would tie."""
     by_definition = Rounding(fmt)
@@ -103,6 +104,7 @@ def test_integers_and_halves():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("fmt", ALL, ids=name)
+@pytest.mark.one_in(3)
 def test_stochastic_rounding_lands_on_a_neighbour_and_is_unbiased(fmt, dtype):
     """The mean of n roundings is within 4 standard deviations of the number."""
     n, e = 20000, min(max(0, fmt.e_min), fmt.e_max - 1)

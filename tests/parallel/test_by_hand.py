@@ -65,6 +65,7 @@ WHOLE_BATCHES = [*PIPELINES, *[name for name in HYBRIDS if "sequence" not in nam
 
 
 @pytest.mark.parametrize("name", WHOLE_BATCHES)
+@pytest.mark.one_in(2)
 def test_where_a_batch_is_computed_as_a_whole_one_is_told_so(name):
     """With strategy.forward_context() and without it."""
     case = Case("gpt deep tied" if "cp" in name else "mlp deep")
@@ -81,10 +82,21 @@ def test_where_a_batch_is_computed_as_a_whole_one_is_told_so(name):
     Cluster(4).run(body)
 
 
+def test_several_stages_on_one_rank_are_a_pipeline_too():
+    """A backward by hand would reduce the gradients of one of them only."""
+    def body(comm):
+        strategy = make_strategy("ddp", Case("mlp deep").build(), DeviceMesh(comm, pp=1, dp=2),
+                                 schedule="interleaved", virtual_stages=2)
+        with pytest.raises(ValueError, match=INSTEAD), strategy.forward_context():
+            pass
+    Cluster(2).run(body)
+
+
 @worlds(4, mpi=())
 @pytest.mark.parametrize("name", every_mesh(4, [
     name for name in ALL if "sequence" not in name]))
 @pytest.mark.parametrize("other", [0, 2])
+@pytest.mark.one_in(4)
 def test_different_numbers_of_microbatches_are_refused_on_every_rank(world, name, other):
     def body(comm):
         strategy = ALL[name](Case("gpt deep tied").build(), comm)

@@ -69,24 +69,28 @@ def check(world, how, name, parts=True):
 @worlds(3, mpi=(), slow=(4,), slow_mpi=(4,))        # on real ranks: one model, below
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("strategy", NAMES)
+@pytest.mark.one_in(2)
 def test_an_evaluation_uses_the_weights_of_now(world, strategy, model):
     check(world, strategy, model)
 
 
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("strategy, model", [*zip(NAMES, cycle(MODELS))])
+@pytest.mark.one_in(2)
 def test_it_does_on_real_ranks(world, strategy, model):
     check(world, strategy, model)
 
 
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("strategy", MESHES)
+@pytest.mark.one_in(2)
 def test_on_a_mesh_too(world, strategy):
     check(world, strategy, "tied", parts=False)
 
 
 @worlds(3, 4, mpi=(4,))
 @pytest.mark.parametrize("strategy", ["dp", "zero1", "zero2"])
+@pytest.mark.one_in(2)
 def test_of_others_after_gather(world, strategy):
     """Ranks have all weights, but their slabs are a part of them, or only rank 0's count."""
     check(world, strategy, "tied")

@@ -43,6 +43,7 @@ def of_case():
 @worlds(4, mpi=(), slow_mpi=(4,))
 @pytest.mark.parametrize("name", every_mesh(4, [
     name for name in ALL if "sequence" not in name and name != "alone"]))
+@pytest.mark.one_in(4)
 def test_every_strategy(world, name):
     right, gradients = alone()
 
@@ -57,6 +58,7 @@ def test_every_strategy(world, name):
 @pytest.mark.parametrize("how", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
 @pytest.mark.parametrize("sizes", MESHES, ids=lambda sizes: "-".join(map("{0[0]}{0[1]}".format,
                                                                          sizes.items())))
+@pytest.mark.one_in(2)
 def test_every_mesh(sizes, how):
     ids = np.random.default_rng(0).integers(0, 11, (8, 6))
 

@@ -9,7 +9,8 @@ from minipar.autograd import Tensor, no_grad
 from minipar.comm import Cluster
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import MLP
-from minipar.nn.chain import ChainPart, chain
+from minipar.nn.chain import chain
+from minipar.nn.module import ChainPart
 from minipar.optim import SGD, AdamW
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.replicas import ranks_that_differ
@@ -26,6 +27,7 @@ fsdp = partial(on, data_parallel="fsdp")
 
 @worlds(8, mpi=())
 @pytest.mark.parametrize("mesh", CUT[::2], ids=named)        # the others are slow
+@pytest.mark.one_in(2)
 def test_every_mesh_of_8_ranks_equals_one_process(world, mesh):
     check(world, mesh, "tied", 2, "adamw", sequence_parallel=mesh["tp"] > 1)
 
@@ -55,12 +57,14 @@ def test_every_schedule_with_any_number_of_microbatches(world, schedule, parts):
 
 @worlds(4, mpi=(), slow_mpi=(4,))         # on real ranks: test_matrix.py
 @pytest.mark.parametrize("mesh", [{"pp": 2, "dp": 2}, {"dp": 2, "tp": 2}], ids=named)
+@pytest.mark.one_in(2)
 def test_two_axes(world, mesh):
     check(world, mesh, "tied", 3)
 
 
 @worlds(8, mpi=())
 @pytest.mark.parametrize("schedule", ["interleaved", "zb_v"])       # the others are slow
+@pytest.mark.one_in(2)
 def test_schedules_with_several_stages_a_rank(world, schedule):
     check(world, MESH, "tied", 4, schedule=schedule)
 
@@ -71,6 +75,7 @@ def test_stages_that_send_pieces(world):
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+@pytest.mark.one_in(2)
 def test_blocks_that_are_computed_again(schedule):
     """Their weights are gathered for it."""
     def body(comm):
@@ -106,6 +111,7 @@ def test_a_batch_is_reduced_once_and_has_no_room_for_more():
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=named)
+@pytest.mark.one_in(2)
 def test_gradients_of_1_have_the_norm_of_the_number_of_parameters(mesh):
     norm = test_hybrid.MODELS["tied"]().num_parameters()**0.5
 

@@ -41,6 +41,7 @@ def expected():
 
 @pytest.mark.parametrize("name", every_mesh(4, [
     name for name in ALL if "sequence" not in name]))
+@pytest.mark.one_in(4)
 def test_every_strategy_asks_the_model(name):
     loss, gradients = expected()
     for found, ours in Cluster(1 if name == "alone" else 4).run(

@@ -30,6 +30,7 @@ from tests.support.low_precision_runs import (
 
 
 @worlds(2, 3, mpi=(3,))
+@pytest.mark.one_in(2)
 def test_fsdp_gathers_weights_in_two_bytes_without_a_difference(world):
     """Every use rounds them in any case: rounding before the message changes no bit."""
     def body(comm):
@@ -48,6 +49,7 @@ def test_fsdp_gathers_weights_in_two_bytes_without_a_difference(world):
 @pytest.mark.parametrize("name", ["ddp", "zero3", "fsdp", "dp 2 × tp 2 zero1", *(
     pytest.param(name, marks=pytest.mark.slow)
     for name in ("zero1", "zero2", "hsdp", "dp 2 × tp 2 fsdp", "pp 2 × dp 2 fsdp"))])
+@pytest.mark.one_in(2)
 def test_gradients_are_reduced_in_a_chosen_format(world, name):
     """Half the bytes; p roundings of each number; the same bits on every rank."""
     if (name == "hsdp" or "×" in name) and world.size != 4:
@@ -111,6 +113,7 @@ def roundings(model, precision):
 @pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sequence", [False, True], ids=["plain", "sequence"])
 @pytest.mark.parametrize("wire", [False, True], ids=["wide", "narrow"])
+@pytest.mark.one_in(2)
 def test_tensor_parallel_is_one_process_to_the_roundings(world, wire, sequence, precision):
     """Partial sums are rounded, which one process never has.
 

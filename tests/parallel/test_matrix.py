@@ -11,21 +11,26 @@ from minipar.launcher import UsageError
 from minipar.testing import worlds
 from tests.support.cells import Proven
 from tests.support.matrix import MATRICES, PAGE, Refused, page
+from tests.support.sweeps import cover
 
 REFUSALS = ValueError, RuntimeError, UsageError
 
 
 def cells(on_real_ranks: bool) -> Iterator[Any]:
-    """All cells; slow are those that say so, and of a matrix without such every second proven one.
-    On real ranks slow are all but an eighth of such a matrix, and but a quarter of others."""
+    """All cells; slow are those that say so.  In a matrix where none does, not slow are what is
+    refused and, of proven cells, a cover of rows and columns.  Real ranks have a third of these.
+    """
     for matrix in MATRICES:
-        for (row, column), cell in matrix.cells.items():
-            diagonal = [*matrix.rows].index(row) + [*matrix.columns].index(column)
-            step = ((8 if matrix.is_full else 4) if on_real_ranks else
-                    2 if matrix.is_full and isinstance(cell, Proven) else 1)
-            is_slow = cell.slow or diagonal % step > 0
-            yield pytest.param(cell, id="-".join((matrix.title, row, column)).replace(" ", "_"),
-                               marks=[pytest.mark.slow] if is_slow else [])
+        quick = [place for place, cell in matrix.cells.items() if not cell.slow]
+        if matrix.is_full:
+            proven = [place for place in quick if isinstance(matrix.cells[place], Proven)]
+            kept = {proven[i] for i in cover(proven)}
+            quick = [place for place in quick if place in kept or place not in proven]
+        if on_real_ranks:
+            quick = quick[::3]
+        for place, cell in matrix.cells.items():
+            yield pytest.param(cell, id="-".join((matrix.title, *place)).replace(" ", "_"),
+                               marks=[pytest.mark.slow] * (place not in quick))
 
 
 @worlds(4, mpi=())

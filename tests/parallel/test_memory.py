@@ -43,6 +43,7 @@ def predicted(name: str, model: GPT, p: int, rank: int, buckets: list[int]) -> d
 @worlds(1, 3, 4, mpi=(), slow=(2,), slow_mpi=(4,))      # a rank's ledger does not know its world
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.one_in(2)
 def test_the_peak_of_every_kind(world, name, config):
     def body(comm):
         found = recorded(comm, name, CONFIGS[config])
@@ -54,6 +55,7 @@ def test_the_peak_of_every_kind(world, name, config):
 
 
 @pytest.mark.parametrize("p", [2, 4])
+@pytest.mark.one_in(2)
 def test_the_staircase(p):
     """16Ψ, 8Ψ + 8Ψ/p, 4Ψ + 12Ψ/p, 16Ψ/p bytes in float32 with Adam; beside it what is in use."""
     psi = GPT(CONFIGS["divides"]).num_parameters()
@@ -96,6 +98,7 @@ class Watcher:
 @worlds(2, 3, mpi=(), slow=(1,), slow_mpi=(3,))
 @pytest.mark.parametrize("model", ["gpt tied", "gpt untied", "gpt dropout", "mlp"])
 @pytest.mark.parametrize("name", ["fsdp", "fsdp no prefetch"])
+@pytest.mark.one_in(2)
 def test_at_most_two_gathered_units_are_alive(world, name, model):
     def body(comm):
         watcher = Watcher("communication")

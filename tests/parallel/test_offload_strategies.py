@@ -53,6 +53,7 @@ def train(comm, name, kinds=(), activations=False, num_steps=3):
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow)
                                   if name in ("zero2", "zero3", "fsdp") else name
                                   for name in STRATEGIES if name != "dp"])
+@pytest.mark.one_in(2)
 def test_every_strategy_with_optimizer_states_and_activations_offloaded(world, name):
     def body(comm):
         plain, moved = train(comm, name), train(comm, name, ["optimizer states"], True)
@@ -65,6 +66,7 @@ def test_every_strategy_with_optimizer_states_and_activations_offloaded(world, n
 
 
 @worlds(1, 2, mpi=(4,))
+@pytest.mark.one_in(2)
 def test_fsdp_with_everything_in_a_file(world):
     def body(comm):
         kinds = ["parameters", "gradients", "optimizer states"]

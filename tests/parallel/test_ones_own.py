@@ -71,6 +71,7 @@ def step(comm, make, case):
 
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("axis", ["dp", "pp", "tp"])
+@pytest.mark.one_in(2)
 def test_a_strategy_that_sums_bytes(world, axis, monkeypatch):
     """On any mesh; near the exact sum, in a quarter of the bytes of float64."""
     monkeypatch.setitem(STRATEGIES, "bytes", StrategyEntry("gradients as int8", ByteDDP))

@@ -26,12 +26,14 @@ WITHOUT_DP = sorted({*ONE_PROCESS} - {"dp"})
 @worlds(2, mpi=(), slow_mpi=(2,))
 @pytest.mark.parametrize("precision", SLOW_FP16)
 @pytest.mark.parametrize("name", WITHOUT_DP)
+@pytest.mark.one_in(2)
 def test_data_parallel_is_bitwise_one_process(world, name, precision):
     check_data_parallel(world, name, precision)
 
 
 @worlds(mpi=(2,))
 @pytest.mark.parametrize("name, precision", [*zip(WITHOUT_DP, cycle(["bf16", "fp8"]))])
+@pytest.mark.one_in(2)
 def test_data_parallel_is_bitwise_one_process_on_real_ranks(world, name, precision):
     check_data_parallel(world, name, precision)
 
@@ -67,6 +69,7 @@ def on_pipeline(schedule):
 @worlds(3, mpi=(3,), slow=(2,))
 @pytest.mark.parametrize("precision", SLOW_FP16)
 @pytest.mark.parametrize("schedule", [pytest.param("1f1b", marks=pytest.mark.slow), "zb_h1"])
+@pytest.mark.one_in(2)
 def test_a_pipeline_is_bitwise_one_process_and_sends_half_the_bytes(world, schedule, precision):
     """Activations between stages are rounded already: 2 bytes lose nothing."""
     expected = alone("gpt", precision, parts=4)

@@ -12,6 +12,7 @@ from tests.support.quantized_runs import check_gathers, check_gradients, made, o
 
 
 @worlds(2, 3, mpi=())
+@pytest.mark.one_in(2)
 def test_on_few_ranks(world):
     for name in ("ddp", "fsdp"):
         check_gradients(world, name)

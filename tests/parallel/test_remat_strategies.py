@@ -34,6 +34,7 @@ def test_other_models(world, model, remat):
 
 @pytest.mark.parametrize("remat", ["full", "nested", "optimal:30KB"])
 @pytest.mark.parametrize("name", ["fsdp", "fsdp no prefetch"])
+@pytest.mark.one_in(2)
 def test_at_most_two_gathered_units_are_alive(name, remat):
     def body(comm):
         watcher = Watcher("communication")
@@ -53,6 +54,7 @@ def test_zero3_holds_no_weight_beyond_its_use():
 
 
 @pytest.mark.parametrize("name", ["ddp", "fsdp", "fsdp kept", "zero3"])
+@pytest.mark.one_in(2)
 def test_a_part_costs_what_it_costs_alone(name):
     """Gathered weights are no activations; nothing that measuring gathers stays."""
     def costs(comm, name):

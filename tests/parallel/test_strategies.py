@@ -31,6 +31,7 @@ def test_equals_one_process(world, name):
 @worlds(3, mpi=())
 @pytest.mark.parametrize("model", sorted({*MODELS} - {"gpt dropout"}))
 @pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.one_in(2)
 def test_whatever_the_model(world, name, model):
     check(world, name, Case(model, "adamw"))
 
@@ -41,18 +42,21 @@ RARE_MASKS = sorted({*MASKS} - {"full", "uneven"})
 @worlds(4, mpi=(), slow_mpi=(4,))
 @pytest.mark.parametrize("mask", RARE_MASKS)
 @pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.one_in(2)
 def test_whatever_the_mask(world, name, mask):
     check(world, name, Case("mlp", "sgd", mask, (4, 3, 3)))
 
 
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("name, mask", [*zip(STRATEGIES, cycle(RARE_MASKS))])
+@pytest.mark.one_in(2)
 def test_each_strategy_with_one_mask_on_real_ranks(world, name, mask):
     check(world, name, Case("mlp", "sgd", mask, (4, 3, 3)))
 
 
 @worlds(8, mpi=())
 @pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.one_in(2)
 def test_fewer_rows_than_ranks(world, name):
     check(world, name, Case("mlp", "adamw", "uneven", (3,)))
 
@@ -66,6 +70,7 @@ def test_microbatches_are_the_one_big_batch(world, name, parts):
 
 @worlds(2, mpi=(2,))
 @pytest.mark.parametrize("name", sorted({*STRATEGIES} - {"dp"}))
+@pytest.mark.one_in(2)
 def test_an_evaluation_sees_the_newest_parameters(world, name):
     """Before a step and after it; the first weights that are used are also the last (tied)."""
     inputs, targets = Case().batch(0)

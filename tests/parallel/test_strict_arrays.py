@@ -84,6 +84,7 @@ EVERYWHERE = [pytest.param(name, marks=[pytest.mark.slow] * (
 
 @worlds(4, mpi=())
 @pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.one_in(3)
 def test_every_strategy(world, name):
     world.run(lambda comm: check(comm, name, case_for(name)))
 
@@ -91,6 +92,7 @@ def test_every_strategy(world, name):
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("name", [pytest.param("dp", marks=pytest.mark.slow), "ddp", "fsdp",
                                   "1f1b", "dp 2 × tp 2 sequence"])
+@pytest.mark.one_in(2)
 def test_messages_of_real_ranks_go_through_the_host(world, name):
     world.run(lambda comm: check(comm, name, case_for(name)))
 
@@ -103,6 +105,7 @@ PAIRS = {"dp": "gpt untied", "zero2": "gpt grouped", "zero3": "mlp", "dp 2 × tp
 @pytest.mark.parametrize("name, model", [
     pytest.param(name, model, marks=[pytest.mark.slow] * (model != PAIRS[name]))
     for name in PAIRS for model in ("gpt untied", "gpt grouped", "mlp")])
+@pytest.mark.one_in(2)
 def test_other_models(world, name, model):
     world.run(lambda comm: check(comm, name, Case(model, "sgd", "uneven", (4, 2))))
 

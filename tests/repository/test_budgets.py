@@ -4,19 +4,19 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
-    ("comm",): 3830,
-    ("parallel",): 3655,
+    ("comm",): 4480,
+    ("parallel",): 3572,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5855,
+    ("train", "commands"): 5680,
     ("viz",): 2467,
     ("plan",): 900,
-    ("compare",): 1020,
+    ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37230
+ALL = 37812
 
 
 def count(folder: str) -> int:

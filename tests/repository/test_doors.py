@@ -39,12 +39,13 @@ def is_function(value: ast.expr | None, functions: set[str]) -> bool:
 
 def third_doors(tree: ast.Module) -> list[str]:
     """What assigns a class, or a method of an instance, or sets an attribute by its name."""
-    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    return [ast.unparse(node) for node in ast.walk(tree) if any(
+    nodes = [*ast.walk(tree)]
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    return [ast.unparse(node) for node in nodes if any(
         target.attr == "__class__" or target.attr in METHODS
         and ast.unparse(target.value) != "self" and is_function(value, functions)
         for target, value in assigned(node))
-        or isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr"]
+        or isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setattr"]
 
 
 def test_there_is_no_third_door():

@@ -14,6 +14,7 @@ HEADS = [*sorted((ROOT / "minipar").rglob("__init__.py")),
          *(folder / "__init__.py" for folder in SHARED),
          ROOT / "docs" / "builder" / "build.py"]            # a folder of programs, no package
 HEADS.remove(PUBLIC / "__init__.py")
+IN_DRAWINGS = {"left", "right", "grids"}        # words where the names of files stand elsewhere
 
 
 def contents(package: Path) -> set[str]:
@@ -38,6 +39,9 @@ def test_a_head_names_what_is_there(file):
     assert not missing, f"add a line for each to the head of {file.relative_to(ROOT)}"
     named = set(re.findall(r"\b(\w+)\.py\b", head)) - {"__main__"}
     assert named <= here | all_files()
+    rows = re.findall(r"^    ([a-z_]\w*(?:, [a-z_]\w*)*) {2,}\S", head, re.MULTILINE)
+    listed = {name for row in rows for name in row.split(", ")}
+    assert listed - IN_DRAWINGS <= here | all_files(), "these are not there"
 
 
 def test_the_readme_has_a_row_for_every_room():

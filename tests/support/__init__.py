@@ -1,4 +1,4 @@
-"""What several tests share: models, training runs, definitions to compare with, and programs.
+"""Parts that tests share: models, training runs, definitions to compare with, and programs.
 
 Training runs, each with one process to compare with:
 
@@ -27,6 +27,7 @@ Arrays and worlds of their own:
     strict_array.py        an array that refuses to become NumPy's, as CuPy's does
     counting.py            arrays that count FLOPs
     sandbox.py             small test files, run by a pytest of their own
+    mistakes.py            a program in which one rank makes a mistake
     thread_stacks.py       stacks for docs/browser/greenlet.py outside a browser
 
 Tables, some of which become pages of docs/:

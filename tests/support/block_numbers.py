@@ -18,7 +18,7 @@ def draw(p: int, n: int, seed: int = 0) -> np.ndarray:
 
 
 def half_steps(numbers: np.ndarray, codec: BlockCodec, counts: Sequence[int]) -> np.ndarray:
-    """Of each number the largest error of its rounding, in blocks that begin with each piece."""
+    """The largest rounding error of each number, in blocks that begin with each piece."""
     found = np.zeros(numbers.shape)
     start = 0
     for n in counts:

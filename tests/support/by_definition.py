@@ -26,7 +26,7 @@ def name(fmt) -> str:
 
 
 def value(fmt: Format, code: int):
-    """A Fraction; "inf", "-inf" or "nan"; "-0"."""
+    """The value of a code: a Fraction, or "inf", "-inf", "nan" or "-0"."""
     e, m = fmt.exponent_bits, fmt.mantissa_bits
     negative, field, fraction = code >> (e + m), code >> m & (2**e - 1), code & (2**m - 1)
     top = field == 2**e - 1

@@ -1,7 +1,7 @@
 """One training run for every strategy: the models, masks and microbatches, and what it returns.
 
-The batch is cut into microbatches first and every microbatch among the ranks, so that a mask hits
-the same targets whatever the number of ranks.
+The batch is cut into microbatches first, and then every microbatch among the ranks.  So a mask hits
+the same targets, whatever the number of ranks.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy as np
 
 from minipar.autograd import IGNORE_INDEX
 from minipar.comm import Cluster
-from minipar.comm.collectives import all_reduce
+from minipar.comm.collectives import all_reduce, sum_over_ranks
 from minipar.comm.mesh import DeviceMesh
 from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import plan_policy
@@ -25,7 +25,6 @@ from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import STRATEGIES as BY_NAME
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.replicas import global_count, global_loss
 from minipar.parallel.strategy import Microbatch, Strategy
 from tests.support.case_models import DEEP, MODELS, TIME, VOCABULARY
 
@@ -176,12 +175,12 @@ class Case(NamedTuple):
 def forward_backward_inside_no_sync(strategy: Strategy, batches: list[Microbatch], seed: int,
                               step: int) -> float:
     """`forward_backward`, written out by hand."""
-    num_targets = global_count(strategy.comm, strategy.count_targets(batches))
+    num_targets = sum_over_ranks(strategy.comm, strategy.count_targets(batches))
     with strategy.no_sync():
         loss = sum(strategy.run_microbatch(batch, num_targets, seed, step)
                    for batch in batches[:-1])
     loss += strategy.run_microbatch(batches[-1], num_targets, seed, step)
-    return global_loss(strategy.comm, loss)
+    return sum_over_ranks(strategy.comm, float(loss))
 
 
 def train(comm, name: str, case: Case, at_once: bool = False,
@@ -235,8 +234,11 @@ def compare(comm, name: str, found: dict, alone: dict, atol: float = 1e-13) -> N
 
 
 def assert_all_close(found: dict, wanted: dict, rtol: float, atol: float) -> None:
-    """Assert that both have the same keys, shapes and, about, numbers.  Compare all at once:
-    `assert_allclose` takes longer than a small model's step, so it only names what differs."""
+    """Assert that both have the same keys, the same shapes and nearly the same numbers.
+
+    All are compared at once: `assert_allclose`, which takes longer than a small model's step, only
+    names what differs.
+    """
     assert found.keys() == wanted.keys()
     shapes = [(np.shape(found[key]), np.shape(wanted[key])) for key in found]
     one, other = ([np.ravel(values[key]) for key in found] for values in (found, wanted))

@@ -61,7 +61,7 @@ def alone(model, precision, parts):
 
 
 def same_bits(found, expected, loss=1e-6):
-    """Losses are added up in another order."""
+    """Assert equal bits, except for losses, which are added up in a different order."""
     assert found.keys() == expected.keys()
     for name, value in found.items():
         if name.startswith("loss"):

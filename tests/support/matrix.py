@@ -153,8 +153,8 @@ def page() -> str:
              "that the combination gives", "what one process gives, in float64 to 1e-10, on "
              "simulated and on real ranks.  *refused*: it raises an error, and",
              "a test reads its sentence.  An empty cell promises nothing.  (`make test-all` runs "
-             "all of them, `make test` about half,", "a part of them on real ranks.)  In the last "
-             "table messages are rounded: there the error is that of rounding."]
+             "all of them, `make test` about a tenth,", "a part of them on real ranks.)  In the "
+             "last table messages are rounded: there the error is that of rounding."]
     for matrix in MATRICES:
         refusals: list[str] = []
         lines += ["", f"## {matrix.title}", "", "| | " + " | ".join(matrix.columns) + " |",

@@ -19,7 +19,7 @@ REMATS = {
     "nested": "segments inside segments are, to the last part",
     "optimal": "by the best plan within so many bytes, the same on all ranks that have to agree",
 }
-# The families, each by the one that has most to get wrong; what is like them is slow.
+# From each family the strategy with most to get wrong; the others are marked slow.
 QUICK = {"fsdp", "zb_v", "dp 2 × tp 2 sequence"}
 CASE = Case("gpt dropout", "adamw", parts=(4, 3, 3), max_norm=0.1)
 
@@ -30,8 +30,7 @@ def memory_case(name: str) -> Case:
 
 
 def check_remat(world: Any, name: str, case: Case) -> None:
-    """With and without rematerialization a run is the same to the last bit on every rank, and that
-    of one process to 1e-10."""
+    """A rematerialized run equals the plain one to the last bit, and one process to 1e-10."""
     plain_case = case._replace(remat="none")
     alone = expected(plain_case)
 

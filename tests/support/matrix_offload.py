@@ -30,7 +30,7 @@ ONLY_FSDP = "--offload parameters moves the shards of fsdp, unit by unit: add --
 
 @contextmanager
 def offloading(comm: Any, names: Sequence[str]) -> Iterator[None]:
-    """Context in which what --offload calls so waits in a file."""
+    """Context in which the arrays that --offload calls `names` wait in a file."""
     file = MappedFile()
     kinds = [kind for name in names for kind in OFFLOADED_KINDS[name]]
     with ExitStack() as stack:

@@ -41,7 +41,7 @@ def splits(name: str) -> bool:
 
 
 def splits_layers(name: str) -> bool:
-    """True if several ranks compute one layer of one sample, which rounds otherwise."""
+    """True if several ranks compute one layer of one sample, which rounds differently."""
     return "tp" in name or "cp" in name
 
 
@@ -56,7 +56,7 @@ def check_again(world: Any, name: str, precision: str, remat: str) -> None:
 
 
 def check_one_process(world: Any, name: str, precision: str) -> None:
-    """Gradients of the first step are those of one process, summed in another order.
+    """Gradients of the first step are those of one process, summed in a different order.
 
     As many microbatches as there are, over all ranks: then gradients are rounded alike.  Beside tp
     rounded sums are rounded once more, and beside cp probabilities are not: by 4 √n u at most, n

@@ -8,19 +8,19 @@ import numpy as np
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
-    """The tanh form."""
+    """The tanh form of GELU."""
     return x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
-    """Over the last axis."""
+    """Softmax over the last axis."""
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 
 
 def kept_choices(ids: np.ndarray, scores: np.ndarray, group: int, places: int,
                  order: str) -> np.ndarray:
-    """Which choices (n, k) find one of `places` places of their expert, served one by one."""
+    """Mark the choices (n, k) that find one of their expert's `places`, served one by one."""
     n, k = ids.shape
     kept = np.zeros((n, k), bool)
     for start in range(0, n, group):

@@ -15,7 +15,7 @@ EXTRAS = ("mpi", "dev")
 
 
 def oldest_versions(setup: Path = SETUP) -> list[str]:
-    """Each requirement "name>=version" as "name==version".  Raises ValueError for another form."""
+    """Each requirement "name>=version" as "name==version".  Raises ValueError for other forms."""
     parser = ConfigParser()
     parser.read(setup, encoding="utf-8")
     lines = [parser["options"]["install_requires"],

@@ -1,7 +1,7 @@
 """Every operation × algorithm, called in one way: TABLE[operation, algorithm](comm, n, dtype, op).
 
-Rank r's input is a vector of n small integers, a function of r alone, so that every result can be
-worked out from NumPy on any rank: `expected(operation, p, rank, n, dtype, op)`.
+Rank r's input is a vector of n small integers, a function of r alone.  So any rank can compute
+every result with NumPy: `expected(operation, p, rank, n, dtype, op)`.
 """
 
 from functools import lru_cache, partial

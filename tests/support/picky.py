@@ -1,6 +1,6 @@
 """A model whose parameters are not all used: which ones depends on the rows that a rank is given.
 
-    x (b, 4) ─┬─▶ left    rows with x₀ > 0 ──┬─▶ + ─▶ head      and `idle`, which nobody uses
+    x (b, 4) ─┬─▶ left    rows with x₀ > 0 ──┬─▶ + ─▶ head      and `idle`, which no row uses
               └─▶ right   the other rows ────┘
 """
 

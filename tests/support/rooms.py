@@ -1,6 +1,6 @@
 """The rooms of minipar and their imports, which docs/pages/design.md shows.
 
-    python -m tests.support.rooms       writes the picture and the table of the page anew
+    python -m tests.support.rooms       rewrites the picture and the table of the page
 """
 
 import re

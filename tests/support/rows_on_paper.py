@@ -1,4 +1,4 @@
-"""What a rank of a pipeline sends and keeps, on paper: FSDP in its stages, recomputation.
+"""Bytes that a rank of a pipeline sends and keeps, on paper: FSDP in its stages, recomputation.
 
     row       F0      F1      B0      F2      B1      …     one rank's, of any schedule
     path      a b c   a b c   c b     a b c   c b           units in the order of their use: a has
@@ -8,8 +8,8 @@
 With m microbatches of a stage of Ψ parameters, FSDP sends at most 3 m Ψ (dp-1)/dp elements,
 whatever the schedule.  The functions count the elements that rings send, exactly.
 
-With recomputation, a stage keeps for each microbatch in flight the arrays that its segments keep,
-and for one of them also the arrays that a segment recomputes.
+With recomputation, a stage keeps for each microbatch in flight the arrays that its segments keep.
+For one of them it also keeps the arrays that a segment recomputes.
 """
 
 from collections.abc import Mapping, Sequence

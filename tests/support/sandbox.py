@@ -12,7 +12,9 @@ import pytest
 from minipar import environment
 
 # Without colours: Open MPI's ranks print to what looks like a terminal.
-PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no")
+# Without plugins that these tests need not: each of their processes would load them.
+PYTEST = (sys.executable, "-m", "pytest", "--color=no", "-p", "no:cacheprovider",
+          "-p", "no:hypothesispytest", "-p", "no:anyio")
 
 needs_mpi = pytest.mark.skipif(environment.find_mpirun() is None,
                                reason="there is no mpirun: pip install '.[mpi]'")
@@ -37,7 +39,7 @@ def note(name, text=""):
 
 
 def heed_ctrl_c() -> None:
-    """In a new process: a shell's background jobs, and so these tests, may have it ignored."""
+    """Make a new process heed Ctrl-C, which it ignores if the tests run in a shell's background."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,4 +1,4 @@
-"""With how many stages on each rank the tests run a schedule: it follows from the table."""
+"""The numbers of stages on each rank with which tests run a schedule, from its table."""
 
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 

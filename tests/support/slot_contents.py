@@ -9,7 +9,7 @@ from minipar.inference.scheduling import BlockPool, CachedSequence, Scheduler, S
 
 
 class SlotContents:
-    """What each slot of `num_blocks` blocks holds, on the device and on the host."""
+    """The tokens that each slot of `num_blocks` blocks holds, on the device and on the host."""
 
     def __init__(self, num_blocks: int, block_size: int):
         self.block_size = block_size

@@ -9,8 +9,8 @@
     zero1_step      the second step of ZeRO-1 with an MLP
     mesh_step       the second step of dp × tp × pp with a GPT
 
-Each prints as JSON, on rank 0, the files of minipar that Python has loaded, and the functions that
-it has run after importing, as "file: qualified name".
+On rank 0 each prints JSON: the files of minipar that Python has loaded, and the functions that ran
+after the imports, as "file: qualified name".
 """
 
 import json
@@ -53,7 +53,7 @@ def noting(main: Callable) -> Callable:
 
 
 def strategies() -> None:
-    """Data parallelism, ZeRO-1 and ZeRO-2, FSDP, tensor parallelism and a pipeline of an MLP."""
+    """Data parallelism, ZeRO-1 and ZeRO-2, FSDP and tensor parallelism of an MLP."""
     from minipar.comm import Cluster
     from minipar.comm.mesh import DeviceMesh
     from minipar.nn import MLP
@@ -61,7 +61,6 @@ def strategies() -> None:
     from minipar.optim import SGD
     from minipar.parallel.data.ddp import DistributedDataParallel
     from minipar.parallel.data.ddp_by_autograd import data_parallel
-    from minipar.parallel.pipeline.one_f_one_b import OneFOneB
     from minipar.parallel.strategy import Microbatch
     from minipar.parallel.tensor.layers import TensorSplit, split_columns, split_rows
     from minipar.parallel.zero.fsdp import FullyShardedDataParallel
@@ -90,10 +89,6 @@ def strategies() -> None:
         split_columns(model[2], split)
         replace_module(model, model[4], split_rows(model[4], split))
         model.initialize(0).loss(x, labels, 4).backward()
-
-        pipeline = OneFOneB(mlp(), comm, 8, cuts=[2])
-        pipeline.forward_backward([Microbatch(x[i:i + 2], labels[i:i + 2], samples[i:i + 2])
-                                   for i in (0, 2)])
     Cluster(2, chooser=None, compare_calls=False).run(noting(main))
 
 

@@ -27,7 +27,7 @@ FUNCTIONS = """
 
 
 class StrictArray(NDArrayOperatorsMixin):
-    """`values`, on a device that does not exist; `base` is whose memory it is a view of."""
+    """`values`, on a device that does not exist; `base` is the array of which it is a view."""
 
     __cuda_array_interface__: dict = {}         # what CuPy arrays are known by
 
@@ -146,8 +146,8 @@ class StrictArray(NDArrayOperatorsMixin):
         if "device" in kwargs:          # np.full(…, like=x) has one in any case
             raise TypeError(f"{func.__name__}() got an unexpected keyword argument 'device'")
         if "shape" in kwargs and func.__name__.endswith("_like"):
-            # CuPy 14 takes the shapes 0 and () for that of the array, and gives the result no
-            # more memory than the array has, if that is neither C- nor Fortran-contiguous.
+            # CuPy 14 takes the shapes 0 and () for that of the array. If that is neither C- nor
+            # Fortran-contiguous, the result gets no more memory than the array has.
             raise TypeError(f"np.{func.__name__}(x, shape=…): write np.empty(shape, dtype, like=x)")
         out = kwargs.get("out")
         result = func(*unwrap(args), **unwrap(kwargs))

@@ -6,6 +6,9 @@ least once, for simulated ranks and for real ones:
             sim-1  sim-2  sim-3  mpi-4              a test with one list of cases keeps all of them:
     float32   x             x      x                each is a check of its own, unless `every` or
     float64          x                              `every_mesh` says that they repeat a kind
+
+`@pytest.mark.one_in(n)` before a test says that its cases, even those of a cover, repeat a kind:
+`make test` takes every n-th of them, in each world.
 """
 
 from collections import defaultdict
@@ -43,7 +46,9 @@ def mark_repetitions(items: Iterable[pytest.Item]) -> None:
         if hasattr(item, "callspec") and not item.get_closest_marker("slow"):
             cases[item.nodeid.partition("[")[0], ranks_needed(item) is None].append(item)
     for group in cases.values():
-        kept = cover([item.callspec._idlist for item in group])
+        mark = group[0].get_closest_marker("one_in")
+        step = mark.args[0] if mark else 1
+        kept = sorted(cover([item.callspec._idlist for item in group]))[::step]
         for i, item in enumerate(group):
             if i not in kept:
                 item.add_marker(pytest.mark.slow)

@@ -45,8 +45,7 @@ def gradients(model):
 
 
 def train(model, comm=None, sequence=False, optimizer="sgd", cut_first=True, gather_again=False):
-    """Three steps; every loss, norm and gradient, and at the end the states,
-    logits and parameters, by name."""
+    """Three steps: all losses, norms and gradients, and the final states, logits and parameters."""
     if comm is not None and cut_first:
         parallelize(model, comm, sequence, gather_again)
     model.initialize(seed=3, dtype=np.float64)

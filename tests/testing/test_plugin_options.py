@@ -42,6 +42,29 @@ def test_only_selected_tests_run(tmp_path):
     assert counts(output) == {"passed": 1, "deselected": 2}
 
 
+MANY = """
+@two
+def test_on_many():
+    note("sizes", world().size)
+
+@pytest.mark.mpi(min_size=1)
+def test_on_few():
+    note("sizes", world().size)
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize("options", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
+def test_tests_on_many_ranks_have_a_job_of_their_own_after_the_others(tmp_path, options):
+    from_two_on = "import minipar.testing.mpi_reports as m\nm.DEFAULT_RANKS = 1\n"
+    sandbox = Sandbox(tmp_path, MANY, from_two_on)
+    status, output = sandbox.run(*options)
+    assert status == 0, output
+    assert counts(output) == {"passed": 2}
+    assert sandbox.lines("sizes") == ["1", "2", "2"]
+    assert sandbox.leftovers() == []
+
+
 BOGUS = """
 from minipar import environment
 environment.find_mpirun = lambda: {mpirun!r}

@@ -30,7 +30,7 @@ DIGITS = ["--data", "digits", "--hidden", "8", "--batch", "4"]
 
 
 def parse(*words) -> TrainConfig:
-    return parse_config(make_parser().parse_args(["train", *map(str, words)]))
+    return parse_config(make_parser("train").parse_args(["train", *map(str, words)]))
 
 
 def test_every_field_has_a_flag_a_key_and_a_default_that_passes():
@@ -86,11 +86,11 @@ MISTAKES = {
     "[optimizer]\nlr = true": "lr in [optimizer] takes a number, not true",
     "[run]\nout = 3": "out in [run] takes a text, not 3",
     "model = 3": "[model] is 3, not a table of names and values",
-    "[model": "is not TOML",
+    "[model": "is no TOML file",
     "[run]\nsteps = 0": "--steps must be at least 1, not 0",
     "[optimizer]\nlr = nan": "--lr must be a number >= 0, not nan",
     "[parallel]\nstrategy = 'zero4'": "--strategy: invalid choice: 'zero4' (choose from dp",
-    '[data]\nsource = "\\ud800"': "is not TOML",
+    '[data]\nsource = "\\ud800"': "is no TOML file",
     "[parallel]\nmesh = 'xp=2'": "no axis 'xp'",
 }
 
@@ -105,7 +105,7 @@ def test_a_mistake_in_a_file_is_one_line(tmp_path, capsys, text):
 
 
 @pytest.mark.parametrize("name, says", [("none.toml", "there is no such file: minipar train --"),
-                                        (".", "cannot be read"), ("binary", "cannot be read")])
+                                        (".", "is no TOML file"), ("binary", "is no TOML file")])
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path, capsys, name, says):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     assert main(["train", "--config", str(tmp_path / name)]) == 2

@@ -24,6 +24,7 @@ RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dtype", "float
     "--mesh cp=2,dp=2 --context-method all_gather --strategy fsdp --accumulate 2",
     "--mesh cp=4 --context-method ulysses", "--mesh cp=4 --set context.ulysses_degree=2",
     "--mesh pp=2,cp=2 --strategy zero1", "--mesh cp=2,tp=2 --sequence-parallel --context 16"])
+@pytest.mark.one_in(2)
 def test_every_mesh_is_one_rank(words):
     sizes = ["--context", "16"] if "--context 16" in words else []
     np.testing.assert_allclose(train(parse(*RUN, *words.split())).losses,
@@ -31,6 +32,7 @@ def test_every_mesh_is_one_rank(words):
 
 
 @pytest.mark.parametrize("then", ["--mesh dp=2,tp=2", "--mesh cp=3", "--ranks 1"])
+@pytest.mark.one_in(2)
 def test_another_mesh_goes_on(then, tmp_path):
     whole = losses(1, parse(*RUN))
     train(parse(*RUN, "--mesh", "cp=2", "--strategy", "zero1", "--save-every", "2", "--out",
@@ -51,14 +53,16 @@ def test_a_model_trained_so_is_a_plain_one(tmp_path, capsys):
         make_engine(model, None, object(), {"cp": 2})
 
 
-def test_precision_memory_and_verify(capsys):
+@pytest.mark.parametrize("words", [
+    "--precision bf16", "--precision fp16", "--remat selective", "--remat full",
+    "--offload activations,optimizer", "--remat optimal:200KB"])
+@pytest.mark.one_in(2)
+def test_precision_memory_and_verify(words, capsys):
     plain = [word for word in RUN if word not in ("--dtype", "float64")]
-    for words in ("--precision bf16", "--precision fp16", "--remat selective", "--remat full",
-                  "--remat optimal:200KB", "--offload activations,optimizer"):
-        main(["train", *plain, "--mesh", "cp=4", *words.split(), "--verify", "2"])
-        out = capsys.readouterr().out
-        assert "the same: after 2 steps in float64, 4 simulated ranks" in out
-        assert "cp=4, ddp, ring, zigzag" in out
+    main(["train", *plain, "--mesh", "cp=4", *words.split(), "--verify", "2"])
+    out = capsys.readouterr().out
+    assert "the same: after 2 steps in float64, 4 simulated ranks" in out
+    assert "cp=4, ddp, ring, zigzag" in out
 
 
 MISTAKES = {

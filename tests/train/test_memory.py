@@ -102,8 +102,8 @@ def test_mpi_has_its_memory_before_there_is_a_limit():
     (["--set", "memory.offload_dir=."], "--set memory.offload_dir is for --offload: add --offload "
                                         "activations, or leave it out"),
     (["--offload", "optimizer", "--set", f"memory.offload_dir={__file__}/below"],
-     f"the folder of --offload, {__file__}/below, cannot be written to (Not a directory): give one "
-     "that can, memory.offload_dir"),                                       # not even by root
+     f"--offload's folder {__file__}/below cannot be written to (Not a directory): give a folder "
+     "that can, --set memory.offload_dir=DIR"),         # not even by root
     (["--memory-limit", "many"], "--memory-limit takes a size such as 512MB or 1.5GB, not 'many'"),
     (["--memory-limit", "0GB"], "--memory-limit takes a size such as 512MB or 1.5GB, not '0GB'"),
     (["--memory-limit", "9" * 20 + "GB"],

@@ -54,6 +54,7 @@ def exits(argv):
 @pytest.mark.parametrize("precision, bound", [("bf16", 2e-2), ("fp16", 2e-3), ("fp8", 5e-2)])
 @pytest.mark.parametrize("words", ["", "--strategy fsdp", "--mesh pp=2,dp=1,tp=2",
                                    "--strategy zero2 --reduce-dtype bf16"])
+@pytest.mark.one_in(2)
 def test_losses_are_about_those_of_float32(precision, bound, words):
     wide, narrow = losses_of(words), losses_of(f"{words} --precision {precision}")
     assert narrow != wide
@@ -71,6 +72,7 @@ def losses_of(words):
     pytest.param("--gather-dtype bf16 --strategy fsdp", 1e-2, marks=pytest.mark.slow),
     pytest.param("--reduce-dtype int8 --precision fp16 --strategy zero2", 1e-2,
                  marks=pytest.mark.slow)])
+@pytest.mark.one_in(2)
 def test_losses_with_integers_on_the_way_are_about_those_without(words, bound, capsys):
     wide = losses(3, parse(*RUN))
     found = losses(3, parse(*RUN, *words.split()))
@@ -194,6 +196,7 @@ def test_a_run_ends_whose_gradients_overflow_at_every_dynamic_scale(monkeypatch)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
+@pytest.mark.one_in(2)
 def test_a_score_says_that_it_is_float32s(precision, tmp_path, capsys):
     words = ["--precision", precision, "--out", str(tmp_path)]
     assert main(["train", *SMALL, *RUN, *words]) == 0

@@ -34,6 +34,7 @@ def test_mistakes_are_one_line(words, capsys):
     "", "--ranks 2 --accumulate 2", "--mesh pp=2,dp=2", "--data digits --ranks 2",
     "--precision bf16",
     "--mesh pp=2 --schedule interleaved --layers 3", "--mesh pp=2 --data digits"])
+@pytest.mark.one_in(2)
 def test_the_least_that_is_named_works_and_less_does_not(words, capsys):
     run = ["train", *SMALL, "--dropout", "0.1", "--steps", "1", *words.split(), "--remat"]
     assert main([*run, "optimal:1"]) == 2
@@ -44,6 +45,7 @@ def test_the_least_that_is_named_works_and_less_does_not(words, capsys):
 
 @pytest.mark.parametrize("words", ["", "--mesh tp=2", "--mesh pp=2,dp=2", "--strategy fsdp"])
 @pytest.mark.parametrize("remat", ["selective", "sqrt", "optimal:60KB"])
+@pytest.mark.one_in(2)
 def test_the_losses_are_the_same_bit_for_bit(words, remat):
     assert losses_of(f"{words} --remat {remat}") == losses_of(words)
 

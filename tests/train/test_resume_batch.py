@@ -40,6 +40,7 @@ def check_epochs(seen):
 
 @pytest.mark.parametrize("options", [[], ["--ranks", "2"], ["--accumulate", "3"]])
 @pytest.mark.parametrize("sizes", [(60, 120), (120, 50, 400), (400, 1000, 1000)])
+@pytest.mark.one_in(2)
 def test_each_sample_once(tmp_path, seen, sizes, options):
     steps = 0
     for batch in sizes:

@@ -44,6 +44,7 @@ def run(*words) -> int:
 
 
 @pytest.mark.parametrize("kind", ["gpt", "mlp"])
+@pytest.mark.one_in(2)
 def test_every_command_takes_it(tmp_path, text, capsys, kind):
     model = GPT(CONFIG) if kind == "gpt" else MLP([64, 8, 10])
     model.initialize(3, np.float64)
@@ -121,6 +122,7 @@ def test_what_no_command_could_read_is_refused(tmp_path, model, data, says):
 
 
 @pytest.mark.parametrize("activation", Activation.KINDS)
+@pytest.mark.one_in(2)
 def test_an_mlp_keeps_what_is_between_its_layers(tmp_path, capsys, activation):
     """Through every command that writes a model, and through a resumed training."""
     x = np.random.default_rng(1).random((5, 64)).astype(np.float32)

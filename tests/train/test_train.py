@@ -20,7 +20,7 @@ TO_A_NAN = ["--steps", "9", "--warmup", "0", "--optimizer", "sgd", "--lr", "1e30
 
 
 def parse(*words: str):
-    return checked(parse_config(make_parser().parse_args(["train", *SMALL, *words])))
+    return checked(parse_config(make_parser("train").parse_args(["train", *SMALL, *words])))
 
 
 def losses(num_ranks: int, config) -> list[float]:
@@ -40,7 +40,7 @@ MISTAKES = {
     "--mesh dp=2,dp=2": "given twice",
     "--mesh dp=²": "expected axis=size",
     "--mesh pp=99999999999": "99,999,999,999 ranks are more than can be simulated here",
-    "--ranks 0": "positive whole number",
+    "--ranks 0": "--ranks must be at least 1, not 0",
     "--data missing.txt": "no file missing.txt",
     "--data .": "is not a file",
     "--context 1000000": "smaller context",
@@ -113,6 +113,7 @@ def test_resumed_is_exactly_uninterrupted(tmp_path):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
 @pytest.mark.parametrize("data", ["synthetic", "digits"])
+@pytest.mark.one_in(2)
 def test_any_number_of_ranks_is_one_rank(data, optimizer):
     options = parse("--data", data, "--steps", "4", "--dtype", "float64", "--dropout", "0.1",
                     "--optimizer", optimizer)
@@ -206,6 +207,7 @@ def test_the_synthetic_language_is_learned():
     "--sequence-parallel --layers 2 --strategy zero1",
     "--mesh pp=3,dp=2 --schedule zb_h1", "--mesh tp=2,dp=2 --accumulate 2",
     "--mesh pp=2,tp=2 --data digits --hidden 12,11,10"])
+@pytest.mark.one_in(2)
 def test_any_mesh_is_one_rank(words):
     data = [] if "digits" in words else ["--data", "synthetic"]
     options = parse(*data, "--steps", "3", "--dtype", "float64", "--dropout", "0.1", *words.split())

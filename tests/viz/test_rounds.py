@@ -119,6 +119,7 @@ def test_each_round_of_a_pairwise_exchange_is_a_permutation():
 
 
 @pytest.mark.parametrize("draw", [draw_rounds, draw_permutations])
+@pytest.mark.one_in(2)
 def test_pictures(draw, tmp_path):
     runs = [record_rounds(*what) for what in (
         ("broadcast", "binomial", 1), ("all_gather", "bruck", 3), ("reduce_scatter", "ring", 3),

@@ -19,6 +19,7 @@ def saved(monkeypatch):
 
 
 @pytest.mark.parametrize("columns", [[(0, 12)], [(0, 6), (6, 12)], [(0, 5), (5, 9), (9, 12)]])
+@pytest.mark.one_in(2)
 def test_the_coloured_parts_are_the_columns(tmp_path, saved, columns):
     path = draw_sharded_pair(tmp_path / "pair.png", columns, 12, "a pair")
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -132,8 +132,8 @@ def _add_product(total: Array, a: Array, b: Array, is_first: bool) -> None:
 def _count_flops(q: Array, causal: bool, has_dropout: bool) -> tuple[int, int]:
     """FLOPs of `_attend` and `_attend_backward` for q (batch, kv heads, group, queries, d).
 
-    Each computed pair of a query and a key costs two products forward (q kᵀ, P v) and four
-    backward, of d multiply-adds each, and its share of softmax.
+    Each computed pair of a query and a key takes part in two products forward (q kᵀ, P v) and four
+    backward.  Each product costs d multiply-adds; the softmax comes on top.
     """
     batch, kv_heads, group, time, d = q.shape
     sizes = [(rows.stop - rows.start, cols.stop) for rows, cols in _query_blocks(time, causal)]

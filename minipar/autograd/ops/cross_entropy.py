@@ -61,7 +61,7 @@ class CrossEntropy(Function):
 
 
 def scaled(d: Array, g: Array) -> Array:
-    """d g for the gradient g of a loss, a number; where d is 0, as in a row that is ignored, 0.
+    """d times g, the gradient of a loss (one number); 0 where d is 0, as in an ignored row.
 
     d · g alone would be NaN there for an infinite g.
     """

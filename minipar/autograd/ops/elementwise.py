@@ -211,5 +211,5 @@ def where(condition: Array, a: Tensor, b: Tensor) -> Tensor:
 
 
 def astype(x: Tensor, dtype: np.dtype) -> Tensor:
-    """x in another floating-point dtype."""
+    """x converted to the floating-point `dtype`."""
     return AsType.apply(x, dtype=dtype)

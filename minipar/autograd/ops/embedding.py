@@ -43,7 +43,7 @@ class Embedding(Function):
 
 
 class Rotary(Function):
-    """The first `num_heads` heads of x (batch, time, heads n), turned; others stay as they are."""
+    """The first `num_heads` heads of x (batch, time, heads n), turned; the rest stays as it is."""
 
     expects = "x (batch, time, heads · n) with even n; cos and sin (batch or 1, time, n/2)"
 
@@ -79,7 +79,7 @@ def turn(x: Array, cos: Array, sin: Array, num_heads: int) -> Array:
 
 def embedding(table: Tensor, ids: Array) -> Tensor:
     """Rows of the table (rows, width), picked by ids (...) → (..., width)."""
-    return Embedding.apply(table, Tensor(ids))      # ids are data: what they pick is no weight
+    return Embedding.apply(table, Tensor(ids))      # ids are data, so the picked rows are too
 
 
 def rotary(x: Tensor, cos: Array, sin: Array, num_heads: int) -> Tensor:

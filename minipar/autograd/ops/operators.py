@@ -11,7 +11,7 @@ from .matmul import MatMul
 
 
 def operators(function):
-    """(a OP b, b OP a).  If b is a tensor of another kind, Python asks b: as NumPy's arrays do."""
+    """(a OP b, b OP a).  If b sets __array_ufunc__ = None, Python asks b, as with NumPy."""
     def run(a, b):
         steps_back = getattr(b, "__array_ufunc__", 0) is None and not isinstance(b, Tensor)
         return NotImplemented if steps_back else function.apply(a, b)

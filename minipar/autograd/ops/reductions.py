@@ -35,7 +35,7 @@ class Sum(Function):
 class Max(Function):
     """y = max x over some axes;  dx = g at the maximum, shared evenly where several are equal.
 
-    A NaN is the maximum of what it is among.
+    A NaN counts as the maximum.
     """
 
     def flops(ctx, out, x):

@@ -4,8 +4,8 @@
     backward   dx = the number of the format `back` that is nearest to dy
 
 The derivative of a staircase is 0 or infinite, so the gradient is that of the identity ("straight
-through", Bengio et al. 2013, arXiv 1308.3432), rounded in its turn: a gradient that is smaller than
-half of the format's smallest number is lost here, and one above its largest becomes infinite.
+through", Bengio et al. 2013, arXiv 1308.3432), rounded in its turn.  A gradient below half of the
+smallest number of `back` is lost here; one above its largest overflows as the format says.
 """
 
 from ...number_formats import Format

@@ -39,8 +39,8 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     """Collective.  The arrays of all ranks, one after the other along `dim`: in `out`, if given.
 
     Every rank gives the same length; with `total`, its piece of `total` by `chunk_bounds`; or with
-    `counts` (equal on all ranks), counts[rank].  Raises ValueError for another length.  An array
-    without axes counts as one of length 1: the result is a vector of one number of each rank.
+    `counts` (equal on all ranks), counts[rank].  Raises ValueError for a different length.  An
+    array without axes counts as one of length 1: the result is a vector of one number of each rank.
     """
     array = array if getattr(array, "ndim", 1) else array.reshape(1)
     piece = axis_first(array, dim)
@@ -72,8 +72,8 @@ def recursive_doubling(comm: Communicator, chunks: list[Array]) -> None:
         round 0   0 ◀─▶ 1   2 ◀─▶ 3             each has 2 chunks,
         round 1   0 ◀─▶ 2   1 ◀─▶ 3             then 4
 
-    If p is no power of two, ⌊log₂ p⌋ + 2 rounds: first some ranks give their chunk to a partner,
-    and in the end they get all from it (`subgroup.power_of_two`).  Then `bruck` is better.
+    If p is no power of two, ⌊log₂ p⌋ + 2 rounds: some ranks first give their chunk to a partner.
+    In the end they get all chunks from it (`subgroup.power_of_two`).  Then `bruck` is better.
     Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     core, partner = power_of_two(comm)

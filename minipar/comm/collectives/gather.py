@@ -68,7 +68,7 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
     """Collective.  On `root` the arrays of all ranks, joined along `dim`; None elsewhere.
 
     The result is written into `out`, if `root` gives one.  Every rank gives the same length; or,
-    with `counts` (equal on all ranks), counts[rank].  Raises ValueError for another length.  An
+    with `counts` (equal on all ranks), counts[rank].  Raises ValueError for a different length.  An
     array without axes counts as one of length 1.
     """
     comm.check_peer(root, "root")

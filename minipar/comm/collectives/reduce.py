@@ -67,8 +67,8 @@ def reduce(comm: Communicator, array: Array, op: str | Combine = "sum", root: in
            algorithm: str = "auto", out: Array | None = None) -> Array | None:
     """Collective.  On `root` the reduction of `array` over all ranks; None elsewhere.
 
-    `op` is sum, prod, max or min; the result has the shape and dtype of `array`.  It is written
-    into `out`, if `root` gives one.  No other array is changed.
+    `op` is sum, prod, max, min or a function; the result has the shape and dtype of `array`.  It is
+    written into `out`, if `root` gives one.  No other array is changed.
     """
     comm.check_peer(root, "root")
     combine = find_operator(op, array)

@@ -52,8 +52,8 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
     """Collective.  Rank r's piece, along `dim`, of the reduction of `array` over all ranks.
 
     `op` is sum, prod, max, min or a function. Pieces have the lengths `counts`, or are cut by
-    `chunk_bounds`. The result is written into `out`, if given: an array of the piece's shape, or a
-    contiguous one of as many elements, such as a slice of a flat buffer. `array` is not changed,
+    `chunk_bounds`. The result is written into `out`, if given.  `out` has the piece's shape, or is
+    contiguous with as many elements, such as a slice of a flat buffer. `array` is not changed,
     unless it shares memory with `out`. With `in_place` the result is a view of `array`, whose other
     pieces are lost; raises ValueError unless `array` is contiguous and `dim` is 0.
     """
@@ -103,9 +103,9 @@ def recursive_halving(comm: Communicator, chunks: list[Array], combine: Combine)
         round 0   0 ◀─▶ 2   1 ◀─▶ 3             halves: chunks 0 1 to the left, 2 3 to the right
         round 1   0 ◀─▶ 1   2 ◀─▶ 3             then quarters
 
-    If p is no power of two, ⌊log₂ p⌋ + 2 rounds: first some ranks give all they have to a partner,
-    and in the end they get their chunk from it (`subgroup.power_of_two`).
-    Thakur, Rabenseifner & Gropp 2005, section 4.
+    If p is no power of two, ⌊log₂ p⌋ + 2 rounds: some ranks first give all they have to a partner.
+    In the end they get their chunk from it (`subgroup.power_of_two`).  Thakur, Rabenseifner & Gropp
+    2005, section 4.
     """
     core, partner = power_of_two(comm)
     r, mine = comm.rank, chunks[comm.rank]

@@ -49,10 +49,10 @@ def table_of_pieces(p: int, n: int) -> list[list[int]]:
 
 
 def own_options(operation: str, algorithm: str) -> set[str]:
-    """The options of this algorithm that another one of the same operation does not have.
+    """The options of this algorithm that some other algorithm of its operation lacks.
 
-    {"num_segments"}, {"block_bytes"} or {"ranks_per_node"}: it cuts the vector in another way than
-    into one chunk for each rank, or it needs nodes.  Empty for most algorithms.
+    {"num_segments"}, {"block_bytes"} or {"ranks_per_node"}: it does not cut the vector into one
+    chunk for each rank, or it needs nodes.  Empty for most algorithms.
     """
     def options(function: Callable) -> set[str]:
         return {name for name, parameter in signature(function).parameters.items()

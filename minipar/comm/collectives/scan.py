@@ -4,7 +4,7 @@
     scan     rank 0: a   rank 1: a+b   rank 2: a+b+c
     exscan   rank 0: 0   rank 1: a     rank 2: a+b          (where rank r's part of a list begins)
 
-`op` is sum, prod, max or min, as in an all-reduce.
+`op` is sum, prod, max, min or, for a scan, a function.
 """
 
 import numpy as np

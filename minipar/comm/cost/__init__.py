@@ -2,13 +2,13 @@
 
     seconds = rounds · α + bytes · β + reduced · γ
 
-α is the latency of a message in seconds; β the seconds per byte of a link, 1 / bandwidth; γ the
+α is the latency of a message in seconds.  β is the seconds per byte of a link, 1 / bandwidth; γ the
 seconds per byte that a rank combines (Thakur, Rabenseifner & Gropp 2005, section 3).
 
 `choose` returns the fastest algorithm on a `Network`, which has a link within nodes and a link
 between nodes.  A simulated cluster knows its links; on a real machine `measure` and `fit` find
-them.  `predict` is written independently of the collectives' code, as the messages of each round,
-so that tests compare it with the messages counted on the simulated cluster.
+them.  `predict` lists the messages of each round, independently of the collectives' code.  Tests
+compare it with the messages counted on the simulated cluster.
 
     alpha_beta, rounds, predict, textbook   what a collective costs
     network, choose, auto                   which algorithm "auto" takes

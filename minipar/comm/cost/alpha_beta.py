@@ -10,9 +10,9 @@ from typing import NamedTuple
 class Cost(NamedTuple):
     """The cost of a collective.
 
-    `rounds`, `num_bytes` and `reduced` are lengths of critical paths: the time that passes if only
-    messages take time (1 each), only bytes sent, or only bytes combined.  (The three paths may
-    differ.)  `messages` is the number of messages of all ranks, empty ones too.
+    `rounds`, `num_bytes` and `reduced` are lengths of critical paths, which may differ.  They are
+    the time if only messages take time (1 each), only bytes sent, or only bytes combined.
+    `messages` is the number of messages of all ranks, empty ones too.
     """
 
     rounds: float
@@ -58,7 +58,7 @@ def duration(rounds: Iterable[Round], num_ranks: int, combining: float,
              link_of: Callable[[int, int], tuple[float, float]]) -> float:
     """Seconds that rounds of bytes take where link_of(source, dest) is (latency, bandwidth).
 
-    As `critical`, but on links that differ.
+    `critical` with links that differ.
     """
     clock = [0.0] * num_ranks
     for times_combined, transfers in rounds:

@@ -23,7 +23,7 @@ from ...atomic_files import replace_file
 from ...environment import cache_folder, minipar_command
 from ..simulated.topology import Link
 
-FORMAT = 1      # of the file; another one is not read
+FORMAT = 1      # of the file; no other is read
 
 Rows = tuple[tuple[int, tuple[str, ...]], ...]      # (first number of bytes, fastest first)
 
@@ -59,7 +59,7 @@ class Calibration:
         return [names for start, names in rows if start <= num_bytes][-1]
 
     def with_tables(self, *tables: Table) -> "Calibration":
-        """A copy with further tables; one for the same ranks and nodes is replaced."""
+        """A copy with these tables; of two for the same ranks and nodes, the later one."""
         by_place = {table[:2]: table for table in tables}
         return Calibration(self.within, self.between, self.combining, tuple(by_place.values()))
 
@@ -70,8 +70,9 @@ class Calibration:
                            "combining": self.combining, "tables": tables}, indent=1)
 
 
-# Measured with MPICH 5.0 on two cores of an AMD Zen 5, with 2 and 4 ranks; used on machines that
-# were not calibrated.  The link between nodes is a guess for 10 Gbit Ethernet.
+# Measured with MPICH 5.0 on two cores of an AMD Zen 5, with 2 and 4 ranks.  Used on machines that
+# were not calibrated; `ranking` also reads its table beside a machine's own tables.  The link
+# between nodes is a guess for 10 Gbit Ethernet.
 BUILT_IN = Calibration(Link(5e-6, 7.5e9), Link(3e-5, 1.2e9), 2e10, (
     Table(2, 1, {"all_reduce": ((0, ("recursive_doubling",)),
                                 (128 << 10, ("blocked_ring", "recursive_doubling")),

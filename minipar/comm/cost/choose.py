@@ -7,8 +7,8 @@
 The choice depends on the arguments alone, so that all ranks choose the same algorithm.
 
 algorithm="auto" comes here second.  On real ranks a measured table, where there is one, chooses
-first, and among all algorithms, `blocked_ring` included (`auto.py`, `calibration.py`).  Here only
-those are compared that can be the fastest by the model: the candidates of `textbook.FORMS`.
+first, and among all algorithms, `blocked_ring` included (`auto.py`, `calibration.py`).  Here the
+candidates of `textbook.FORMS` are compared, which can be the fastest by the model.
 """
 
 from collections.abc import Callable, Sequence

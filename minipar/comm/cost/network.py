@@ -8,9 +8,9 @@
     torus                   2 rounds ══ of half the bytes, 2 rounds ── of a quarter, by all ranks
 
 Up to 64 ranks the time is simulated round by round, each message on its own link.  For more ranks
-the closed forms of the textbook are used.  If all nodes have equally many ranks, and both numbers
-are powers of two, algorithms that send to ranks 2^k away have rounds within nodes and rounds
-between nodes.  For any other algorithm all rounds count as slow: an upper bound.
+the closed forms of the textbook are used.  Algorithms that send to ranks 2^k away have rounds
+within nodes and rounds between nodes.  This holds if the numbers of nodes and of ranks per node are
+powers of two.  For any other algorithm all rounds count as slow: an upper bound.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ COMBINING = 1e10        # bytes per second, if nothing else is known
 class Network(NamedTuple):
     """The links of a communicator, the same value on all its ranks.
 
-    `within` is the slowest link between two ranks of a node, `between` that between two nodes,
-    `combining` how many bytes per second a rank adds up.  `runs` are the numbers of consecutive
-    ranks that share a node; without them all do.
+    `within` is the slowest link between two ranks of a node, `between` that between two nodes.
+    `combining` is the bytes per second that a rank adds up.  `runs` are the numbers of consecutive
+    ranks that share a node; if it is empty, all ranks share one.
     """
 
     within: Link = Link(LATENCY, BANDWIDTH)

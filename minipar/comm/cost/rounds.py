@@ -127,14 +127,14 @@ def swap_all(p: int, n: int) -> Iterator[Round]:
 
 
 def halving(pieces: list[int]) -> Iterator[Round]:
-    """p = 2^k: give the half of the block of ranks on whose other side the partner is."""
+    """p = 2^k: give the partner the pieces of its half of the block, farthest ranks first."""
     p = len(pieces)
     for k in reversed(range(p.bit_length() - 1)):
         yield 1, [(r, r ^ 2**k, block(pieces, r ^ 2**k, k)) for r in range(p)]
 
 
 def doubling(pieces: list[int]) -> Iterator[Round]:
-    """p = 2^k: give the whole block of ranks that is known so far."""
+    """p = 2^k: give the partner all pieces known so far, nearest ranks first."""
     p = len(pieces)
     for k in range(p.bit_length() - 1):
         yield 0, [(r, r ^ 2**k, block(pieces, r, k)) for r in range(p)]

@@ -61,10 +61,10 @@ def pipelined_chain(c: Sizes) -> tuple[float, float, float]:
 class Form(NamedTuple):
     """An algorithm: its closed form (rounds, bytes, bytes combined), and what else is known of it.
 
-    `is_candidate`: it can be the fastest by the model, so "auto" compares it with others, and takes
-    the first in the table of equally fast ones.  `pattern` is of algorithms that send to ranks 2^k
-    away: a round sends half, or twice, the bytes of the round before (HALVING), or all (WHOLE).
-    `person` is the one after whom it is named.
+    `is_candidate`: it can be the fastest by the model, so "auto" compares it.  Of equally fast ones
+    "auto" takes the first in the table.  `pattern` describes algorithms that send to ranks 2^k
+    away.  Each round sends half or twice the bytes of the round before (HALVING), or all (WHOLE).
+    `person` is the person it is named after.
     """
 
     cost: Callable[[Sizes], tuple[float, float, float]]

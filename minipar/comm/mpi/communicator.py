@@ -31,6 +31,7 @@ class MPICommunicator(Communicator):
 
     is_simulated = False
     rank_state: Process
+    uses = 1                # of tags, which share their range
     memory: Any = None      # what its ranks share on this node (shared_window.py)
 
     def __init__(self, mpi_comm: Any, MPI: Any, rank_state: Process, members: list[int],
@@ -48,12 +49,12 @@ class MPICommunicator(Communicator):
     def with_tags(self, index: int) -> "MPICommunicator":
         """The same ranks, with tags of its own: messages of another `index` never meet these."""
         # Only the world has the attribute by the standard; Open MPI's other communicators do not.
-        num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS - 1
+        num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS // self.uses - 1
         if num_ranges < 1:
             raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
                                "call the collective itself")
-        return MPICommunicator(self.mpi_comm, self.MPI, self.rank_state, self.members, self.chooser,
-                               self.own_algorithms, NUM_TAGS * (1 + index % num_ranges))
+        return type(self)(self.mpi_comm, self.MPI, self.rank_state, self.members, self.chooser,
+                          self.own_algorithms, NUM_TAGS * (1 + index % num_ranges))
 
     def make_progress_engine(self) -> Any:
         """An engine for the Works of this rank."""
@@ -166,15 +167,14 @@ class MPICommunicator(Communicator):
     def split(self, color: int | None, key: int | None = None) -> "MPICommunicator | None":
         """Collective.  A communicator of the ranks with this rank's `color`."""
         no_color = self.MPI.UNDEFINED if color is None else color
-        waiting = ("split", None, None, 0, self.label)
-        with self.rank_state.wait_for(waiting, self.members):
+        with self.rank_state.wait_for(("split", None, None, 0, self.label), self.members):
             part = self.mpi_comm.Split(no_color, self.rank if key is None else key)
             if color is None:
                 self.rank_state.log("split", self.group, None, key, None)
                 return None
             members = part.allgather(self.world_rank)
-        comm = MPICommunicator(part, self.MPI, self.rank_state, members, self.chooser,
-                               self.own_algorithms)
+        comm = type(self)(part, self.MPI, self.rank_state, members, self.chooser,
+                          self.own_algorithms)
         self.rank_state.splits.append(comm)
         self.rank_state.log("split", self.group, color, key, comm.group)
         return comm
@@ -234,7 +234,8 @@ class MPIProgressEngine(ProgressEngine):
 
 def connect(mpi_comm: Any, MPI: Any, chooser: Chooser | None = None,
             own_algorithms: Mapping[tuple[str, str], OwnAlgorithm] | None = None,
-            watch: Callable[[Process, Any], None] | None = None) -> MPICommunicator:
+            watch: Callable[[Process, Any], None] | None = None,
+            kind: type[MPICommunicator] = MPICommunicator) -> MPICommunicator:
     """Collective.  A communicator of the ranks of `mpi_comm`, which become a world of their own.
 
     `watch` is called with the process and the mpi4py communicator of its node: see `world.py`.
@@ -248,4 +249,4 @@ def connect(mpi_comm: Any, MPI: Any, chooser: Chooser | None = None,
     first = comm.allgather(node.allreduce(rank, MPI.MIN))   # of each rank: the least of its node
     process.nodes = [sorted(set(first)).index(least) for least in first]
     node.Free()
-    return MPICommunicator(comm, MPI, process, list(range(size)), chooser, own_algorithms)
+    return kind(comm, MPI, process, list(range(size)), chooser, own_algorithms)

@@ -14,6 +14,7 @@ that was killed is not blamed while another is dead, or dying of something else.
 
     "left"  This rank has left the program.  Passed on, since a wait for this rank would not end.
     "told"  This rank has reported what is wrong, and ends the run: report no other death.
+    else    What this rank does (under MINIPAR_CHECK=1), for the report of its death.
 
 This file is both ends of a line: `Guardian` is the rank's end.  Run as a program, which needs only
 Python itself, it is the guardian.
@@ -73,7 +74,7 @@ class Guardian:
         self.made.append(self)
 
     def say(self, word: str) -> None:
-        """Write "left" or "told"; without effect if the guardian has ended."""
+        """Write "left", "told" or what this rank does; without effect if the guardian has ended."""
         with suppress(OSError):
             self.line.sendall(f"{word}\n".encode())
 
@@ -94,6 +95,7 @@ class Ward:
     """A rank as the guardian knows it."""
 
     may_go = False
+    seen = ""           # what it told last of itself, if it does
 
     def __init__(self, line: socket.socket):
         self.line = line
@@ -129,6 +131,8 @@ def guard(listener: socket.socket, size: int) -> None:
             for word in words:
                 if word == "told":
                     is_told = True
+                elif word != "left":
+                    ward.seen = f"; seen last: {word}"
                 else:
                     ward.may_go = True
                     tell_all(lines, f"{ward.rank}\n")
@@ -188,12 +192,12 @@ def death(ward: Ward) -> str | None:
     """The cause of death of a process that is ending; None if it ends in good order."""
     code = exit_code(ward.pid)
     if code is not None and code < 0:
-        return f"was killed by signal {-code} ({signal.strsignal(-code)})"
+        return f"was killed by signal {-code} ({signal.strsignal(-code)}){ward.seen}"
     if ward.may_go:
         return None
     if code is None:
-        return "died suddenly: killed, or crashed (mpirun may name the signal)"
-    return f"ended with exit status {code}, without leaving MPI (os._exit?)"
+        return f"died suddenly: killed, or crashed (mpirun may name the signal){ward.seen}"
+    return f"ended with exit status {code}, without leaving MPI (os._exit?){ward.seen}"
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ class Process(RankState):
         self.program: FrameType | None = None   # of a wait for a Work: the program's frame
         self.guardian: Guardian | None = None   # reports this rank if it dies
         self.calibration: Calibration | None = None     # of the machine; the same on all ranks
+        self.record: Any = None             # what is noted under MINIPAR_CHECK=1 (check/)
         self.num_groups = 0                 # how many communicators this process made
         self.splits: list[MPICommunicator] = []     # made by split() and not yet freed
 

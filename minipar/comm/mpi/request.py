@@ -22,8 +22,12 @@ def what(description: tuple) -> str:
     return f"{kind} rank {peer} (tag {tag}{', part of ' + label if label else ''})"
 
 
+class MessageMismatch(ValueError):
+    """A message does not fit the array that it is received into."""
+
+
 def explain(error: Exception, description: tuple, out: Array | None = None) -> None:
-    """Raise a plain ValueError for a message that is too long, or an `out` that is read-only.
+    """Raise MessageMismatch for a message that is too long, ValueError for a read-only `out`.
 
     Any other error of MPI usually means that a peer has died.  Then mpirun ends this rank within
     moments, and the guardian reports the cause: wait for that before the caller raises the error.
@@ -32,8 +36,8 @@ def explain(error: Exception, description: tuple, out: Array | None = None) -> N
     if not isinstance(error, MPI.Exception):
         check_place(out)
     elif error.Get_error_class() == MPI.ERR_TRUNCATE:
-        raise ValueError(f"{what(description)}: the message is larger than the receive buffer of "
-                         f"{description[3]} bytes") from error
+        raise MessageMismatch(f"{what(description)}: the message is larger than the receive buffer "
+                              f"of {description[3]} bytes") from error
     else:
         time.sleep(1)
 
@@ -41,8 +45,8 @@ def explain(error: Exception, description: tuple, out: Array | None = None) -> N
 def check_size(num_bytes: int, description: tuple) -> None:
     """Refuse a message that is shorter than its buffer."""
     if num_bytes != description[3]:
-        raise ValueError(f"{what(description)}: {num_bytes} bytes came, but the receive buffer "
-                         f"holds {description[3]}: sizes and dtypes must be equal")
+        raise MessageMismatch(f"{what(description)}: {num_bytes} bytes came, but the receive "
+                              f"buffer holds {description[3]}: sizes and dtypes must be equal")
 
 
 class MPIRequest:

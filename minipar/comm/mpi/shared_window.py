@@ -84,7 +84,7 @@ class NodeMemory:
 
     def _wait_for(self, k: int, flag: memoryview, count: int) -> None:
         me = self.comm.rank_state
-        what = f"meet rank {self.ranks[k]}", None, None, 0, self.comm.label
+        what = f"meet rank {self.ranks[k]}", None, None, count, self.comm.label     # each its own
         me.waiting = what, [self.comm.members[self.ranks[k]]]
         looks = 0
         while flag[0] < count:

@@ -13,6 +13,7 @@ Such a communicator measures nothing: it chooses algorithms by what `minipar cal
 import functools
 from typing import Any
 
+from ...environment import is_checking
 from ..cost import calibration
 from ..cost.auto import measured_choice
 from .builtin_collectives import BUILTIN
@@ -37,7 +38,11 @@ def from_mpi(mpi_comm: Any) -> MPICommunicator:
     if not isinstance(mpi_comm, MPI.Intracomm) or mpi_comm == MPI.COMM_NULL:
         raise TypeError(f"from_mpi takes an intracommunicator of mpi4py, such as MPI.COMM_WORLD or "
                         f"what its Split returns, not {mpi_comm!r}")
-    comm = connect(mpi_comm, MPI, measured_choice, {**BUILTIN, **SHARED}, watch)
+    if is_checking():
+        from .check.observer import connect_checked as connect_ranks
+    else:
+        connect_ranks = connect
+    comm = connect_ranks(mpi_comm, MPI, measured_choice, {**BUILTIN, **SHARED}, watch)
     comm.rank_state.calibration = calibration.shared(comm.mpi_comm, MPI)
     return comm
 
@@ -46,7 +51,8 @@ def watch(process: Process, node: Any) -> None:
     """Collective on the node.  Have this process watched: its waits, and its death."""
     process.guardian = Guardian(node, process.world_rank, len(process.nodes))
     forget_shared_memory()
-    Watchdog(import_mpi(), process, process.guardian)
+    if not is_checking():               # then an observer watches: check/observer.py
+        Watchdog(import_mpi(), process, process.guardian)
 
 
 @functools.cache

@@ -102,8 +102,10 @@ class Cluster:
 
     def deliver(self, source: Rank, array: Array, label: str, sent: float, dest: Rank, out: Array,
                 posted: float) -> float:
-        """Move `array`, which `source` has been sending since `sent`, into `out`, which `dest` has
-        been receiving since `posted`.  Returns the virtual time when that is done."""
+        """Copy `array` into `out`; return the virtual time when that is done.
+
+        `source` has been sending since `sent`, `dest` receiving since `posted`.
+        """
         num_bytes = array.nbytes
         if array.dtype is not out.dtype and array.dtype != out.dtype or out.nbytes != num_bytes:
             raise message_mismatch_error(source, array, dest, out)
@@ -134,8 +136,8 @@ class Cluster:
         """Run main(comm) on every rank; return (what each returned, seconds of virtual time).
 
         An exception on one rank ends all and is raised here, with a note that names the rank.
-        Raises Deadlock if no rank can continue, with a line for each rank that waits, and
-        CollectiveMismatch if ranks differ in the collectives that they call.
+        Raises Deadlock, with a line for each waiting rank, if no rank can continue, and
+        CollectiveMismatch if ranks call different collectives.
         """
         self._begin()
         results = [None] * self.num_ranks

@@ -26,7 +26,7 @@ class SimulatedCommunicator(Communicator):
         self.num_calls, self.label = 0, ""     # set here: found faster than on the class
 
     def channel(self, me: Any, index: int) -> "SimulatedCommunicator":
-        """The same ranks as a group of its own: messages of another `index` never meet them.
+        """A group of the same ranks, whose messages never meet those of another `index`.
 
         `me` stands for this rank there.
         """

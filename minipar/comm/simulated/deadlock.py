@@ -35,14 +35,27 @@ def raise_cause(stuck: list[Rank], cluster: Any) -> None:
 
 def describe_stuck(stuck: list[Rank], cluster: Any) -> str:
     """The report of a deadlock: a line for each stuck rank, and advice."""
-    collectives = sorted({getattr(rank.waiting, "label", "") for rank in stuck} - {""})
+    labels = {getattr(rank.waiting, "label", "") for rank in stuck}
+    return deadlock_sentence("no rank can go on", describe_waits(stuck, cluster), labels)
+
+
+def deadlock_sentence(what: str, lines: list[str], labels: set[str]) -> str:
+    """The report: a line for each rank, and advice; `labels` are what the ranks are in."""
+    collectives = sorted(labels - {""})
     advice = ("Every send needs its receive, in an order that lets both be reached: try sendrecv, "
               "or let one rank receive first.")
+    if len(labels) == len(collectives) == 1:
+        advice = f"All ranks of a communicator call {collectives[0]}, equally often."
     if len(collectives) > 1:
         advice = (f"Some ranks are in {', others in '.join(collectives)}: all ranks call their "
                   "collectives in the same order, also those of several communicators.")
-    return "\n  ".join(["deadlock: no rank can go on", *describe_waits(stuck, cluster)]
-                       ) + "\n" + advice
+    return "\n  ".join([f"deadlock: {what}", *lines]) + "\n" + advice
+
+
+def message_wait(kind: str, peer: int, tag: int, num_bytes: int, label: str) -> str:
+    """A message that a rank waits for; `kind` is "send to" or "receive from"."""
+    part_of = f", part of {label}" if label else ""
+    return f"to {kind} rank {peer} (tag {tag}, {num_bytes} bytes{part_of})"
 
 
 def describe_waits(ranks: list[Rank], cluster: Any, most: int = 16) -> list[str]:
@@ -52,10 +65,9 @@ def describe_waits(ranks: list[Rank], cluster: Any, most: int = 16) -> list[str]
         for (group, source, dest, tag), request in requests.items():
             peer = cluster.groups[group][dest if kind == "send to" else source]
             while request is not None:
-                part_of = f", part of {request.label}" if request.label else ""
                 gone = ", which has returned," if cluster.ranks[peer].greenlet.dead else ""
-                pending[id(request)] = (f"to {kind} rank {peer} (tag {tag}, "
-                                        f"{request.array.nbytes} bytes{part_of}){gone}")
+                pending[id(request)] = message_wait(kind, peer, tag, request.array.nbytes,
+                                                    request.label) + gone
                 request = request.behind
     lines = []
     for rank in ranks[:most]:

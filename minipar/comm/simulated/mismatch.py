@@ -1,7 +1,7 @@
 """Check that all ranks call the same collective: compare the calls, and report the lines.
 
     rank 0    all_reduce(op=sum, dtype=float32, shape=(4,))    train.py:12
-    rank 1    all_reduce(op=max, dtype=float32, shape=(4,))    train.py:14      ◀── another op
+    rank 1    all_reduce(op=max, dtype=float32, shape=(4,))    train.py:14      ◀── a different op
 
 All ranks of a communicator must call the same collectives in the same order, with equal arguments
 (MPI 4.1, chapter 6).  If they do not, messages of different collectives may still fit each other,

@@ -122,9 +122,14 @@ class SimulatedRequest:
 
 def message_mismatch_error(source: Rank, array: Array, dest: Rank, out: Array) -> ValueError:
     """The error of a receive whose array does not fit the message."""
-    return ValueError(f"rank {dest.world_rank} receives into {out.dtype} {out.shape}, but rank "
-                      f"{source.world_rank} sends {array.dtype} {array.shape}: sizes and dtypes "
-                      "must be equal")
+    return ValueError(message_mismatch(source.world_rank, f"{array.dtype} {array.shape}",
+                                       dest.world_rank, f"{out.dtype} {out.shape}"))
+
+
+def message_mismatch(source: int, sent: str, dest: int, expected: str) -> str:
+    """The sentence about a message of dtype and shape `sent` that `dest` does not expect."""
+    return (f"rank {dest} receives into {expected}, but rank {source} sends {sent}: sizes and "
+            "dtypes must be equal")
 
 
 class Split:

@@ -7,7 +7,7 @@
                       links=Links(within=Link(1e-6, 1e11), between=Link(1e-5, 1e10)))
 
 A message of n bytes over a link takes latency + n / bandwidth.  If `delay` is given, each message
-takes a random time more, drawn from an exponential distribution with this mean.  The generator of
+takes an additional random time from an exponential distribution with this mean.  The generator of
 each link is seeded by (seed, source, dest), so the same seed gives the same run.
 """
 
@@ -49,7 +49,7 @@ class Links:
     """The links of a Cluster: `within` a node, `between` nodes, each the cluster's own if None.
 
     `special` maps (source, dest), world numbers, to the Link of that one direction.  `delay` is
-    the mean of the random delay of each message in seconds, `seed` what it is drawn from.
+    the mean of the random delay of each message in seconds, `seed` the seed of these delays.
     """
 
     within: Link | None = None

@@ -9,21 +9,16 @@ With --steps the model is trained on meanwhile, or afterwards; `minipar train --
 what is written, on any mesh, and masks are kept.
 """
 
-import argparse
-import math
-from pathlib import Path
-
 from ...comm import Cluster, Communicator
 from ...compress.footprint import ModelVersion, measure, model_bytes, sparse_versions
-from ...compress.pruning.prune import METHODS, SCOPES, check_amount
 from ...compress.pruning.shrink import without_masks
 from ...environment import launched
-from ...launcher import UsageError, launch
+from ...launcher import errors_as_usage, launch
 from ...nn import Module
 from ...train import TrainState
 from ...train.recipes.pruning import (
-    SPARE,
     PruneConfig,
+    check_options,
     open_run,
     prune_run,
     resume_run,
@@ -34,101 +29,26 @@ from ...train.tasks import Task
 from ...units import in_bytes, time_unit
 from ..tables import Column, Output, Shown, Table
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    parser.add_argument("checkpoint", type=Path, nargs="?", metavar="CHECKPOINT",
-                        help="a checkpoint of `minipar train`, or its folder")
-    parser.add_argument("--amount", type=float, metavar="A",
-                        help="share of weights, or of neurons and heads, to remove (0.5)")
-    parser.add_argument("--method", choices=METHODS,
-                        help="what to remove: the smallest weights (default); random ones; those "
-                             "on which the loss depends least, to first order; whole neurons and "
-                             "heads; or 2 of every 4 inputs")
-    parser.add_argument("--scope", choices=SCOPES,
-                        help="share of all linear layers together, or of each (global)")
-    parser.add_argument("--steps", type=int, metavar="N", help="train on for N steps (0)")
-    parser.add_argument("--gradual", action="store_true",
-                        help="with --steps: prune step by step meanwhile, along a cubic")
-    parser.add_argument("--lr", type=float,
-                        help="peak learning rate of the whole run, which ends with these steps "
-                             "(as in the training)")
-    parser.add_argument("--data", metavar="docs|PATH",
-                        help="another text to train on, or the new place of the one before")
-    parser.add_argument("--out", type=Path, metavar="DIR",
-                        help="folder of the pruned checkpoint")
-    parser.add_argument("--save-every", type=int, default=0, metavar="N",
-                        help="with --steps: also write a checkpoint every N steps")
-    parser.add_argument("--resume", type=Path, metavar="DIR",
-                        help="instead of CHECKPOINT: continue the pruning in DIR as it began, and "
-                             "write there if --out is not given")
+Options = PruneConfig
 
 
-def main(options: argparse.Namespace, output: Output) -> None:
+def main(options: Options, output: Output) -> None:
     """Prune, train on if asked, write, and print the costs.  Raises UsageError."""
-    config = parse_config(options)
-    try:
-        launch(lambda comm: run_on(comm, config, output),
-               cluster=None if launched() else Cluster(1))
-    except (ValueError, OSError, TypeError) as error:
-        raise UsageError.of(error) from error
+    check_options(options)
+    launch(lambda comm: run_on(comm, options, output), cluster=None if launched() else Cluster(1))
 
 
-def parse_config(options: argparse.Namespace) -> PruneConfig:
-    """The configuration of the pruning.  Raises UsageError for options that cannot work."""
-    if options.resume is not None:
-        check_resume(options)
-        out = options.out or (options.resume if options.resume.is_dir() else options.resume.parent)
-    elif options.checkpoint is None or options.out is None:
-        raise UsageError("pruning needs a checkpoint and a place for the result: minipar prune "
-                         "CHECKPOINT --out DIR (or --resume DIR)")
-    else:
-        out = options.out
-    method, steps = options.method or "magnitude", options.steps or 0
-    only = method in ("structured", "2:4")
-    for flag, given, wrong in (("--amount", options.amount is not None, method == "2:4"),
-                               ("--scope", options.scope is not None, only),
-                               ("--gradual", options.gradual, only)):
-        if given and wrong:
-            raise UsageError(f"{flag} does not go with --method {method}: leave it out")
-    for flag, value in (("--steps", steps), ("--save-every", options.save_every)):
-        if value < 0:
-            raise UsageError(f"{flag} {value}: give a number of at least 0")
-    if options.gradual and steps < SPARE:
-        raise UsageError(f"--gradual prunes while it trains: give --steps of at least {SPARE}")
-    if options.lr is not None and not (0 <= options.lr < math.inf and steps):
-        raise UsageError(f"--lr {options.lr:g}: give a number >= 0, and --steps" if steps
-                         else "--lr is of the training: give --steps too, or leave it out")
-    if options.save_every and not steps and options.resume is None:
-        raise UsageError("--save-every is of the training: give --steps too, or leave it out")
-    amount = 0.5 if options.amount is None else options.amount
-    try:
-        check_amount(amount)
-    except ValueError as error:
-        raise UsageError(f"--amount {amount:g}: {error}") from error
-    return PruneConfig(out, options.checkpoint, options.resume, method, amount,
-                       options.scope or "global", steps, options.gradual, options.lr, options.data,
-                       options.save_every)
-
-
-def check_resume(options: argparse.Namespace) -> None:
-    """Raise UsageError for options that contradict the pruning that goes on."""
-    for name in ("amount", "method", "scope", "steps", "gradual", "lr", "checkpoint"):
-        if getattr(options, name) is not None and getattr(options, name) is not False:
-            what = "a CHECKPOINT" if name == "checkpoint" else f"--{name}"
-            raise UsageError(f"{what} does not go with --resume: the pruning in {options.resume} "
-                             "goes on as it began, leave it out")
-
-
-def run_on(comm: Communicator, config: PruneConfig, output: Output) -> None:
+def run_on(comm: Communicator, options: Options, output: Output) -> None:
     """The whole program of its one rank."""
-    run = (open_run if config.resume is None else resume_run)(comm, config)
-    task, dense = run.state.task, without_masks(run.state.strategy.model)
-    output.text(f"before: {summary(task, dense)}")
-    if config.resume is None:
-        prune_run(comm, run)
+    with errors_as_usage():
+        run = (open_run if options.resume is None else resume_run)(comm, options)
+        dense = without_masks(run.state.strategy.model)
+    output.text(f"before: {summary(run.state.task, dense)}")
+    if options.resume is None:
+        with errors_as_usage():
+            prune_run(comm, run)
     else:
-        output.text(f"resumed from {config.resume} after {run.state.first_step} steps")
+        output.text(f"resumed from {options.resume} after {run.state.first_step} steps")
     train_on(comm, run, output.console)
     state, kept = run.state, run.state.compression.kept
     small = without_masks(state.strategy.model)
@@ -138,9 +58,9 @@ def run_on(comm: Communicator, config: PruneConfig, output: Output) -> None:
     versions = {"before": ModelVersion(model_bytes(dense), dense)}
     versions |= sparse_versions(state.strategy.model, kept, run.plan.method == "2:4") \
         if kept else {"smaller": ModelVersion(model_bytes(small), small)}
-    if kept or config.resume is None:       # else the model before is not known any more
+    if kept or options.resume is None:      # else the model before is not known any more
         output.table(costs(versions, state))
-    output.text(f"checkpoint: {config.out / 'checkpoint.npz'}")
+    output.text(f"checkpoint: {options.folder / 'checkpoint.npz'}")
 
 
 def summary(task: Task, model: Module) -> str:

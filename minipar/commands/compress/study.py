@@ -13,10 +13,10 @@ so a study that was interrupted goes on with the next command.  Beside them are 
 study.png.
 """
 
-import argparse
 import io
 import shlex
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,9 +32,9 @@ from ...compress.footprint import ModelVersion, measure
 from ...compress.pruning.shrink import without_masks
 from ...compress.pruning.sparse import SparseLinear, replace_linear_layers
 from ...compress.pruning.two_of_four import TwoOfFourLinear
-from ...launcher import UsageError
 from ...nn import Module
 from ...train.checkpoints.models import open_model
+from ...train.option import CommandOptions, option, out_folder
 from ...train.tasks import Task
 from ...units import in_bytes, time_unit
 from ..main import main as run_command
@@ -107,21 +107,9 @@ class Result(NamedTuple):
 Results = dict[str, np.ndarray]     # by version: (seeds, the fields of Result)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    parser.add_argument("--quick", action="store_true",
-                        help="tiny models, hardly trained: to see whether it works")
-    parser.add_argument("--seeds", type=int, metavar="N",
-                        help=f"repeat everything with N seeds ({SEEDS}; quick: 1)")
-    parser.add_argument("--out", type=Path, default=Path("out/study"), metavar="DIR",
-                        help="folder of checkpoints, table and picture (out/study)")
-
-
-def main(options: argparse.Namespace, output: Output) -> int:
+def main(options: "Options", output: Output) -> int:
     """Make all versions, measure them, report; return the status of a command that fails."""
     num_seeds = (1 if options.quick else SEEDS) if options.seeds is None else options.seeds
-    if num_seeds < 1:
-        raise UsageError(f"--seeds {num_seeds}: give a number of at least 1")
     subjects, out, results = QUICK if options.quick else FULL, options.out, {}
     for subject in subjects:
         folders = [out / subject.name / str(seed) for seed in range(num_seeds)]
@@ -133,14 +121,24 @@ def main(options: argparse.Namespace, output: Output) -> int:
                             for name in of_seeds[0]}
     how = f"{num_seeds} seeds, mean ± standard deviation" if num_seeds > 1 else "one seed"
     tables = [study_table(subject, found) for subject, found in results.items()]
-    viz.draw_pareto(out / "study.png", [panel(*item) for item in results.items()],
-                    f"Quality against the model's bytes in its file ({how})")
-    write_text(out / "study.md", "\n".join([f"{how.capitalize()}.\n", *map(markdown, tables),
-                                            "![Quality against bytes](study.png)\n"]))
     for table in tables:
         output.table(table, SIMPLE_HEAD)
-    output.text(f"{how}: {out / 'study.md'}, study.png")
+    output.text(how)
+    output.file(out / "study.png", viz.draw_pareto, [panel(*item) for item in results.items()],
+                f"Quality against the model's bytes in its file ({how})")
+    output.file(out / "study.md", write_text, "\n".join([
+        f"{how.capitalize()}.\n", *map(markdown, tables), "![Quality against bytes](study.png)\n"]))
     return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    quick: bool = option(False, "tiny models, hardly trained: to see whether it works")
+    seeds: int | None = option(None, "repeat everything with N seeds", least=1,
+                               default_text=f"{SEEDS}; quick: 1")
+    out: Path = out_folder("folder of checkpoints, table and picture", Path("out/study"))
 
 
 def make_versions(subject: Subject, seed: int, folder: Path, output: Output) -> int:

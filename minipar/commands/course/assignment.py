@@ -3,9 +3,10 @@
 import argparse
 import secrets
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
-from ...launcher import UsageError
+from ...launcher import errors_as_usage
 from ...school.course.checker.runner import Worker, WorkerError
 from ...school.course.checker.service import Limits
 from ...school.course.grading import __main__ as grading
@@ -19,6 +20,16 @@ from ...school.course.packaging.build import build
 from ...school.course.packaging.slides import write_slides
 from ...school.toml_files import SchoolError
 from ..tables import Column, Output, Table
+
+
+def main(options: argparse.Namespace, output: Output) -> int | None:
+    """Run a sub-command.  Raises SchoolError, UsageError."""
+    if options.action == "grade":
+        with errors_as_usage("", WorkerError):
+            return grading.run(options)
+    actions: dict[str, Callable[[argparse.Namespace, Output], int | None]] = {
+        "list": _list, "build": _build, "report": _report, "prove": _prove, "slides": _slides}
+    return actions[options.action](options, output)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,20 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              help="a folder of your own assignments (default: minipar's)")
 
 
-def main(options: argparse.Namespace, output: Output) -> int:
-    """Run a sub-command."""
-    try:
-        if options.action == "grade":
-            return grading.run(options)
-        return {"list": _list, "build": _build, "report": _report, "prove": _prove,
-                "slides": _slides}[options.action](options, output)
-    except (SchoolError, WorkerError) as error:
-        raise UsageError(str(error)) from None
-    except OSError as error:
-        raise UsageError.of(error) from None
-
-
-def _list(options: argparse.Namespace, output: Output) -> int:
+def _list(options: argparse.Namespace, output: Output) -> None:
     for name in names_in(options.folder):
         assignment = load_assignment(options.folder, [name], "")
         [part] = assignment.parts
@@ -81,10 +79,9 @@ def _list(options: argparse.Namespace, output: Output) -> int:
             table.add(task.name, task.points, task.minutes, len(task.mutants), task.num_draws,
                       task.exercise or "–")
         output.table(table)
-    return 0
 
 
-def _build(options: argparse.Namespace, output: Output) -> int:
+def _build(options: argparse.Namespace, output: Output) -> None:
     key, names = options.key or secrets.token_hex(8), " ".join(options.exercises)
     rules = Rules(options.late_days, options.late_penalty, not options.whole_tasks,
                   options.feedback)
@@ -93,16 +90,14 @@ def _build(options: argparse.Namespace, output: Output) -> int:
                 f"for students     {options.out / 'student'}, {options.out / 'student.zip'}",
                 f"for you alone    {options.out / 'instructor'}",
                 f"how to go on     {options.out / 'README.md'}")
-    return 0
 
 
-def _slides(options: argparse.Namespace, output: Output) -> int:
+def _slides(options: argparse.Namespace, output: Output) -> None:
     for lesson in [find_lesson(word) for word in options.lessons]:
         output.text(str(write_slides(lesson, options.out, default_out())))
-    return 0
 
 
-def _report(options: argparse.Namespace, output: Output) -> int:
+def _report(options: argparse.Namespace, output: Output) -> None:
     results = [one for one in report.read_results(options.results).values() if one]
     earned, most = report.points(results)
     output.text(f"{len(results)} submissions: median {statistics.median(earned):g} of {most:g} "
@@ -118,14 +113,13 @@ def _report(options: argparse.Namespace, output: Output) -> int:
     for failure in report.common_failures(results):
         common.add(failure.task, failure.submissions, f"{failure.error}: {failure.message}")
     output.table(common)
-    return 0
 
 
 def _prove(options: argparse.Namespace, output: Output) -> int:
     names = tuple(options.names)
     table = Table.of("", "task", "points", "draws", "wrong bodies", Column("", is_text=True))
     surprises, seen = 0, set()
-    with Worker(Limits(seconds=5.0)) as worker:
+    with errors_as_usage("", WorkerError), Worker(Limits(seconds=5.0)) as worker:
         for name in names_in(options.folder):
             assignment = load_assignment(options.folder, [name], "")
             seen |= {name, *(task.name for task in assignment.tasks)}

@@ -1,40 +1,20 @@
 """`minipar lesson 12`: run a lesson, on real ranks if there is an MPI, else on simulated ones."""
 
-import argparse
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...environment import find_mpirun, mpirun_environment
-from ...launcher import INTERRUPTED, UsageError
+from ...launcher import INTERRUPTED
 from ...school.course.lessons import default_out, find_lesson
-from ...school.toml_files import SchoolError
+from ...train.option import REQUIRED, CommandOptions, option, ranks
 from ..tables import Output
 
-RANKS = 4
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
-    parser.add_argument("lesson", metavar="LESSON", help="its number, or a word of its title")
-    parser.add_argument("-n", "--ranks", type=int, default=RANKS, metavar="N",
-                        help="number of ranks (%(default)s)")
-    parser.add_argument("--simulated", action="store_true",
-                        help="simulate the ranks, though there is an mpirun")
-    parser.add_argument("--answers", action="store_true", help="print the answers, too")
-    parser.add_argument("--all-rows", action="store_true", help="print folded rows of tables, too")
-    parser.add_argument("--out", type=Path, metavar="DIR",
-                        help="where its folder NN of results goes (out)")
-
-
-def main(options: argparse.Namespace, output: Output) -> int:
-    """Run the lesson in a process of its own; return its exit status."""
-    if options.ranks < 1:
-        raise UsageError(f"-n takes a positive number of ranks, not {options.ranks}")
-    try:
-        script = find_lesson(options.lesson).script
-    except SchoolError as error:
-        raise UsageError(str(error)) from None
+def main(options: "Options", output: Output) -> int:
+    """Run the lesson in a process of its own; return its exit status.  Raises SchoolError."""
+    script = find_lesson(options.lesson).script
     words = ["--out", str(options.out or default_out()), *["--answers"] * options.answers,
              *["--all-rows"] * options.all_rows]
     mpirun = None if options.simulated else find_mpirun()
@@ -48,3 +28,17 @@ def main(options: argparse.Namespace, output: Output) -> int:
         return subprocess.run(command, env=mpirun_environment()).returncode
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    lesson: str = option(REQUIRED, "its number, or a word of its title", metavar="LESSON",
+                         is_positional=True)
+    ranks: int = ranks(4, "-n")
+    simulated: bool = option(False, "simulate the ranks, though there is an mpirun")
+    answers: bool = option(False, "print the answers, too")
+    all_rows: bool = option(False, "print folded rows of tables, too")
+    out: Path | None = option(None, "where its folder NN of results goes", metavar="DIR",
+                              default_text="out")

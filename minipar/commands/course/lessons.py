@@ -1,28 +1,20 @@
 """`minipar lessons`: the lessons as one path; what each asks, and how far you are."""
 
-import argparse
 from collections import Counter
 
 from ...environment import minipar_command
-from ...launcher import UsageError
 from ...school.course.lessons import default_out, has_run, lessons
 from ...school.course.milestones.goal import milestones, reached
 from ...school.exercises.workspace import Workspace
 from ...school.toml_files import SchoolError
+from ...train.option import CommandOptions
 from ..tables import Column, Output, Table
 from .exercise import ROOT
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command has no arguments of its own."""
-
-
-def main(options: argparse.Namespace, output: Output) -> None:
-    """List the lessons, and the milestones."""
-    try:
-        known = lessons()
-    except SchoolError as error:
-        raise UsageError(str(error)) from None
+def main(options: CommandOptions, output: Output) -> None:
+    """List the lessons, and the milestones.  Raises SchoolError."""
+    known = lessons()
     all_of, passed = exercises_by_lesson()
     table = Table.of("lessons", "", Column("the question", is_text=True), "exercises",
                      Column("", is_text=True))

@@ -6,7 +6,7 @@
 The reference is minipar as it was before you began.
 """
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from ... import viz
@@ -22,31 +22,29 @@ from ...school.course.milestones.goal import (
     reached,
 )
 from ...school.exercises.workspace import Workspace
-from ...school.toml_files import SchoolError
+from ...train.option import CommandOptions, option, out_folder
 from ..tables import Column, Output, Shown, Table
 
 ROOT = Path(__file__).resolve().parents[3]
 CONTROL = "control"             # bookkeeping, which the picture leaves out
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
-    parser.add_argument("name", nargs="?", metavar="NAME",
-                        help=f"one of {', '.join(milestones())}; without it, list them")
-    parser.add_argument("--out", type=Path, default=Path("out/milestones"), metavar="DIR",
-                        help="folder of the picture (%(default)s)")
+def main(options: "Options", output: Output) -> int:
+    """List the milestones, or try to reach one; 1 if it is not reached.  Raises SchoolError."""
+    workspace = Workspace(ROOT)
+    if options.name is None:
+        show_all(workspace, output)
+        return 0
+    return reach(workspace, find(options.name), options.out, output)
 
 
-def main(options: argparse.Namespace, output: Output) -> int:
-    """List the milestones, or try to reach one; 1 if it is not reached."""
-    try:
-        workspace = Workspace(ROOT)
-        if options.name is None:
-            show_all(workspace, output)
-            return 0
-        return reach(workspace, find(options.name), options.out, output)
-    except SchoolError as error:
-        raise UsageError(str(error)) from None
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    name: str | None = option(None, f"one of {', '.join(milestones())}; without it, list them",
+                              metavar="NAME", is_positional=True)
+    out: Path = out_folder("folder of the picture", Path("out/milestones"))
 
 
 def show_all(workspace: Workspace, output: Output) -> None:
@@ -85,9 +83,8 @@ def reach(workspace: Workspace, milestone: Milestone, out: Path, output: Output)
     output.table(table)
     for tried in attempts:
         explain(tried, output)
-    path = viz.draw_milestone(out / f"{milestone.name}.png", f"{milestone.title}: four ranks",
-                              [drawn(tried) for tried in attempts])
-    output.text(f"Picture: {path}")
+    output.file(out / f"{milestone.name}.png", viz.draw_milestone,
+                f"{milestone.title}: four ranks", [drawn(tried) for tried in attempts])
     if not all(tried.passed for tried in attempts):
         return 1
     note_reached(workspace, milestone)

@@ -8,8 +8,8 @@ GPT-2 and Llama.  SOURCE says which way; --to only makes sure.  A model without 
 tokenizer reads and writes tokens as numbers, and a line says why.
 """
 
-import argparse
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,14 +20,48 @@ from ...data import ByteBPE, CharacterVocabulary
 from ...interop import open_pretrained, open_safetensors, save_pretrained
 from ...interop.safetensors import refuse_pickle
 from ...interop.tokenizer import read_tokenizer
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ...nn import GPT
-from ...train.checkpoints.models import open_model, save_model
+from ...train.checkpoints.models import open_model, refuse_same_folder, save_model
+from ...train.option import REQUIRED, CommandOptions, option
 from ...train.tasks import LanguageTask
 from ...units import in_bytes
 from ..tables import Column, Output, Shown, Table
 
 DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+
+
+def main(options: "Options", output: Output) -> None:
+    """Convert, and list the weights.  Raises UsageError."""
+    source, destination = options.source, options.destination
+    with errors_as_usage():
+        to = direction(source)
+    if options.to not in (None, to):
+        raise UsageError(f"--to {options.to}: {source} is "
+                         f"{'a checkpoint' if to == 'hf' else 'a folder of Hugging Face'}, "
+                         f"which can only be converted to {to}: leave --to out")
+    refuse_same_folder(destination, source)
+    with errors_as_usage():
+        written, note, paths = (to_checkpoint if to == "minipar" else to_folder)(options)
+    output.table(table_of(written))
+    output.text(*filter(None, [note]), *[f"wrote {path}" for path in paths])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    source: Path = option(REQUIRED, "a folder with config.json and model.safetensors; or a "
+                          "checkpoint", metavar="SOURCE", is_positional=True)
+    destination: Path = option(REQUIRED, "the folder to write", metavar="DESTINATION",
+                               is_positional=True)
+    to: str | None = option(None, "refuse a SOURCE that is no checkpoint (hf), or is one (minipar)",
+                            choices=("hf", "minipar"))
+    dtype: str | None = option(None, "of the weights; a checkpoint's are float32 or float64",
+                               choices=tuple(DTYPES),
+                               default_text="as in SOURCE, 16 bits as float32")
+    data: str = option("docs", "the text on which the checkpoint is evaluated and trained on, "
+                       "unless that says otherwise", metavar="docs|PATH")
 
 
 class Written(NamedTuple):
@@ -37,44 +71,6 @@ class Written(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     num_bytes: int
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.add_argument("source", type=Path, metavar="SOURCE",
-                        help="a folder with config.json and model.safetensors; or a checkpoint")
-    parser.add_argument("destination", type=Path, metavar="DESTINATION",
-                        help="the folder to write")
-    parser.add_argument("--to", choices=("hf", "minipar"),
-                        help="refuse a SOURCE that is no checkpoint (hf), or is one (minipar)")
-    parser.add_argument("--dtype", choices=tuple(DTYPES),
-                        help="of the weights; a checkpoint's are float32 or float64 (as in SOURCE, "
-                             "16 bits as float32)")
-    parser.add_argument("--data", default="docs", metavar="docs|PATH",
-                        help="the text on which the checkpoint is evaluated and trained on, unless "
-                             "that says otherwise (docs)")
-
-
-def main(options: argparse.Namespace, output: Output) -> None:
-    """Convert, and list the weights.  Raises UsageError."""
-    source, destination = options.source, options.destination
-    try:
-        to = direction(source)
-        if options.to not in (None, to):
-            raise UsageError(f"--to {options.to}: {source} is "
-                             f"{'a checkpoint' if to == 'hf' else 'a folder of Hugging Face'}, "
-                             f"which can only be converted to {to}: leave --to out")
-        if destination.resolve() == (source if source.is_dir() else source.parent).resolve():
-            raise UsageError(f"{destination} is where the model is, whose files would be replaced: "
-                             "give another folder")
-        if to == "minipar":
-            written, note, paths = to_checkpoint(options)
-        else:
-            written, note, paths = to_folder(options)
-    except (ValueError, OSError) as error:
-        raise UsageError.of(error) from error
-    output.table(table_of(written))
-    output.text(*filter(None, [note]), *[f"wrote {path}" for path in paths])
 
 
 def direction(source: Path) -> str:
@@ -94,7 +90,7 @@ def direction(source: Path) -> str:
     return "minipar"
 
 
-def to_checkpoint(options: argparse.Namespace) -> tuple[list[Written], str, list[Path]]:
+def to_checkpoint(options: Options) -> tuple[list[Written], str, list[Path]]:
     """Write a checkpoint of a model in Hugging Face's files."""
     if options.dtype not in (None, "float32", "float64"):
         raise UsageError(f"--dtype {options.dtype}: a checkpoint's weights are float32 or float64")
@@ -106,7 +102,7 @@ def to_checkpoint(options: argparse.Namespace) -> tuple[list[Written], str, list
             for name, array in state.items()], note, [path]
 
 
-def to_folder(options: argparse.Namespace) -> tuple[list[Written], str, list[Path]]:
+def to_folder(options: Options) -> tuple[list[Written], str, list[Path]]:
     """Write Hugging Face's files of a checkpoint."""
     checkpoint, task, model = open_model(options.source)
     if not isinstance(task, LanguageTask) or not isinstance(model, GPT):

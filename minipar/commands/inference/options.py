@@ -1,91 +1,90 @@
 """Options that the commands of inference share: how tokens are drawn, what the engine may use."""
 
-import argparse
 import os
+from dataclasses import dataclass
 
 from ...inference import SamplingParams, SchedulerConfig
-from ...inference.cache import CACHES, KVSizes
+from ...inference.cache import KVSizes
 from ...inference.scheduling import Preemption
 from ...inference.scheduling.scripted_requests import MOST
 from ...launcher import UsageError
-from ...serve.text_model import TextModel, default_blocks
+from ...serve.text_model import TextModel, check_axes, default_blocks
+from ...train.option import CommandOptions, option
+from ...train.setup.mesh import ranks_for, sizes_of
 from ...units import in_bytes
 
-
-def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """Add the options of SamplingParams."""
-    group = parser.add_argument_group("sampling, in the order in which it is applied")
-    for name, kind, help in (
-            ("repetition_penalty", float, "divide positive logits of tokens that occurred by this, "
-             "multiply negative ones (1)"),
-            ("presence_penalty", float, "subtract from the logits of tokens of the answer (0)"),
-            ("frequency_penalty", float, "subtract for each time that a token is in the answer "
-             "(0)"),
-            ("temperature", float, "divide the logits by this; 0: the likeliest token (1)"),
-            ("min_p", float, "keep tokens of at least this part of the largest probability (0)"),
-            ("top_k", int, "keep the K likeliest tokens (all)"),
-            ("top_p", float, "keep the likeliest tokens that reach this probability (1)"),
-            ("seed", int, "of the draws: the same seed, the same text (0)")):
-        group.add_argument(f"--{name.replace('_', '-')}", type=kind, help=help,
-                           default=getattr(SamplingParams, name),
-                           metavar="X" if kind is float else "N")
+SAMPLING, CACHE = "sampling, in the order in which it is applied", "cache and scheduler"
 
 
-def add_scheduling(parser: argparse.ArgumentParser) -> None:
-    """Add the options of SchedulerConfig."""
-    group = parser.add_argument_group("cache and scheduler")
-    group.add_argument("--block-size", type=int, default=16, metavar="N",
-                       help="tokens in a block of the cache (16)")
-    group.add_argument("--blocks", type=int, metavar="N",
-                       help="blocks of the cache (enough for 8 sequences of the whole context)")
-    group.add_argument("--cache", choices=tuple(CACHES), default="full",
-                       help="keys and values as the model computes them, or as 8-bit integers "
-                            "(full)")
-    group.add_argument("--token-budget", type=int, metavar="N",
-                       help="tokens that a step computes at most (no limit)")
-    group.add_argument("--max-requests", type=int, metavar="N",
-                       help="requests that run at the same time (no limit)")
-    group.add_argument("--prefix-caching", action="store_true",
-                       help="keep the blocks of prompts, for prompts that begin alike")
-    group.add_argument("--preempt-by", choices=tuple(map(str, Preemption)),
-                       default=SchedulerConfig.preempt_by,
-                       help="when blocks run short: compute again, or move to the host "
-                            "(recompute)")
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions(CommandOptions):
+    """The options of SamplingParams."""
+
+    repetition_penalty: float = option(1.0, "divide positive logits of tokens that occurred by "
+                                       "this, multiply negative ones", group=SAMPLING)
+    presence_penalty: float = option(0.0, "subtract from the logits of tokens of the answer",
+                                     group=SAMPLING)
+    frequency_penalty: float = option(0.0, "subtract for each time that a token is in the answer",
+                                      group=SAMPLING)
+    temperature: float = option(1.0, "divide the logits by this; 0: the likeliest token",
+                                group=SAMPLING)
+    min_p: float = option(0.0, "keep tokens of at least this part of the largest probability",
+                          group=SAMPLING)
+    top_k: int = option(0, "keep the K likeliest tokens", default_text="all", group=SAMPLING)
+    top_p: float = option(1.0, "keep the likeliest tokens that reach this probability",
+                          group=SAMPLING)
+    seed: int = option(0, "of the draws: the same seed, the same text", group=SAMPLING)
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The SamplingParams that the options say.  Raises UsageError."""
+        try:
+            return SamplingParams(**{name: getattr(self, name)
+                                     for name in SamplingParams.__dataclass_fields__})
+        except ValueError as error:
+            raise UsageError(f"--{str(error).replace('_', '-', 1)}") from error
 
 
-def sampling_of(options: argparse.Namespace) -> SamplingParams:
-    """The SamplingParams that the options say.  Raises UsageError."""
-    names = SamplingParams.__dataclass_fields__
-    try:
-        return SamplingParams(**{name: getattr(options, name) for name in names})
-    except ValueError as error:
-        raise UsageError(f"--{str(error).replace('_', '-', 1)}") from error
+@dataclass(frozen=True, kw_only=True)
+class SchedulingOptions(CommandOptions):
+    """The options of SchedulerConfig."""
+
+    block_size: int = option(16, "tokens in a block of the cache", least=1, most=MOST, group=CACHE)
+    blocks: int | None = option(None, "blocks of the cache", least=1, most=MOST, group=CACHE,
+                                default_text="enough for 8 sequences of the whole context")
+    cache: str = option("full", "keys and values as the model computes them, or as 8-bit integers",
+                        choices="inference.cache:CACHES", group=CACHE)
+    token_budget: int | None = option(None, "tokens that a step computes at most", least=1,
+                                      default_text="no limit", group=CACHE)
+    max_requests: int | None = option(None, "requests that run at the same time", least=1,
+                                      default_text="no limit", group=CACHE)
+    prefix_caching: bool = option(False, "keep the blocks of prompts, for prompts that begin alike",
+                                  group=CACHE)
+    preempt_by: str = option(SchedulerConfig.preempt_by.value, "when blocks run short: compute "
+                             "again, or move to the host", choices=tuple(map(str, Preemption)),
+                             group=CACHE)
+
+    def scheduling(self, text: TextModel) -> SchedulerConfig:
+        """The SchedulerConfig that the options say.
+
+        Raises UsageError for a cache that this machine has no room for.
+        """
+        blocks = self.blocks or default_blocks(text.model, self.block_size, num_sequences=8)
+        itemsize = 1 if self.cache == "int8" else text.model.ln_f.weight.data.itemsize
+        # the host has room for as many blocks, for requests that are swapped out
+        needed = 2 * blocks * self.block_size * KVSizes.of(text.model).bytes_per_token(itemsize)
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > memory:
+            raise UsageError(f"--blocks {blocks} of --block-size {self.block_size} take "
+                             f"{in_bytes(needed)}, and this machine has {in_bytes(memory)}: choose "
+                             "less")
+        return SchedulerConfig(blocks, self.block_size, self.token_budget, self.max_requests,
+                               self.prefix_caching, Preemption(self.preempt_by))
 
 
-def scheduling_of(options: argparse.Namespace, text: TextModel) -> SchedulerConfig:
-    """The SchedulerConfig that the options say.  Raises UsageError."""
-    blocks = options.blocks if options.blocks is not None \
-        else default_blocks(text.model, max(1, options.block_size), num_sequences=8)
-    try:
-        config = SchedulerConfig(blocks, options.block_size, options.token_budget,
-                                 options.max_requests, options.prefix_caching, options.preempt_by)
-    except ValueError as error:
-        raise UsageError(f"--{str(error).removeprefix('num_').replace('_', '-', 1)}") from error
-    check_memory(options, text, config)
-    return config
-
-
-def check_memory(options: argparse.Namespace, text: TextModel, config: SchedulerConfig) -> None:
-    """Raise UsageError for a cache that this machine has no room for."""
-    for option, size in (("--blocks", config.num_blocks), ("--block-size", config.block_size)):
-        if size > MOST:
-            raise UsageError(f"{option} must be at most {MOST}, not {size}")
-    itemsize = 1 if options.cache == "int8" else text.model.ln_f.weight.data.itemsize
-    # the host has room for as many blocks, for requests that are swapped out
-    needed = 2 * config.num_blocks * config.block_size \
-        * KVSizes.of(text.model).bytes_per_token(itemsize)
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > memory:
-        raise UsageError(f"--blocks {config.num_blocks} of --block-size {config.block_size} take "
-                         f"{in_bytes(needed)}, and this machine has {in_bytes(memory)}: choose "
-                         "less")
+def sizes_for(mesh: str | None, ranks: int | None) -> dict[str, int]:
+    """The axes of --mesh; without, a replica on every rank.  Raises UsageError."""
+    if mesh is not None:
+        check_axes(sizes_of(mesh))
+    num_ranks = ranks_for(mesh, ranks)
+    return {"dp": num_ranks} if mesh is None else sizes_of(mesh)

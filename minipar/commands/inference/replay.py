@@ -11,66 +11,57 @@
 No model runs: `outputs` are the tokens that it would have drawn, one list for each answer.
 """
 
-import argparse
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ... import viz
 from ...inference.scheduling.scripted_requests import play, read_scenario
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
+from ...train.option import REQUIRED, CommandOptions, option, out_file
 from ..tables import Output
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.add_argument("file", type=Path, metavar="FILE.json",
-                        help='engine settings and requests: {"engine": {…}, "requests": […]}')
-    parser.add_argument("--draw", type=Path, metavar="PICTURE",
-                        help="draw the blocks over time (.png, .svg or .pdf)")
-    parser.add_argument("--static", action="store_true",
-                        help="also count the steps of static batches of max_requests requests")
-
-
-def main(options: argparse.Namespace, output: Output) -> None:
+def main(options: "Options", output: Output) -> None:
     """Print steps and summary as JSON.  Raises UsageError for a file that is no scenario."""
-    try:
-        _replay(options, output)
-    except (ValueError, OSError) as error:
-        raise UsageError.of(error) from error
-
-
-def _replay(options: argparse.Namespace, output: Output) -> None:
-    document = _read(options.file)
-    try:
+    document = read_json(options.file)
+    with errors_as_usage(f"{options.file}: "):
         scenario = read_scenario(document)
-    except ValueError as error:
-        raise ValueError(f"{options.file}: {error}") from error
     found = {"engine": document["engine"], "requests": document["requests"], **play(scenario)}
     if options.static:
         if scenario.config.max_requests is None:
-            raise ValueError(f'{options.file}: --static needs "max_requests" in "engine": the '
+            raise UsageError(f'{options.file}: --static needs "max_requests" in "engine": the '
                              "size of a batch")
         static = replace(scenario, config=replace(scenario.config, policy="static"))
         found["static_batches"] = {"steps": play(static)["summary"]["steps"]}
-    if options.draw is not None:
-        if not found["steps"]:
-            raise ValueError(f"{options.file}: every request was refused, so there is nothing to "
-                             "draw: leave out --draw")
-        title = str(document.get("what", options.file.stem))
-        viz.draw_block_pool(options.draw, found["steps"], scenario.config.num_blocks,
-                            scenario.config.block_size, title)
+    if options.draw is not None and not found["steps"]:
+        raise UsageError(f"{options.file}: every request was refused, so there is nothing to "
+                         "draw: leave out --draw")
+    output.console.quiet = True         # the document is all that goes to stdout
+    output.file(options.draw, viz.draw_block_pool, found["steps"], scenario.config.num_blocks,
+                scenario.config.block_size, str(document.get("what", options.file.stem)))
     output.document(as_text(found))
 
 
-def _read(path: Path) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    file: Path = option(REQUIRED, 'engine settings and requests: {"engine": {…}, "requests": […]}',
+                        metavar="FILE.json", is_positional=True)
+    draw: Path | None = out_file("draw the blocks over time (.png, .svg or .pdf)")
+    static: bool = option(False, "also count the steps of static batches of max_requests requests")
+
+
+def read_json(path: Path) -> Any:
+    """The document in a file.  Raises UsageError for another file."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         json.dumps(document, ensure_ascii=False).encode()       # it is printed: no half characters
         return document
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+        raise UsageError(f"{path} is no JSON: {error}") from error
 
 
 def as_text(document: dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ Ctrl-C or SIGTERM: running requests are answered, new ones refused.  A second Ct
 Needs `pip install 'minipar[serve]'`.
 """
 
-import argparse
 import errno
 import logging
 import math
@@ -16,39 +15,25 @@ import signal
 import socket
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
 from ...comm import Communicator
-from ...environment import launched, minipar_command
+from ...environment import launched
 from ...inference.cache import CACHES
 from ...launcher import INTERRUPTED, UsageError, launch, on_first_rank
 from ...serve.over_ranks import LeadingEngine
-from ...serve.text_model import TextEngine, TextModel, check_axes, make_engine, open_text_model
-from ...train.setup.mesh import sizes_of
+from ...serve.text_model import TextEngine, TextModel, make_engine, open_text_model
+from ...train.option import checkpoint, option
 from ..tables import Output
-from .options import add_scheduling, scheduling_of
+from .options import SchedulingOptions, sizes_for
 
 TOGETHER = 0.5          # seconds within which a terminal and mpirun pass on the same Ctrl-C
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
-                        help="a checkpoint of a GPT, or the folder of one")
-    parser.add_argument("--host", default="127.0.0.1",
-                        help="address to listen on (127.0.0.1: this machine only)")
-    parser.add_argument("--port", type=int, default=8000, metavar="N",
-                        help="port; 0: any that is free (8000)")
-    parser.add_argument("--mesh", metavar="AXIS=N,…",
-                        help="under mpirun, the grid of ranks: tp=2 (heads over ranks), pp=2 "
-                             "(layers over ranks), dp=2 (replicas), or several: pp=2,tp=2 (a "
-                             "replica on each rank)")
-    add_scheduling(parser)
-
-
-def main(options: argparse.Namespace, output: Output) -> None:
+def main(options: "Options", output: Output) -> None:
     """Serve until Ctrl-C or SIGTERM.  Raises UsageError."""
     try:
         for name in ("starlette", "uvicorn"):
@@ -58,39 +43,34 @@ def main(options: argparse.Namespace, output: Output) -> None:
             from error
     if not options.host:
         raise UsageError("--host is empty: 127.0.0.1 is this machine only, 0.0.0.0 every address")
-    if not 0 <= options.port <= 65535:
-        raise UsageError(f"--port is a number from 0 to 65535, not {options.port}")
-    sizes = mesh_sizes(options)
+    sizes = sizes_for(options.mesh, None if launched() else 1)
     text = open_text_model(options.checkpoint)
-    scheduling_of(options, text)                # mistakes are found before ranks begin
+    scheduling = options.scheduling(text)       # mistakes are found before ranks begin
     if launched():
         launch(lambda comm: on_ranks(comm, options, output, text, sizes))
     else:
         listener = listen(options.host, options.port)
-        engine = make_engine(text.model, scheduling_of(options, text), kind=CACHES[options.cache])
-        answer(listener, text, engine, output)
+        answer(listener, text, make_engine(text.model, scheduling, kind=CACHES[options.cache]),
+               output)
 
 
-def mesh_sizes(options: argparse.Namespace) -> dict[str, int]:
-    """The axes of --mesh; without, a replica on every rank.  Raises UsageError."""
-    world = launched()
-    num_ranks = world.size if world else 1
-    if options.mesh is None:
-        return {"dp": num_ranks}
-    sizes = sizes_of(options.mesh)
-    check_axes(sizes)
-    needed = math.prod(sizes.values())
-    if needed != num_ranks:
-        command = minipar_command(f"serve {options.checkpoint} --mesh {options.mesh}", needed)
-        raise UsageError(f"--mesh {options.mesh} is for {needed} ranks, and there "
-                         f"{'is' if num_ranks == 1 else 'are'} {num_ranks}: {command}")
-    return sizes
+@dataclass(frozen=True, kw_only=True)
+class Options(SchedulingOptions):
+    """The options of the command."""
+
+    checkpoint: Path = checkpoint("a checkpoint of a GPT, or the folder of one")
+    host: str = option("127.0.0.1", "address to listen on",
+                       default_text="127.0.0.1: this machine only")
+    port: int = option(8000, "port; 0: any that is free", least=0, most=65_535)
+    mesh: str | None = option(None, "under mpirun, the grid of ranks: tp=2 (heads over ranks), "
+                              "pp=2 (layers over ranks), dp=2 (replicas), or several: pp=2,tp=2",
+                              metavar="AXIS=N,…", default_text="a replica on each rank")
 
 
-def on_ranks(comm: Communicator, options: argparse.Namespace, output: Output, text: TextModel,
+def on_ranks(comm: Communicator, options: Options, output: Output, text: TextModel,
              sizes: dict[str, int]) -> None:
     """Collective.  Serve on rank 0; on the others follow its steps."""
-    engine = make_engine(text.model, scheduling_of(options, text), comm, sizes,
+    engine = make_engine(text.model, options.scheduling(text), comm, sizes,
                          CACHES[options.cache])
     listener = on_first_rank(comm, lambda: listen(options.host, options.port))
     leading = LeadingEngine(engine, comm, text.tokenizer)

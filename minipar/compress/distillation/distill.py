@@ -6,7 +6,7 @@
 
     loss = (1 - α) cross-entropy + α T² KL(p_T ‖ q_T) + β Σ ‖W x - x'‖²/n + γ Σ ‖map - map'‖²/n
 
-A `Distillation` is a model like others, whose loss calls a teacher.  Any strategy that trains,
+A `Distillation` is a model like any other, whose loss calls a teacher.  Any strategy that trains,
 shards or accumulates models can train it, projections W included.  All terms are sums over the
 targets of this rank, divided by the global number, so they add up over ranks like every loss.  The
 teacher is a function from inputs to TappedOutputs: on this rank (below) or on other ranks
@@ -172,7 +172,8 @@ class Distillation(Module):
                          "strategy asked for: train with any strategy but dp")
 
     def loss(self, inputs: Array, targets: Array, loss_divisor: float | None = None) -> Tensor:
-        """The weighted sum of the terms, in nats, over the targets that count, / `loss_divisor`."""
+        """The weighted sum of the terms, in nats, divided by `loss_divisor`.
+        """
         recipe, taught = self.recipe, self.teacher(inputs)
         own = run_with_taps(self.student, inputs, *recipe.watched(0))
         loss_divisor = loss_divisor or count_targets(targets, self.ignore_index) or 1

@@ -20,8 +20,9 @@ from ... import autograd as ag
 from ...autograd import Tensor
 from ...backend import Array
 from ...nn import GPT, MLP, Module
-from ...nn.chain import ChainPart, chain
+from ...nn.chain import chain
 from ...nn.gpt import Attention
+from ...nn.module import ChainPart
 
 Taps = dict[int, Tensor]        # by the number of a part
 
@@ -41,7 +42,7 @@ class TappedOutputs(NamedTuple):
 def part_widths(model: Module) -> list[int]:
     """The length of the last axis of what each part of `chain(model)` returns.
 
-    For a model of your own register a function: @part_widths.register(MyModel).
+    For your own model, register a function: @part_widths.register(MyModel).
     """
     raise TypeError(f"a {type(model).__name__} does not say how wide its parts are: write a "
                     "function and register it, @part_widths.register(...)")

@@ -1,4 +1,4 @@
-"""A teacher cut over ranks, separate ones or its students', because one cannot hold it.
+"""A teacher cut over ranks of its own or over its students', because one rank cannot hold it.
 
     teachers   │ batch 0 │ batch 1 │ batch 2 │             all ranks announce each batch:
                        ╲ logits  ╲         ╲               teachers compute it and begin to send,
@@ -22,7 +22,7 @@ from ...comm.collectives import chunk_bounds
 from ...nn import GPT, Module
 from ...nn.chain import chain
 from ...parallel.pipeline.cut import cut_evenly
-from ...parallel.pipeline.headers import recv_header, send_header
+from ...parallel.pipeline.p2p import recv_header, send_header
 from ...parallel.pipeline.stages import Stages
 from ...parallel.tensor.parallelize import parallelize
 from .distill import Recipe, disable_dropout

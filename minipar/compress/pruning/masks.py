@@ -58,7 +58,7 @@ class Masks:
     """The masks of `model`, True where a weight is kept; the model applies them at each use.
 
     `masks` are arrays of the shapes of whole parameters, by full name; parameters without a mask
-    stay as they are.  Raises ValueError for an unknown name or another shape.
+    stay as they are.  Raises ValueError for an unknown name or a wrong shape.
     """
 
     def __init__(self, model: Module, masks: Mapping[str, Array]):

@@ -3,10 +3,9 @@
     masks = Masks(model, prune(model, magnitude(prunable_weights(model)), 0.8))    one process
     masks.update(prune(model, magnitude(…), 0.8, masks=masks, mesh=mesh))          on a mesh
 
-If a model is cut over ranks (tp), or every rank has a copy of it (dp), all ranks must find the
-masks that one process finds.  They agree on one threshold (`distributed_topk.py`), for which each
-weight counts once.  Han et al. 2015, Learning both weights and connections for efficient neural
-networks.
+Whether a model is cut over ranks (tp) or copied to every rank (dp), all ranks must find the masks
+that one process finds.  They agree on one threshold (`distributed_topk.py`), for which each weight
+counts once.  Han et al. 2015, Learning both weights and connections for efficient neural networks.
 """
 
 import math

@@ -40,9 +40,9 @@ Values = dict[str, np.ndarray]
 class Units:
     """The units (neurons or heads) between two linear layers, `first` and `second`.
 
-    Unit i has the columns `columns[i]` of the first layer's weight; its output comes from the
-    columns `values[i]`, and goes to the rows `rows[i]` of the second's weight.  The arrays have the
-    shape (units, columns of each).  `act` is the function between the two layers.
+    Unit i has the columns `columns[i]` of the first layer's weight.  Its output comes from the
+    columns `values[i]`, and goes to the rows `rows[i]` of the second layer's weight.  The arrays
+    have the shape (units, columns of each).  `act` is the function between the two layers.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Units:
     values: np.ndarray
     rows: np.ndarray
     act: Callable[[Tensor], Tensor]
-    gate: str | None = None             # of SwiGLU: another first layer, whose output is a factor
+    gate: str | None = None             # of SwiGLU: a second first layer; its output is a factor
 
     @property
     def firsts(self) -> list[str]:

@@ -6,9 +6,9 @@ rounded, the other inputs compensate best by
 
     W[:, j] -= (w_i - ŵ_i) / H⁻¹[i, i] · H⁻¹[i, j]      for all j not yet rounded
 
-after which i is removed from H.  The removal is a step of Gaussian elimination on H⁻¹, and one
-Cholesky factorization does all steps in advance: with H⁻¹ = Uᵀ U, row i of U is row i of the
-remaining H⁻¹, divided by √H⁻¹[i, i].
+after which i is removed from H.  The removal is a step of Gaussian elimination on H⁻¹.  One
+Cholesky factorization H⁻¹ = Uᵀ U does all steps in advance.  Row i of U is row i of the remaining
+H⁻¹, divided by √H⁻¹[i, i].
 
     done    a block of columns      later
     ─────┬─────────────────────┬──────────────
@@ -25,8 +25,8 @@ A weight that is exactly 0 stays 0, as with rounding to nearest, so pruned model
 The other weights take over the compensation.
 
 Source: Frantar, Ashkboos, Hoefler & Alistarh, GPTQ: Accurate post-training quantization for
-generative pre-trained transformers (2022), whose code calls the other order act_order; Hassibi &
-Stork, Optimal brain surgeon (1992).
+generative pre-trained transformers (2022), whose code calls the order "activation" act_order;
+Hassibi & Stork, Optimal brain surgeon (1992).
 """
 
 from collections.abc import Callable

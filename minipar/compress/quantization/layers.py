@@ -4,7 +4,7 @@
     QuantizedEmbedding  ids ─▶ rows of ŵ       (a tied head uses ŵ as well)
     IntegerLinear       x ─▶ codes of x ─▶ codes · codes, exact ─▶ · scale_x scale_w + bias
 
-The weight is no Parameter any more: it is not trained, and no slab has a float32 copy of it.  All
+The weight is no longer a Parameter: it is not trained, and no slab has a float32 copy of it.  All
 other parameters (biases, layer norms) stay as they are.  `parallelize` and a pipeline cut the codes
 over ranks (`parallel/packed_weights.py`).
 """
@@ -49,7 +49,7 @@ class QuantizedLayer(PackedLayer):
         return Tensor(rows.T if isinstance(self, Linear) else rows)
 
     def show_weight(self: Any) -> None:
-        """Have the weight as a Parameter without numbers, which may then be cut."""
+        """Show the weight as a Parameter without numbers, which may then be cut."""
         if self.stand_in is None:
             shape = self.quantized.shape
             weight = Parameter(shape[::-1] if isinstance(self, Linear) else shape, zeros)
@@ -58,7 +58,7 @@ class QuantizedLayer(PackedLayer):
         self._parameters["weight"] = self.stand_in
 
     def take_part(self: Any) -> None:
-        """Have no such Parameter any more, and keep the codes to which it was cut."""
+        """Remove that Parameter, and keep only the codes of the part to which it was cut."""
         weight = self._parameters.pop("weight")
         if weight.box != self.cut_to:
             columns, outputs = weight.box if isinstance(self, Linear) else weight.box[::-1]
@@ -147,8 +147,8 @@ def layer_grid(layer: Linear | Embedding, grid: Grid,
                per: Granularity) -> tuple[Grid, Granularity]:
     """The grid and granularity of a layer's weight, if linear layers use `grid` and `per`.
 
-    Embeddings, for which there is no calibration and which a tied head uses as well, get at least 8
-    bits, and no groups unless the format has them.
+    Embeddings get at least 8 bits, and no groups unless the format has them: they have no
+    calibration, and a tied head uses them as well.
     """
     per = grid.per or per
     if isinstance(layer, Linear):

@@ -11,8 +11,8 @@ layer is calibrated with the inputs that it will get:
                             └ c_attn: Hessian of its inputs, quantize; c_proj: again; c_fc; c_proj;
                               then the outputs of the quantized h.0 are the inputs of h.1
 
-With `activations`, the inputs of linear layers are quantized to 8 bits as well, with a range
-observed on the calibration data, and the products are products of integers.
+With `activations`, the inputs of linear layers are quantized to 8 bits as well, and the products
+are products of integers.  Calibration data decides their range.
 
 Source: Nagel et al., A white paper on neural network quantization (2021), section 3; Frantar et al.
 (2022).
@@ -28,7 +28,8 @@ import numpy as np
 from ...autograd import Tensor, no_grad
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
-from ...nn.chain import ChainPart, chain
+from ...nn.chain import chain
+from ...nn.module import ChainPart
 from .affine import INT8, IntGrid
 from .float_grid import Grid
 from .gptq import gptq, hessian

@@ -67,7 +67,7 @@ class QuantizedTensor:
         return self.grid.decode(self.codes(), scale, zero).astype(dtype, copy=False)
 
     def part(self, rows: Array, columns: tuple[int, int]) -> Self:
-        """The rows of these numbers, and of them the columns start … stop, on the same grids.
+        """The part with these rows, and of `columns` (start, stop), on the same grids.
 
         A cut within a group makes the groups smaller, and repeats their scales.
         """

@@ -26,13 +26,13 @@ Run = Callable[[Tensor], Tensor]
 
 
 def split(comm: Communicator, array: Array, dim: int) -> Array:
-    """This rank's of equal pieces."""
+    """This rank's piece of `array`, cut equally along `dim`."""
     length = array.shape[dim] // comm.size
     return array[along(dim, slice(comm.rank * length, (comm.rank + 1) * length))]
 
 
 def exchange_back(comm: Communicator, array: Array, split_dim: int, concat_dim: int) -> Array:
-    """The pieces where they were."""
+    """The inverse of an all-to-all: every piece returns to its rank."""
     return all_to_all(comm, array, concat_dim, split_dim, "pairwise")
 
 
@@ -57,7 +57,7 @@ Permute, _ = conjugate(passed_on, passed_back, "Permute")
 
 
 class Exchange(NamedTuple):
-    """A collective over `comm`: along `dim`, for an all-to-all to `to`; a piece before and after.
+    """A collective over `comm` along `dim`, to `to` for an all-to-all; a piece before and after.
     """
 
     comm: Communicator

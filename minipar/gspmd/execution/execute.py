@@ -95,7 +95,7 @@ class Executable:
     # ---- instructions
 
     def along(self, axes: Axes) -> Communicator:
-        """The communicator along `axes`, its ranks numbered with the last one fastest."""
+        """The communicator along `axes`, its ranks numbered with the last axis fastest."""
         if axes not in self._comms:
             comm = self.mesh[axes]
             nested = tuple([axis for axis in self.mesh.axes if axis in axes])
@@ -152,7 +152,7 @@ class Executable:
 
 
 class Place:
-    """The number of a value in a step's list."""
+    """The index of a value in the list that a call fills."""
 
     def __init__(self, index: int):
         self.index = index

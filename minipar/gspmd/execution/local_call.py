@@ -55,7 +55,7 @@ class MaxOverRanks(Function):
 
 
 def local_max(x: Array, axis: Any) -> Array:
-    """The maximum over `axis`, which is kept; of no elements, the number that none is below."""
+    """The maximum over `axis`, which is kept; of no elements, the lowest number."""
     if x.size:
         return np.max(x, axis=axis, keepdims=True)
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind in "iu" \

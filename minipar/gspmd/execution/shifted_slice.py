@@ -42,7 +42,7 @@ ShiftedSlice, _ = conjugate(shifted, shifted_back, "ShiftedSlice")
 
 def move(comm: Communicator, source: Array, target: Array, dim: int,
          places: tuple[int, int, int], back: bool) -> None:
-    """Fill `target` with the rows of `source` that overlap it, of all ranks; or back."""
+    """Fill `target` with the rows of all ranks that it wants; with `back`, return them."""
     length, start, stop = places
     has, wants = -(-length // comm.size), -(-(stop - start) // comm.size)
     requests, arriving = [], []

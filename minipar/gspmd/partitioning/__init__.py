@@ -4,9 +4,9 @@
     cuts.py         where an operation runs
     program.py      the local program as data
     conversion.py   the collectives that bring a value to an operation
-    simplify.py     copies as early as possible, in one with gathers
+    simplify.py     copies as early as possible, merged with gathers
     overlaps.py     which rows of a slice go from rank to rank
     partition.py    operation by operation, with the collectives between
 
-Its last step is the only one that knows of gradients: a `copy` is where they are summed.
+Gradients need no program of their own: the backward of a `copy` sums them.
 """

@@ -5,11 +5,11 @@
     z + x              x (·, dp) instead           all-to-all first
 
 An operation whose operands agree runs where they are.  Where they disagree, the cheapest
-alternative runs: its collectives send the fewest bytes.  An operation may differ between ranks
-along an axis along which its operand is the same on all.  It uses the operand through a `copy`,
-whose gradient is summed, once for all operations that use the copy alike.  So the backward of the
-program is its conjugate, and needs no rules of its own: copy ↔ all-reduce, all-gather ↔
-reduce-scatter, all-to-all ↔ all-to-all.
+alternative runs: its collectives send the fewest bytes.  Along an axis, ranks may compute different
+parts with an operand that is the same on all.  They use it through a `copy`, whose gradient is
+summed, once for all operations that share the copy.  So the backward of the program is its
+conjugate, and needs no rules of its own: copy ↔ all-reduce, all-gather ↔ reduce-scatter, all-to-all
+↔ all-to-all.
 """
 
 from typing import Any
@@ -88,7 +88,7 @@ class Partitioner:
     def with_bias(self, operation: Operation, parts: Local, bias: Local) -> Local:
         """The sum of the parts of a linear layer's result, and its bias.
 
-        A row of [q | k | v] that is cut meets no bias in its natural order: they are whole then.
+        A cut row of [q | k | v] does not match a bias in its natural order: then both are whole.
         """
         goal = self.goal(operation, parts.layout) or parts.layout.dims
         if bias.value.sections != operation.result.sections:

@@ -53,7 +53,7 @@ class Array(NamedTuple):
 
     @classmethod
     def of(cls, value: Value) -> "Array":
-        """That of a value of the graph."""
+        """The sizes of a value of the graph."""
         return cls(value.shape, value.dtype.itemsize, bool(value.sections))
 
 
@@ -99,14 +99,14 @@ def moves(array: Array, layout: Layout, target: Layout, mesh: Mapping[str, int])
 
 @lru_cache(maxsize=100_000)
 def collectives(array: Array, layout: Layout, mesh_items: tuple) -> tuple[Move, ...]:
-    """The moves that send messages, wherever the way leads."""
+    """The moves that send messages, whatever the target."""
     here = Place(array, layout, dict(mesh_items))
     return tuple([move for kind in (all_gathers, permutes, all_to_alls, all_reduces,
                                     reduce_scatters) for move in kind(here)])
 
 
 class Place:
-    """A layout on the way, with what the moves from it have in common."""
+    """A layout on the path, with the numbers that all moves from it use."""
 
     def __init__(self, array: Array, layout: Layout, mesh: Mapping[str, int]):
         self.array, self.dims, self.partial, self.mesh = array, layout.dims, layout.partial, mesh

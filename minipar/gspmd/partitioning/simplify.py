@@ -13,7 +13,7 @@ Users = dict[Local, list[Instruction]]
 
 
 def simplified(instructions: list[Instruction], outputs: list[Local]) -> list[Instruction]:
-    """The instructions, with copies as early as possible, and in one with gathers."""
+    """The instructions, with copies as early as possible, and merged with gathers."""
     instructions = copies_first(instructions, outputs)
     return gathers_with_copies(instructions, outputs)
 

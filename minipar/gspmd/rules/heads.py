@@ -35,15 +35,15 @@ def rotary(operation: Operation) -> FactorRule:
                                                            else 1}, whole="w", moves=True)
 
 
-# what computes each place of the last dimension alike, in whatever order they lie
+# operations that treat all places of the last dimension alike, so that their order is free
 SECTIONED = ("Linear", "Rotary", "Add", "AsType", "Round", "Dropout", "Constrain")
 
 
 def mark_sections(graph: Graph) -> None:
     """Note the sections of every fused attention's input, and of the values that it comes from.
 
-    Values of which users give or get pieces lie in their natural order, and those that two
-    attentions want in two orders.
+    A value stays in its natural order if users give or get its pieces, or if two attentions want it
+    in different orders.
     """
     natural = {value for value in graph.inputs.values() if not value.is_parameter}
     natural |= set(graph.outputs)

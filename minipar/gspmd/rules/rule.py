@@ -29,7 +29,7 @@ class FactorRule:
     repeated     operands that are broadcast along factors which they lack
     moves        element-wise, or moves elements only: it is propagated through first
     elementwise  element-wise
-    combine      how partial results add up: "sum", or "max"
+    combine      how partial results add up: "sum", "max", or "inside" the operation
     """
 
     operands: tuple[DimFactors | None, ...]
@@ -67,7 +67,7 @@ def rule_from(text: str, operation: Operation, sizes: Mapping[str, int] | None =
     """The rule written as "b t (h k), _ -> b t h k", with sizes from the operation's shapes.
 
     `_` stands for an operand without dimensions, `1` for a dimension without factors.  `sizes` are
-    those of factors in parentheses, but for one in each.
+    those of factors in parentheses; one in each may be left out.
     """
     left, right = text.split("->")
     operands = [_parse(part) for part in left.split(",")]
@@ -100,7 +100,7 @@ def to_factors(dims: Dims, factors: DimFactors, sizes: Mapping[str, int],
     """The axes of each factor, and those that no factor can take.
 
     A dimension's axes, major first, fill its factors, major first: each takes axes as long as they
-    divide it, the last one takes what is left.
+    divide it.  The last one takes the rest.
     """
     found: dict[str, Axes] = {}
     over: list[str] = []

@@ -9,7 +9,8 @@ from .rule import DimFactors, FactorRule, letters, rule_from
 
 
 def broadcast(operation: Operation, whole_last: bool = False) -> FactorRule:
-    """Shapes that broadcast: a b, a b → a b; an operand lacks what it is repeated along.
+    """Shapes that broadcast: a b, a b → a b; an operand lacks the factors along which it is
+    repeated.
 
     `whole_last`: each result needs a whole row.
     """
@@ -47,7 +48,8 @@ def transpose(operation: Operation) -> FactorRule:
 def reshape(operation: Operation) -> FactorRule:
     """(a b), c → a, (b c): both shapes are cut into their common factors.
 
-    Lengths that share no factors, as 6 and 4 in (6, 2) → (4, 3), make one whole block.
+    If neither of two lengths divides the other, as 6 and 4 in (6, 2) → (4, 3), these dimensions and
+    all after them are whole.
     """
     old, new = operation.inputs[0].shape, operation.result.shape
     before: list[list[str]] = [[] for _ in old]

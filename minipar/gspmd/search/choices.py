@@ -27,7 +27,7 @@ class Use(NamedTuple):
 
 
 class OperationChoice(NamedTuple):
-    """An operation that is cut so, and where its result lies then.
+    """One way to cut an operation, and where its result lies then.
 
     `seconds` are those of its arithmetic and of the sum of its partial results; `num_bytes` are
     kept for backward.

@@ -154,7 +154,7 @@ class Problem:
         return parts
 
     def share(self, parts: Sequence["Parts"]) -> None:
-        """Count once what several edges from one value need alike."""
+        """Count once the conversions that several edges from one value share."""
         found: dict[tuple, dict[int, np.ndarray]] = {}
         for number, edge in enumerate(self.edges):
             for part, (_, pairs) in parts[number].items():
@@ -201,7 +201,7 @@ class Problem:
     def equations(self, of_node: Sequence[np.ndarray]) -> Equations:
         """Each node has one alternative, and each edge the pair of those of its two nodes.
 
-        What is shared is made if any edge has a pair that needs it.
+        A shared conversion is made if any edge has a pair that needs it.
         """
         equations, start = Equations(), of_node[-1][-1] + 1
         of_edge: list[np.ndarray] = []
@@ -251,8 +251,8 @@ def search(function: Callable, *inputs: Any, memory: float | None = None,
            beside: Sequence[Plan] = (), **options: Any) -> Plan:
     """The plan of the cheapest sharding of a program that fits `memory` bytes on each rank.
 
-    It is cheaper than each of the plans `beside` it, or one of them.  `options` are those of
-    `make_problem`.  Raises SearchError if nothing fits.
+    If one of the plans `beside` fits and is cheaper, it is returned instead.  `options` are those
+    of `make_problem`.  Raises SearchError if nothing fits.
     """
     problem = make_problem(function, *inputs, **options)
     fitting = [each for each in beside if memory is None or memory_bytes(each.program) <= memory]

@@ -35,7 +35,8 @@ class Machine:
 def num_flops(operation: Operation) -> float:
     """About the FLOPs of an operation, forward and backward: 2 for each multiply-add of a product.
 
-    Attention has two products; other operations, 1 for each element.
+    Attention has two products; other operations cost 1 for each element.  Backward costs twice
+    forward.
     """
     size = float(math.prod(operation.result.shape))
     name = operation.function.__name__

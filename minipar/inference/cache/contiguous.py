@@ -3,8 +3,8 @@
     block 0  A A A A A · · · · · · · · · · ·       room for the longest possible sequence:
     block 1  B B · · · · · · · · · · · · · ·       a slot without a token (·) is wasted
 
-This cache is the specification of the paged cache, and served before paged caches were known.  A
-block holds the whole context, so a sequence's table has one entry.
+This cache is the specification of the paged cache, and the usual one before it.  A block holds the
+whole context, so a sequence's table has one entry.
 """
 
 import numpy as np

@@ -10,10 +10,10 @@ A new scale moves the block's values by up to half a step once more.  If the sca
 times since a value was written, the value is off by at most (g + 1)/2 steps of the last scale.  The
 scale never falls while the block belongs to its tokens; the next token in slot 0 begins a new one.
 
-So the codes depend on how many tokens a step computes: in one chunk they are rounded once, and its
-first tokens see a scale that later ones have set.  With this cache, other requests in a step, the
-token budget, preemption and prefix caching change the logits by about a rounding of the cache, and
-now and then a token.
+So the codes depend on how many tokens a step computes.  In one chunk they are rounded once, and its
+first tokens see a scale that later ones have set.  With this cache, logits depend on other requests
+in a step, the token budget, preemption and prefix caching.  They change by about a rounding of the
+cache, and now and then a token changes.
 
     bytes of a block      2 · layers · kv heads · (block size · n  +  4)        float32: 4 times n
 

@@ -1,12 +1,12 @@
 """Layers evaluated on plain arrays: the same forward as in training, without a graph.
 
 These functions repeat layers of `nn/` because at one token a step the graph costs as much time as
-the arithmetic: a Tensor and a call of a Function take microseconds, as the layer itself does.
+the arithmetic.  A Tensor and a call of a Function take microseconds, as the layer itself does.
 test_plain_layers_are_those_of_training (tests/inference/test_cached_forward.py) holds each function
 equal to its layer in `nn/`.
 
 Every other layer (quantized, sparse, tensor-parallel, with transformed parameters) is called as it
-is.  Where a meter or a hook must see each operation, all layers are.
+is.  Where a meter or a hook must see each operation, all layers are called so.
 """
 
 import math

@@ -5,8 +5,8 @@
 Each step after the temperature removes unlikely tokens, by setting their logits to -inf.  The order
 is vLLM's; Hugging Face applies min-p last, which can keep different tokens.  A draw depends on the
 request's seed and on the position alone: other requests in the batch, preemption and the number of
-ranks change nothing.  They change the logits by rounding alone, but for the 8-bit cache, which
-rounds a chunk of tokens otherwise than one by one (`cache/quantized.py`).
+ranks change nothing.  They change the logits by rounding alone, except with the 8-bit cache, which
+rounds a chunk of tokens differently from single tokens (`cache/quantized.py`).
 
     repetition penalty r    tokens of prompt and output: a positive logit ÷ r, a negative one · r
     presence, frequency     tokens of the output: logit - presence - frequency · count

@@ -14,7 +14,7 @@ best c-th candidate.  If they know all kept tokens, they draw the same token; el
 The first c is 1 for temperature 0, k for top-k, and 64 for top-p.  Nearly all tokens travel in one
 case only: a flat distribution with a large top-p.  min-p needs m alone.
 
-Sums over ranks are rounded otherwise than sums in one process, by about 1e-16.  A token differs
+Sums over ranks are rounded differently from sums in one process, by about 1e-16.  A token differs
 only if the random number u lies so close to the border between two tokens.
 """
 

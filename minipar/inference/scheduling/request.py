@@ -6,7 +6,7 @@ from .block_pool import BlockPool, blocks_for
 from .block_table import CachedSequence
 
 
-@dataclass(eq=False)        # a request is itself, whatever its fields
+@dataclass(eq=False)        # two requests with equal fields are not equal
 class Request:
     """A prompt and `num_answers` answers of at most `max_tokens`, or `lengths`, tokens each.
 

@@ -73,7 +73,7 @@ def read_scenario(document: Any) -> Scenario:
 
 
 def check_engine_value(key: str, value: Any) -> None:
-    """Raise ValueError if a value of SchedulerConfig has another type than its field, or is huge.
+    """Raise ValueError if a value of SchedulerConfig has a wrong type, or is huge.
     """
     kind, words = {"prefix_caching": (bool, "true or false"), "policy": (str, "a name"),
                    "preempt_by": (str, "a name")}.get(key, (int, "an integer"))

@@ -5,9 +5,9 @@
     timeline.py      simulate_step: the time and peak bytes of such decisions, on three lanes
     search.py        best_decisions: the decisions with the shortest step within a limit of bytes
 
-Optimizer states and parameters are offloaded elsewhere: they are allocated in a file from the start
-(`backend/mapped_file.py`), of which the optimizer's step pages in a block at a time
-(`optim/optimizer.py`).  `train/setup/memory.py` reads --offload and --memory-limit.
+Offloaded optimizer states and parameters are allocated in a file from the start
+(`backend/mapped_file.py`).  The optimizer's step pages in a block at a time (`optim/optimizer.py`).
+`train/setup/memory.py` reads --offload and --memory-limit.
 
 The copies run on streams (`backend/copy_stream.py`); `minipar train --offload` uses the first file.
 """

@@ -7,8 +7,8 @@
 A copy out starts when an operation saves an array; the array is freed once it is copied and unused.
 Backward unpacks arrays in about the reverse order of saving, so each unpack also starts the copies
 of the `ahead` arrays saved before it.  The device needs memory for the arrays in flight in each
-direction.  With ahead=1 one array is used while the next is copied (double buffering); more of
-them even out different sizes.
+direction.  With ahead=1 one array is used while the next is copied (double buffering); a larger
+`ahead` evens out different sizes.
 
 Nothing is rounded and every view keeps its strides, so gradients are bitwise the same.  If the link
 is fast enough, copies hide behind computation; otherwise a step takes as long as its copies.

@@ -3,8 +3,8 @@
     part i    saved arrays ─▶ one transfer ─▶ copy out ─▶ ┄ host ┄ ─▶ copy in ─▶ its backward
 
 `activations.py` copies each array when it is saved.  Here all arrays of a part move together, at
-times that follow from the order of the parts alone (`timeline.py` has the rules, and the time that
-the copies take).  So the peak of memory is known beforehand, to the byte.
+times that follow from the order of the parts alone.  So the peak of memory is known beforehand, to
+the byte.  (`timeline.py` has the rules, and the time that the copies take.)
 
 Between two parts the graph holds a mark.  When backward reaches it, backward has finished the part
 behind it and is about to enter the part before it.

@@ -13,8 +13,8 @@ than the backward, in which these are alive:
     held by the parts before i + copied in for the `ahead` parts before i + needed by part i
 
 *Time.*  No copy crosses from forward to backward: everything is copied out before backward needs
-it.  And backward is a forward played from its end: there a copy *ends* before the part needs it, as
-here it starts after the part has made it.
+it.  Backward is a forward played from its end.  In backward a copy *ends* before the part needs it;
+in forward it *starts* after the part has made it.
 
     forward             ▐F0▌▐F1▌▐F2▌      backward, from     ▐B0▌▐B1▌▐B2▌      t = clock of compute
     copy out                ▐─0─▌         right to left  ◀       ▐─0─▌         e = ends of copies
@@ -56,7 +56,7 @@ class Solution(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """Decisions for the first parts, and all that matters of them for the other parts."""
+    """Decisions for the first parts, and all that the later parts need to know of them."""
 
     decisions: tuple[str, ...]
     forward: Lane

@@ -1,7 +1,7 @@
 """Rematerialization, also called activation checkpointing or recomputation.
 
 Forward keeps only the input of a segment of the model; backward recomputes the segment from it.
-(Files of a run's state are another thing: `minipar/checkpoint`.)
+(Checkpoints in the sense of files are in `minipar/checkpoint`.)
 
     recompute.py   checkpoint(function, x): drop what `function` saves, recompute it in backward
     selective.py   recompute only attention's probabilities, inside each block

@@ -4,7 +4,7 @@
     ((0, 1), (2, 3))        two segments: √L segments are best if all parts cost the same
     (((0, 1), 2), 3)        the inner segment is dropped with the outer one, and recomputed twice
 
-A plan is data: `run_plan` executes it in three lines, and `predict.py` computes its cost.
+A plan is data: `run_plan` executes it in a few lines, and `predict.py` computes its cost.
 """
 
 import math
@@ -14,7 +14,8 @@ from typing import Any
 from ...autograd import Tensor
 from ...autograd.function import is_recording
 from ...nn import Module
-from ...nn.chain import ChainPart, chain
+from ...nn.chain import chain
+from ...nn.module import ChainPart
 from .recompute import checkpoint
 
 Plan = tuple["int | Plan", ...]

@@ -16,7 +16,8 @@ import numpy as np
 from ...autograd import tanh
 from ...backend import Array
 from ...nn import Module
-from ...nn.chain import ChainPart, chain
+from ...nn.chain import chain
+from ...nn.module import ChainPart
 from .optimal import optimal
 from .plans import Plan, Policy, keep_all, sqrt_segments, uniform
 from .profile import ChainProfile, PartProfile, profile_parts

@@ -76,8 +76,8 @@ def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[Step]:
 class LiveStorages:
     """The live storages of a chain, how often each is held, and their total bytes, `live`.
 
-    ("tape", i) is what part i alone saves.  ("input", i) is its input.  It is held by part i - 1 if
-    that saves its output, by part i if that saves its input, and by a segment starting at part i.
+    ("tape", i) is what part i alone saves.  ("input", i) is its input.  Its holders are part i - 1
+    if it saves its output, part i if it saves its input, and a segment that starts at part i.
     """
 
     def __init__(self, costs: ChainProfile):

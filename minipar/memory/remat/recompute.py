@@ -10,9 +10,9 @@ gradients, gradient hooks and sharded weights work unchanged.  The second forwar
 context of the first, with the same meter and the same hooks for what it saves.  Its dropout is the
 same, because masks follow from the step and the layer's name.
 
-Segments nest.  An inner segment is dropped with the outer one; when its arrays are needed, the
-outer one is recomputed first, which brings back the inner one's input.  Griewank & Walther 2000;
-Chen et al. 2016.  (`minipar/checkpoint` is something else: the state of a run in files.)
+Segments nest.  An inner segment is dropped with the outer one.  When backward needs its arrays, the
+outer segment is recomputed first, which brings back the inner one's input.  Griewank & Walther
+2000; Chen et al. 2016.  (`minipar/checkpoint` is something else: the state of a run in files.)
 """
 
 import weakref
@@ -41,8 +41,8 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(*inputs)`, keeping only `inputs` (Tensors or arrays) for backward.
 
     Backward calls `function` a second time, which must compute the same: the parameters that it
-    uses must not change in between.  Raises RuntimeError in backward if the second call saves other
-    arrays.
+    uses must not change in between.  Raises RuntimeError in backward if the second call saves
+    different arrays.
     """
     if not is_recording():
         return function(*inputs)

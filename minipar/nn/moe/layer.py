@@ -70,7 +70,7 @@ class Experts(Module):
 
 
 def refuse_experts(model: Module, what: str) -> None:
-    """Raise ValueError for a model with experts: it cannot be `what`, "pruned" say."""
+    """Raise ValueError for a model with experts: it cannot be `what`, e.g. "pruned"."""
     for name, module in model.named_modules():
         if isinstance(module, Experts):
             raise ValueError(f"{name} are experts, which cannot be {what}: give a model without "
@@ -81,8 +81,9 @@ class MoE(Module):
     """x (b, t, d) or (n, d) → the same shape: each token through its experts.
 
     `expert` has the sizes of each; `shared`, if given, computes every token.  `load` (E,) counts
-    the choices of each expert in the training step `counted_step`, which has shares; `num_dropped`
-    those that found no place; `parallel.expert.router_bias` sums them over ranks and microbatches.
+    the choices of each expert in one training step with shares, number `counted_step`;
+    `num_dropped` counts those that found no place.  `parallel.expert.router_bias` sums the loads
+    over ranks and microbatches.
     """
 
     def __init__(self, config: MoEConfig, expert: Module, shared: Module | None = None,
@@ -169,6 +170,6 @@ class MoE(Module):
         self.num_dropped += int(kept.size - kept.sum())
 
     def forget_counts(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self.load, self.num_dropped = np.zeros(self.config.num_experts, np.int64), 0
         self.counted_step: int | None = None

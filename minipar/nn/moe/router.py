@@ -11,10 +11,10 @@ are then renormalized (DeepSeek-V3).  Renormalization is over the chosen experts
     z-loss         mean lse²       lse: log-sum-exp of a token's logits, against large logits
     bias           b_i += rate · sign(mean load - load_i) after each step, without a gradient
 
-The balance loss is 1 when all experts are used alike.  It is taken for each sequence, which no
-layout cuts, so that it does not depend on the number of ranks or microbatches; or for a
-microbatch over all ranks, where the loads of all ranks are summed.  (A mean of the ranks' own
-losses would be a different loss.)
+The balance loss is 1 when all experts are used alike.  By default it is taken for each sequence.
+No layout with experts cuts a sequence, so the loss does not depend on the number of ranks or
+microbatches.  Or it is taken for a microbatch over all ranks.  Their loads are summed: a mean of
+the ranks' own losses would be a different loss.
 
 Each sequence counts by its share of the batch's loss (`shares` of random.TrainingStep).  So the
 losses and gradients of all ranks simply add up.
@@ -73,7 +73,7 @@ class Router(Module):
         return Routed(logits, scores, ids, gates if config.scale == 1 else gates * config.scale)
 
     def choose(self, scores: Array) -> np.ndarray:
-        """The experts (n, k) of each token, by the scores (n, E); in turn if these are no numbers.
+        """The experts (n, k) of each token, by the scores (n, E); in turn if scores are shape-only.
         """
         config, (n, num_experts) = self.config, scores.shape
         if not (is_host(scores) or is_gpu(scores)):

@@ -4,8 +4,8 @@
                      the k best        │             the capacity                  rows sorted
                                        └ load (E,)                                 by expert
 
-Without a capacity all choices are kept.  With one, an expert serves at most ⌈c k n / E⌉ of the k n
-choices of a group of n tokens, c being the capacity factor.  Places are taken in an order:
+Without a capacity all choices are kept.  With one, a group of n tokens makes k n choices, and an
+expert serves at most ⌈c k n / E⌉ of them; c is the capacity factor.  Places are taken in an order:
 
     by choice        first choices of all tokens, then their second choices
     by token         all choices of the first token, then those of the second
@@ -39,8 +39,8 @@ def choose_experts(scores: np.ndarray, top_k: int, num_groups: int = 1,
                    top_groups: int = 1) -> np.ndarray:
     """The `top_k` experts of the largest scores (n, E), best first: ids (n, top_k).
 
-    With several groups of neighbouring experts, only the `top_groups` best groups of each token
-    count; a group is as good as the sum of its two best scores.
+    With several groups of neighbouring experts, each token chooses within its `top_groups` best
+    groups.  The score of a group is the sum of its two best scores.
     """
     n, num_experts = scores.shape
     if num_groups > top_groups:
@@ -85,7 +85,7 @@ def queue_places(ids: np.ndarray, group_size: int, order: str,
 
 
 def dispatch(ids: np.ndarray, kept: np.ndarray, num_experts: int) -> Dispatch:
-    """The rows of the choices in `kept` (n, k), sorted by expert, else in the order of tokens."""
+    """The rows of the choices in `kept` (n, k), sorted by expert, then by token."""
     choices = np.flatnonzero(kept)
     experts = ids.ravel()[choices]
     choices = choices[np.argsort(experts, kind="stable")]

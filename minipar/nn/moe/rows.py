@@ -96,7 +96,7 @@ class AddRows(Function):
 
 
 class AttachLoss(Function):
-    """y = x, and `loss` is one more summand of what is differentiated:  dx = g, dloss = 1."""
+    """y = x, and backward adds the gradient of `loss` to that of y:  dx = g, dloss = 1."""
 
     expects = "x, and a loss of one number"
     metered = False

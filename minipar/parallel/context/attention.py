@@ -54,8 +54,8 @@ class ContextAttention(Function):
         g, out = (FusedAttention.heads(x, ctx.heads[1], q.shape[-1]) for x in (g, out))
         found = ctx.backward_of(ctx.comm, g, q, k, v, out, lse, *ctx.options, dropout,
                                 ctx.fmt)
-        for place, d in zip(FusedAttention.split(dqkv, *ctx.heads), found):
-            place[...] = d
+        for part, d in zip(FusedAttention.split(dqkv, *ctx.heads), found):
+            part[...] = d
         return [dqkv, None]
 
 

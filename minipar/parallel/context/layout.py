@@ -19,6 +19,7 @@ import numpy as np
 from ...backend import Array, asarray_like
 from ...comm import Communicator
 from ...comm.collectives import all_gather
+from ...comm.mesh import subset
 from ...number_formats import Format
 from ..conjugate import conjugate
 from .attention import METHODS
@@ -78,7 +79,7 @@ class ContextSplit:
                              f"choose a divisor of {cp.size}")
         positions_of_ranks(order, 1, 1)         # refuses an unknown order
         self.cp, self.method, self.order, self.message_format = cp, method, order, message_format
-        self.neighbours, self.ring = _split(cp, cp.rank // u), _split(cp, cp.rank % u)
+        self.neighbours, self.ring = subset(cp, cp.rank // u), subset(cp, cp.rank % u)
         self.layout_of = lru_cache(16)(self.make_layout)
 
     @property
@@ -97,13 +98,6 @@ class ContextSplit:
         first = self.cp.rank // u * u
         return TokenLayout(length, of_ranks, of_ranks[self.cp.rank], of_ranks[first:first + u],
                            blocks)
-
-
-def _split(cp: Communicator, color: int) -> Communicator:
-    found = cp.split(color)
-    assert found is not None            # every rank gives a color
-    found.axes = cp.axes                # as timelines name them
-    return found
 
 
 def cut_tokens(comm: Communicator, x: Array, layout: TokenLayout) -> Array:

@@ -22,7 +22,8 @@ from ...backend import Array, asarray_like
 from ...nn import GPT, MLP, Dropout, Module, MoE
 from ...nn.gpt import CoreAttention, too_long_error
 from ..errors import experts_of_whole_sequences_error
-from ..tensor.parallelize import PartialDropout, split_of
+from ..tensor.layers import PartialDropout
+from ..tensor.parallelize import split_of
 from ..tensor.sequence import SequenceSplit
 from .attention import context_attention
 from .layout import ContextSplit, GatherTokens, TokenLayout, cut_tokens, sequences_of

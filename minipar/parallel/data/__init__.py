@@ -1,7 +1,6 @@
 """Data parallelism: every rank has all parameters and a part of the batch.
 
     ddp_by_autograd         the specification: copy_to on every use of a weight
-    buckets                 which gradients travel together
     ddp                     DistributedDataParallel: each bucket is summed during backward
     local_sgd               each rank trains alone, and the parameters are averaged every few steps
     local_sgd_by_copies     local SGD, specified: copies of a model in one process

@@ -20,12 +20,12 @@ from ...autograd import backward as backward_from
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import broadcast, chunk_bounds, gather, scatter
-from ...comm.mesh import DeviceMesh
+from ...comm.mesh import DeviceMesh, subset
 from ...nn import Module
 from ...optim import Optimizer
 from ...random import training_step
+from ..flats import UNCOMPRESSED, Wire
 from ..strategy import Microbatch, Strategy
-from ..wire import UNCOMPRESSED, Wire
 
 
 class DataParallel(Strategy):
@@ -40,9 +40,7 @@ class DataParallel(Strategy):
                 raise ValueError("dp is over all ranks, with no other axis: choose ddp beside "
                                  "pp, cp, tp and ep")
             comm = comm.comm
-        alone = comm.split(comm.rank)
-        assert alone is not None            # every rank gave split a color
-        super().__init__(model, alone)
+        super().__init__(model, subset(comm, comm.rank))
         self.comm = self.dp = self.replicas = comm
         for slab in self.slabs:             # rank 0 alone has gradients
             slab.norm_comm, slab.is_copy = comm, comm.rank > 0

@@ -3,12 +3,26 @@
     backward     ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
     messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       at best near max(B, M), not B + M
 
+    slab         wte │ h.0 … │ h.1 … │ h.2 … │ ln_f      parameters, in the order of forward
+    buckets           3      │   2   │   1   │  0        gradients come from the right
+
 Every rank of dp has the same parameters and computes the gradients of its rows.  The parameters are
-grouped into buckets, the last layers first.  When the last gradient of a bucket is ready, its
-all-reduce begins, and goes on between the operations of backward (comm/work.py).  If backward takes
-B seconds and all messages M, both take the longer of two at best: B plus the last bucket's message,
-which no computation hides; or the time until the first bucket is ready, plus M.  Afterwards every
-rank has the same summed gradients and takes the same step.
+grouped into buckets, the last layers first.  A bucket is a run of neighbours, so its gradient is
+one stretch of the slab and one message.  When its last gradient is ready, its all-reduce begins,
+and goes on between the operations of backward (comm/work.py).  Backward takes B seconds, all
+messages M; together they take at best the longer of two: B and the last bucket's message, or M and
+the time until the first bucket is ready.  Afterwards every rank has the same summed gradients and
+takes the same step.
+
+Who calls whom in a step:
+
+    Strategy.backward(loss)
+        reducing(0, loss)             finds the gradients that will come (ReductionQueue)
+        autograd.backward(loss)       walks the graph; a complete gradient calls its ready hook:
+            _on_ready                     the last one of a bucket
+                reduce(flat)              begins its all-reduce
+            poll                          between two operations: messages go on
+        finish                        waits for all of them
 
 Gradients of several microbatches add up: buckets are reduced in a stage's last backward.
 
@@ -25,9 +39,11 @@ may choose an algorithm of fewer rounds and more bytes.  Li et al. 2020, PyTorch
 Experiences on Accelerating Data Parallel Training, section 3.2.3.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from ...autograd import GradientSlot, Tensor, reachable_slots
@@ -37,7 +53,9 @@ from ...comm.work import Work, start_work
 from ...nn import Module, Slab
 from ..flats import Flat
 from ..strategy import NO_CONTEXT, Strategy
-from .buckets import BUCKET_MB, bucket_limits, cut_into_buckets
+
+MB = 1 << 20            # bytes: as in PyTorch, a bucket's megabytes are MiB
+BUCKET_MB = 25.0        # PyTorch's default
 
 
 class DistributedDataParallel(Strategy):
@@ -56,43 +74,27 @@ class DistributedDataParallel(Strategy):
     def place(self) -> None:
         """Cut the slabs into flats, and watch their gradients."""
         self.works: list[tuple[Flat, Work]] = []            # reductions under way
-        self.flats_of_slabs = [flat for slab in self.stages.slabs for flat in self.cut(slab)]
-        uses = {flat: {use for p in flat.parameters for use in self.users[p]}
-                for flat in self.flats_of_slabs}            # (stage, part)
-        # a gradient that several stages of this rank add to is reduced when all are through
-        self.late = [flat for flat, places in uses.items() if not self.reduces_each_backward
-                     and len({stage for stage, _ in places}) > 1]
-        self.flats, self.queues = [], {}
-        for stage in self.stages.here[::-1]:
-            # backward completes a flat's gradient in the first part that uses the flat
-            first = {flat: min(part for where, part in places if where == stage)
-                     for flat, places in uses.items() if stage in {where for where, _ in places}}
-            order = [*first][::-1]
-            order.sort(key=first.__getitem__, reverse=True)
-            self.flats += [flat for flat in order if flat not in self.flats]
-            order = [flat for flat in order if flat not in self.late]
-            self.queues[stage] = ReductionQueue([flat.parameters for flat in order],
-                                                partial(self._start, order))
+        self.flats_of_slabs = [flat for slab in self.stages.whole_slabs for flat in self.cut(slab)]
+        orders = self.stages.completion_orders(self.flats_of_slabs, self.reduces_each_backward)
+        self.queues = {stage: self.make_queue(order) for stage, order in orders.items()}
+        completed = [flat for order in orders.values() for flat in order]
+        # in a pipeline no stage completes alone what several stages of this rank use: it comes last
+        others = [flat for flat in self.flats_of_slabs if flat.parameters]
+        self.flats = [*dict.fromkeys(completed + others)]
+
+    def make_queue(self, order: Sequence[Flat]) -> "ReductionQueue":
+        """What begins to reduce these flats, in this order, during a stage's backward."""
+        return ReductionQueue([flat.parameters for flat in order], lambda i: self.reduce(order[i]))
 
     def cut(self, slab: Slab) -> list[Flat]:
-        """The flats of a slab: its buckets.  No bucket mixes parameters of different stages.
-
-        In a slab that stages share, each parameter is a bucket of its own: all ranks that share it
-        must cut it alike.
-        """
-        is_shared = any(slab is shared for _, shared in self.stages.shared)
-        keys = [(i * is_shared, {stage for stage, _ in self.users[p]})
-                for i, p in enumerate(slab.parameters)]
+        """The flats of a slab: its buckets."""
         sizes = [parameter.data.nbytes for parameter in slab.parameters]
-        return [Flat(slab, members, *self.ranks_of(slab)) for members in
-                cut_into_buckets(sizes, keys, self.limits) or [[]]]
+        buckets = cut_into_buckets(sizes, self.stages.bucket_keys(slab), self.limits)
+        return [Flat(slab, members, *self.ranks_of(slab)) for members in buckets or [[]]]
 
     def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
         """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""
         return self.replicas_of(slab, "replicate", *self.summed_over), self.along()
-
-    def _start(self, flats: Sequence[Flat], i: int) -> None:
-        self.reduce(flats[i])
 
     def reduce(self, flat: Flat) -> None:
         """Begin to sum a flat's gradient, which is complete on this rank, over its replicas."""
@@ -108,8 +110,8 @@ class DistributedDataParallel(Strategy):
         return self.queues[stage].reducing(y)
 
     def finish(self) -> None:
-        """Reduce what several stages of this rank use; wait for all reductions."""
-        for flat in self.late:
+        """Reduce the flats that no stage's backward has completed; wait for all reductions."""
+        for flat in self.flats[len(self.works):]:
             self.reduce(flat)
         for _, work in self.works:
             work.wait()
@@ -170,3 +172,44 @@ class ReductionQueue:
         self.awaited, self.num_started = awaited, 0
         yield
         self.after_backward()
+
+
+def assign_buckets(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int]]:
+    """The indices of the parameters of each bucket; `sizes` in bytes, in the order of arrival.
+
+    PyTorch's rule: the parameter that brings a bucket to its limit or above closes it.  The first
+    bucket of a slab has limits[0], the next limits[1], …, all further ones the last limit.
+    """
+    buckets: list[list[int]] = []
+    num_bytes, is_full = 0, True
+    for i, size in enumerate(sizes):
+        if is_full:
+            buckets.append([])
+            num_bytes = 0
+        buckets[-1].append(i)
+        num_bytes += size
+        is_full = num_bytes >= limits[min(len(buckets), len(limits)) - 1]
+    return buckets
+
+
+def bucket_limits(first_bucket_mb: float, bucket_mb: float) -> tuple[int, int]:
+    """Both limits in bytes, the first at most the second.  Raises ValueError unless positive."""
+    for name, size in (("first_bucket_mb", first_bucket_mb), ("bucket_mb", bucket_mb)):
+        if not 0 < size < math.inf:
+            raise ValueError(f"{name}={size}: a bucket needs room: give a number of megabytes > 0")
+    return int(min(first_bucket_mb, bucket_mb) * MB), int(bucket_mb * MB)
+
+
+def cut_into_buckets(sizes: Sequence[int], keys: Sequence[Any],
+                     limits: Sequence[int]) -> list[list[int]]:
+    """The numbers of the parameters of each bucket of a slab, in the order of the slab.
+
+    `sizes` are in bytes.  A bucket has neighbours with one key only, such as the stages that use
+    them.
+    """
+    buckets = []
+    for _, neighbours in groupby(range(len(sizes))[::-1], key=keys.__getitem__):
+        here = [*neighbours]
+        buckets += [sorted(here[i] for i in members)
+                    for members in assign_buckets([sizes[i] for i in here], limits)]
+    return buckets[::-1]

@@ -13,10 +13,9 @@ times costs one message instead of k.  `ddp.py` sums it in buckets, during backw
 """
 
 from ...comm import Communicator
-from ...comm.collectives import all_reduce
+from ...comm.collectives import all_reduce, broadcast
 from ...nn import Module
 from ..conjugate import copy_to
-from ..replicas import broadcast_parameters
 
 
 def data_parallel(model: Module, comm: Communicator) -> Module:
@@ -24,7 +23,8 @@ def data_parallel(model: Module, comm: Communicator) -> Module:
 
     After `loss.backward()` all ranks hold the gradients of the whole batch.
     """
-    broadcast_parameters(model, comm)
+    for slab in model.slabs:
+        broadcast(comm, slab.data, out=slab.data)       # rank 0's values for everyone
     for parameter in model.parameters():
         parameter.on_use(lambda weight: copy_to(weight, comm))
     return model

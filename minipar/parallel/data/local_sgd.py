@@ -18,8 +18,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_reduce, sum_over_ranks
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
-from ..replicas import sum_targets
-from ..strategy import Microbatch
+from ..strategy import Microbatch, sum_targets
 from .ddp import DistributedDataParallel
 
 
@@ -52,6 +51,6 @@ class LocalSGD(DistributedDataParallel):
         """After every `every` steps, average the parameters."""
         self.num_steps += 1
         if self.num_steps % self.every == 0:
-            for slab in self.stages.slabs:
+            for slab in self.stages.whole_slabs:
                 all_reduce(self.dp, slab.data, out=slab.data)
                 slab.data /= self.dp.size

@@ -37,7 +37,7 @@ def balance_routers(strategy: Strategy) -> dict[str, RouterLoad]:
     if not layers:
         return {}
     counts = [np.append(layer.load, layer.num_dropped) for layer in layers.values()]
-    flat = np.concatenate(counts) if strategy.counts_loads else np.zeros(sum(map(len, counts)))
+    flat = np.concatenate(counts) if strategy.tp.rank == 0 else np.zeros(sum(map(len, counts)))
     with strategy.comm.labelled("control"):
         flat = all_reduce(strategy.comm, flat.astype(np.int64))
     loads, changes = {}, {}

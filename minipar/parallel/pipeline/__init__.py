@@ -2,7 +2,7 @@
 
     one_f_one_b             1F1B in one short file, to be read first: the specification
     schedule/               which rank does what in which order, without an array
-    executor, p2p, headers  what trains by any schedule, and its messages
+    executor, p2p           what trains by any schedule, and its messages
     cut                     where to cut a model into stages
     stages                  the stages of a model, and what a rank keeps of it
     naive                   one microbatch, one rank at work at a time

@@ -13,7 +13,6 @@ cuts the batch into microbatches, so that the ranks work at the same time.
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,8 @@ from ...comm.mesh import DeviceMesh
 from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch, Strategy
-from .headers import recv_header, send_header
-from .stages import Stages
+from .p2p import recv_header, send_header
+from .schedule.actions import Placement
 
 
 class NaiveModelParallel(Strategy):
@@ -35,19 +34,9 @@ class NaiveModelParallel(Strategy):
     def __init__(self, model: Module, comm: Communicator, cuts: Sequence[int] | None = None):
         super().__init__(model, DeviceMesh(comm, pp=comm.size), cuts=cuts)
 
-    def make_stages(self, schedule: Any, virtual_stages: int | None, cuts: Sequence[int] | None,
-                    activation_format: Any) -> Stages:
-        """Cut the model into a stage for each rank."""
-        return Stages(self.model, self.pp, [*range(self.pp.size)], cuts)
-
-    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
-                  step: int = 0) -> float:
-        """One microbatch after the other; this rank's share of the loss."""
-        loss = 0.0
-        for i, microbatch in enumerate(microbatches):
-            with self.no_sync() if i + 1 < len(microbatches) else nullcontext():
-                loss += self.run_microbatch(microbatch, loss_divisor, seed, step)
-        return loss
+    def plan_stages(self, *options: Any) -> Placement:
+        """A stage for each rank."""
+        return [*range(self.pp.size)]
 
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:

@@ -44,9 +44,8 @@ from ...comm.mesh import DeviceMesh
 from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch, Strategy
-from .schedule.actions import FORWARD
-from .schedule.one_f_one_b_row import one_f_one_b_row
-from .stages import Stages
+from .schedule.actions import FORWARD, Placement
+from .schedule.schedules import one_f_one_b_row
 
 
 class OneFOneB(Strategy):
@@ -61,10 +60,9 @@ class OneFOneB(Strategy):
         super().__init__(model, DeviceMesh(comm, pp=comm.size), cuts=cuts)
         self.width = width
 
-    def make_stages(self, schedule: Any, virtual_stages: int | None, cuts: Sequence[int] | None,
-                    activation_format: Any) -> Stages:
-        """Cut the model into a stage for each rank."""
-        return Stages(self.model, self.pp, [*range(self.pp.size)], cuts)
+    def plan_stages(self, *options: Any) -> Placement:
+        """A stage for each rank."""
+        return [*range(self.pp.size)]
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:

@@ -2,13 +2,18 @@
 
     rank 0   … 0F1 ─▶ isend             stage 1 needs 0F1: a send
                  ╲
-    rank 1   irecv … 1F0 … wait, 1F1    1F1 needs the F of stage 0: a receive (dependencies.py)
+    rank 1   irecv … 1F0 … wait, 1F1    1F1 needs the F of stage 0: a receive (actions.py)
 
 A receive is posted a few actions before its array is needed, so that the message travels during
 other work and its sender never waits for this rank.  A send starts at once, and the rank waits for
 it only at the end of the batch.  So no valid schedule can hang, whatever the message size; blocking
 sends would hang under 1F1B, where neighbours send to each other at the same time.  Every message
 has an array of its own, which is freed when its send is complete.
+
+A receiver learns the shape and dtype of activations from a header, a control message before the
+first one.  It is int64 and always as long, so the receiver needs to know nothing before:
+
+    [ code of the dtype | number of axes | length of each axis, then zeros ]
 """
 
 from collections.abc import Sequence
@@ -18,11 +23,12 @@ import numpy as np
 from ...backend import Array
 from ...comm import Communicator, Request
 from ...comm.errors import NUM_TAGS
-from .headers import ArraySpec, recv_header, send_header
 from .schedule.actions import FORWARD, Action, Placement
 from .schedule.dependencies import Op, needs, sent
 
+MOST_AXES = 6
 Shape = tuple[int, ...]
+ArraySpec = tuple[Shape, np.dtype]
 ArraySpecs = dict[tuple[int, Shape], ArraySpec]     # by stage and shape of the inputs: activations
 
 
@@ -131,3 +137,23 @@ class P2P:
         """Wait until all sends have arrived."""
         for request in self.sends:
             request.wait()
+
+
+def send_header(comm: Communicator, array: Array, dest: int, tag: int = 0) -> Request:
+    """Begin to send the shape and dtype of `array`."""
+    if array.ndim > MOST_AXES:
+        raise ValueError(f"an array between stages has at most {MOST_AXES} axes, not {array.ndim}: "
+                         "reshape it, and back in the next part")
+    header = np.zeros(2 + MOST_AXES, np.int64)
+    header[:2 + array.ndim] = ord(array.dtype.char), array.ndim, *array.shape
+    with comm.labelled("control"):
+        return comm.isend(header, dest, tag)
+
+
+def recv_header(comm: Communicator, source: int, tag: int = 0) -> ArraySpec:
+    """Receive the header of the array to come; wait for it."""
+    header = np.empty(2 + MOST_AXES, np.int64)
+    with comm.labelled("control"):
+        comm.recv(header, source, tag)
+    code, num_axes, *shape = header.tolist()
+    return tuple(shape[:num_axes]), np.dtype(chr(code))

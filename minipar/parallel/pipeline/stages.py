@@ -9,11 +9,12 @@
 Each rank keeps the parameters of its stages and drops the others.  If two ranks use one weight, a
 tied embedding, both keep it.  Its gradients are summed once a batch, so that both ranks take the
 same step, and the norm of all gradients counts it once, on the first of them.  Without a pipeline
-there is one stage, the whole model with its slabs.
+there is one stage, the whole model with its slabs (OneStage).
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -22,16 +23,15 @@ from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.collectives import all_gather
 from ...nn import Module, Parameter, Slab
-from ...nn.chain import ChainPart, chain
-from ...nn.module import ModuleList
+from ...nn.chain import chain
+from ...nn.module import ChainPart, ModuleList
 from ...nn.parameter import Unmaterialized
 from ...nn.slab import Buffers, Segment
 from ..errors import NEEDS_ALL_STAGES_MESSAGE, cuts_error, in_no_part_error
-from ..flats import end_to_end, gather_parameter
+from ..flats import Flat, end_to_end, gather_parameter
 from .cut import cut_evenly
 from .schedule.actions import Placement
 
-Users = tuple[tuple[int, int], ...]                 # (stage, number of a part in it)
 SlabLayout = Sequence[tuple[Segment, Parameter]]    # of one rank
 
 
@@ -76,36 +76,84 @@ def parts_of(model: Module) -> list[ChainPart]:
         return [ChainPart(f"block {i}", member, [member]) for i, member in enumerate(members)]
 
 
-class Stages:
-    """`model` cut into stages, stage s on rank placement[s] of `pp`; None: without a pipeline.
+class OneStage:
+    """The whole model on this rank, in one stage: without a pipeline.
 
-    `cuts` are the parts at which stages 1, 2, … begin; without them the stages have as equal
-    numbers of parameters as the parts allow.  `slabs` hold this rank's parameters; `shared` those
-    among them that other ranks have, too, with the communicator of these ranks.  `shares`: some
-    ranks have such.
+    `parts` are the parts of each stage, `here` this rank's stages.  `whole_slabs` hold this
+    rank's parameters; `used_in` are the uses of each of them, as (stage, number of a part in it),
+    with number -1 if none of the model's parts has it.
     """
 
-    def __init__(self, model: Module, pp: Communicator, placement: Placement | None = None,
-                 cuts: Sequence[int] | None = None):
-        self.model, self.pp = model, pp
-        parts = parts_of(model) if placement is None else chain(model)
-        if cuts is None:
-            cuts = [] if placement is None else cut_evenly(
-                [part.num_parameters() for part in parts], len(placement))
-        self.placement, self.cuts = placement or [0], list(cuts)
-        bounds = [0, *cuts, len(parts)]
-        if len(cuts) + 1 != len(self.placement) or any(a >= b for a, b in pairwise(bounds) if cuts):
-            raise cuts_error(cuts, len(parts), len(self.placement))
-        self.parts = [parts[start:stop] for start, stop in pairwise(bounds)]     # by stage
-        self.here = [stage for stage, rank in enumerate(self.placement) if rank == pp.rank]
-        self.has_last = self.placement[-1] == pp.rank
-        ranks_of = {parameter: {0} for parameter in model.parameters()} if placement is None \
-            else self._ranks_of_parameters()
-        self._make_slabs(ranks_of)
-        self._drop_weights_of_others(ranks_of)
+    whole_slabs: list[Slab]
+    shared: list[tuple[Communicator, Slab]] = []    # slabs that other ranks of pp have, too
+    shares = False              # True if some ranks of pp have such
+    placement: Placement = [0]
+    here: Sequence[int] = [0]
+    has_last = True             # this rank computes the loss
+
+    def __init__(self, model: Module):
+        self.model, self.parts, self.whole_slabs = model, [parts_of(model)], [*model.slabs]
+        self.used_in = self.uses()
 
     def __len__(self) -> int:
         return len(self.placement)
+
+    def uses(self) -> dict[Parameter, list[tuple[int, int]]]:
+        """The stages and parts in which this rank uses each of its parameters."""
+        uses: dict[Parameter, list[tuple[int, int]]] = {}
+        for stage in self.here:
+            for i, part in enumerate(self.parts[stage]):
+                for parameter in part.parameters():
+                    uses.setdefault(parameter, []).append((stage, i))
+        for slab in self.whole_slabs:
+            for parameter in slab.parameters:
+                uses.setdefault(parameter, [(0, -1)])
+        return uses
+
+    def bucket_keys(self, slab: Slab) -> list[Any]:
+        """A key for each parameter of a slab; no flat mixes parameters with different keys."""
+        return [0] * len(slab.parameters)
+
+    def completion_orders(self, flats: Sequence[Flat], each_backward: bool
+                          ) -> dict[int, list[Flat]]:
+        """For each stage of this rank the flats that its backward completes, in that order."""
+        return {0: self.order_in(0, [flat for flat in flats if flat.parameters])}
+
+    def order_in(self, stage: int, flats: Sequence[Flat]) -> list[Flat]:
+        """The order in which backward completes them: each after the first part that uses it."""
+        first = {flat: min(part for p in flat.parameters for where, part in self.used_in[p]
+                           if where == stage) for flat in flats[::-1]}
+        return sorted(first, key=first.__getitem__, reverse=True)
+
+    def run(self, stage: int, x: Tensor | Array) -> Tensor:
+        """The output of one of this rank's stages for its input."""
+        return self.model.run_parts(self.parts[stage], x)
+
+
+class Stages(OneStage):
+    """`model` cut into stages, stage s on rank placement[s] of `pp`.
+
+    `cuts` are the parts at which stages 1, 2, … begin; without them the stages have as equal
+    numbers of parameters as the parts allow.  `shared` are the slabs that other ranks have, too,
+    with the communicator of these ranks.
+    """
+
+    def __init__(self, model: Module, pp: Communicator, placement: Placement,
+                 cuts: Sequence[int] | None = None):
+        parts = chain(model)
+        if cuts is None:
+            cuts = cut_evenly([part.num_parameters() for part in parts], len(placement))
+        bounds = [0, *cuts, len(parts)]
+        if len(cuts) + 1 != len(placement) or any(a >= b for a, b in pairwise(bounds) if cuts):
+            raise cuts_error(cuts, len(parts), len(placement))
+        self.model, self.pp, self.placement, self.cuts = model, pp, placement, list(cuts)
+        self.parts = [parts[start:stop] for start, stop in pairwise(bounds)]
+        self.here = [stage for stage, rank in enumerate(placement) if rank == pp.rank]
+        self.has_last = placement[-1] == pp.rank
+        ranks_of = self._ranks_of_parameters()
+        self._make_slabs(ranks_of)
+        self._drop_weights_of_others(ranks_of)
+        self.used_in = self.uses()
 
     def _ranks_of_parameters(self) -> dict[Parameter, set[int]]:
         """The ranks that hold each parameter; raises ValueError if a parameter is in no stage."""
@@ -120,23 +168,22 @@ class Stages:
 
     def _make_slabs(self, ranks_of: dict[Parameter, set[int]]) -> None:
         """Put this rank's parameters into slabs: its own, and those it shares.  Collective."""
-        self.slabs: list[Slab] = []
-        self.shared: list[tuple[Communicator, Slab]] = []
+        self.whole_slabs, self.shared = [], []
         self.shares = any(len(ranks) > 1 for ranks in ranks_of.values())
         if self.pp.size == 1:
-            self.slabs += self.model.slabs
+            self.whole_slabs += self.model.slabs
             return
         for slab in self.model.slabs:
             for holders, held in layout_by_holders(slab, ranks_of).items():
                 layouts = [[(segment, parameter) for segment, parameter in held
                             if rank in ranks_of[parameter]] for rank in range(self.pp.size)]
                 is_copy = bool(holders) and self.pp.rank != holders[0]
-                self.slabs.append(StageSlab(slab, layouts, self.pp, is_copy))
+                self.whole_slabs.append(StageSlab(slab, layouts, self.pp, is_copy))
                 if holders:
                     among = self.pp.split(0 if self.pp.rank in holders else None)
                     if among is not None:
                         among.axes = self.pp.axes
-                        self.shared.append((among, self.slabs[-1]))
+                        self.shared.append((among, self.whole_slabs[-1]))
         self.model.slabs = Buffers()
 
     def _drop_weights_of_others(self, ranks_of: dict[Parameter, set[int]]) -> None:
@@ -147,18 +194,24 @@ class Stages:
                                                 NEEDS_ALL_STAGES_MESSAGE)
                 parameter.slot.get_grad_buffer = parameter.slot.grad = None
 
-    def users(self) -> dict[Parameter, Users]:
-        """Where this rank uses each of its parameters; number -1: in none of a model's parts."""
-        users: dict[Parameter, Users] = {}
-        for stage in self.here:
-            for i, part in enumerate(self.parts[stage]):
-                for parameter in part.parameters():
-                    users[parameter] = (*users.get(parameter, ()), (stage, i))
-        for slab in self.slabs:
-            for parameter in slab.parameters:
-                users.setdefault(parameter, ((0, -1),))
-        return users
+    def bucket_keys(self, slab: Slab) -> list[Any]:
+        """The stages of each parameter; where stages share the slab, a key for each.
 
-    def run(self, stage: int, x: Tensor | Array) -> Tensor:
-        """The output of one of this rank's stages for its input."""
-        return self.model.run_parts(self.parts[stage], x)
+        All ranks that share a slab must cut it alike.
+        """
+        if any(slab is shared for _, shared in self.shared):
+            return [*range(len(slab.parameters))]
+        return [{stage for stage, _ in self.used_in[parameter]} for parameter in slab.parameters]
+
+    def completion_orders(self, flats: Sequence[Flat], each_backward: bool
+                          ) -> dict[int, list[Flat]]:
+        """As of one stage.
+
+        If several stages of this rank add to one gradient, none of them completes it, unless
+        gradients are reduced in `each_backward`.
+        """
+        stages_of = {flat: {stage for p in flat.parameters for stage, _ in self.used_in[p]}
+                     for flat in flats}
+        return {here: self.order_in(here, [flat for flat, stages in stages_of.items() if here in
+                                           stages and (each_backward or len(stages) == 1)])
+                for here in self.here[::-1]}

@@ -24,7 +24,7 @@ from ...autograd import Tensor
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
-from ...nn import Linear, Parameter
+from ...nn import Dropout, Linear, Parameter
 from ...nn.gpt import Attention
 from ..conjugate import copy_to, reduce_from
 from ..errors import heads_do_not_divide_error, too_narrow_error
@@ -91,6 +91,22 @@ class RowLinear(Linear):
         # the bias is added once, to the sum
         y = self.split.leave(ag.linear(x, self.weight))
         return y + self.split.shared(self.bias) if self.has_bias else y
+
+
+class PartialDropout(Dropout):
+    """Dropout of a value that is cut along axis 1: this rank's part of the mask.
+
+    The axis is cut by `chunk_bounds` of `total`, or in equal pieces.
+    """
+
+    tp: Communicator
+    total: int | None
+
+    def mask(self, x: Array, shape: tuple[int, ...], cuts: tuple[slice, ...] = ()) -> Array | None:
+        """This rank's part of the mask, of this `shape`."""
+        total = self.total or shape[0] * self.tp.size
+        mine = slice(*chunk_bounds(total, self.tp.size)[self.tp.rank])
+        return super().mask(x, (total, *shape[1:]), (mine, *cuts[1:]))
 
 
 def split_columns(linear: Linear, split: TensorSplit, order: tuple[int, ...] | None = None,

@@ -4,9 +4,11 @@ Partial sums over tp are rounded once more, in each round of the ring.
 """
 
 from ...autograd import Tensor
+from ...backend import Array
 from ...comm import Communicator
+from ...comm.collectives import all_gather, all_reduce, reduce_scatter
 from ...number_formats import Format
-from ..low_precision_wire import all_gather_and_reduce_scatter, copy_to_and_reduce_from
+from ..conjugate import conjugate
 from .layers import TensorSplit
 from .sequence import TOKENS, SequenceSplit
 
@@ -16,7 +18,10 @@ class LowPrecisionTensorSplit(TensorSplit):
 
     def __init__(self, tp: Communicator, fmt: Format):
         super().__init__(tp)
-        self._copy_to, self._reduce_from = copy_to_and_reduce_from(fmt)
+
+        def sum_codes(comm: Communicator, array: Array) -> Array:
+            return fmt.decode(all_reduce(comm, fmt.encode(array), fmt.add, "ring"))
+        self._copy_to, self._reduce_from = conjugate(lambda comm, array: array, sum_codes)
 
     def enter(self, x: Tensor) -> Tensor:
         """The same x; the gradients of all ranks are summed as codes."""
@@ -32,7 +37,13 @@ class LowPrecisionSequenceSplit(SequenceSplit):
 
     def __init__(self, tp: Communicator, fmt: Format):
         super().__init__(tp)
-        self._all_gather, self._reduce_scatter = all_gather_and_reduce_scatter(fmt)
+
+        def gather(comm: Communicator, array: Array, dim: int, total: int) -> Array:
+            return fmt.decode(all_gather(comm, fmt.encode(array), dim, total))
+
+        def scatter(comm: Communicator, array: Array, dim: int, total: int) -> Array:
+            return fmt.decode(reduce_scatter(comm, fmt.encode(array), dim, fmt.add, "ring"))
+        self._all_gather, self._reduce_scatter = conjugate(gather, scatter)
 
     def enter(self, x: Tensor) -> Tensor:
         """All tokens, gathered as codes."""

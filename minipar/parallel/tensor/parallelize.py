@@ -25,26 +25,17 @@ from ...number_formats import Format
 from ..conjugate import gather_from
 from ..packed_weights import weights_as_parameters
 from .experts import gather_tokens, split_experts
-from .layers import AXIS, TensorSplit, split_attention, split_columns, split_rows
+from .layers import (
+    AXIS,
+    PartialDropout,
+    TensorSplit,
+    split_attention,
+    split_columns,
+    split_rows,
+)
 from .low_precision import LowPrecisionSequenceSplit, LowPrecisionTensorSplit
 from .sequence import SequenceSplit
 from .vocabulary import VocabularyHead, VocabularyLoss, split_vocabulary
-
-
-class PartialDropout(Dropout):
-    """Dropout of a value that is cut along axis 1: this rank's part of the mask.
-
-    The axis is cut by `chunk_bounds` of `total`, or in equal pieces.
-    """
-
-    tp: Communicator
-    total: int | None
-
-    def mask(self, x: Array, shape: tuple[int, ...], cuts: tuple[slice, ...] = ()) -> Array | None:
-        """This rank's part of the mask, of this `shape`."""
-        total = self.total or shape[0] * self.tp.size
-        mine = slice(*chunk_bounds(total, self.tp.size)[self.tp.rank])
-        return super().mask(x, (total, *shape[1:]), (mine, *cuts[1:]))
 
 
 def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False,

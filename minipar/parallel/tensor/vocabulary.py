@@ -9,6 +9,8 @@ exponentials, in place of an all-gather of all logits, V numbers a token.
 Shoeybi et al. 2019 (Megatron-LM), section 3.
 """
 
+from typing import Any
+
 import numpy as np
 
 from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets, linear
@@ -140,11 +142,9 @@ class VocabularyLoss(CrossEntropy):
     tp: Communicator
     vocab_size: int
 
-    def forward(self, logits: Tensor, targets: Array, loss_divisor: float | None = None,
-                ignore_index: int = IGNORE_INDEX) -> Tensor:
+    def forward(self, logits: Tensor, targets: Array, *options: Any) -> Tensor:
         """As CrossEntropy."""
-        return vocabulary_cross_entropy(logits, targets, self.tp, self.vocab_size, loss_divisor,
-                                        ignore_index)
+        return vocabulary_cross_entropy(logits, targets, self.tp, self.vocab_size, *options)
 
 
 def vocabulary_cross_entropy(logits: Tensor, targets: Array, comm: Communicator, total: int,

@@ -30,7 +30,8 @@ the pieces may change.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -40,42 +41,34 @@ from ...backend import Array, allocate_zeros, record_allocation, to_device_of
 from ...backend.mapped_file import page_out
 from ...backend.views import ViewSpec, view_from_spec, view_spec
 from ...comm import Communicator
-from ...comm.mesh import DeviceMesh
+from ...comm.mesh import DeviceMesh, subset
 from ...comm.work import Work, start_work
 from ...memory.remat.recompute import is_recomputing
 from ...nn import Module, Parameter, Slab
 from ...nn.parameter import Unmaterialized
 from ..errors import NEEDS_ALL_STAGES_MESSAGE
-from ..flats import Flat
+from ..flats import UNCOMPRESSED, Flat, Wire
 from ..replicas import check_uses
-from ..wire import UNCOMPRESSED, Wire
 from .zero2 import ZeRO2
 
 BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` and call "
                   "strategy.backward(loss) (or compute without gradients, no_grad())")
 
 
-def duplicate(comm: Communicator) -> Communicator:
-    """Collective.  A communicator of the same ranks, whose messages meet no others."""
-    own = comm.split(0)
-    assert own is not None
-    own.axes = comm.axes        # as timelines name them
-    return own
-
-
 class Unit:
-    """Flats that are gathered and freed together, over `comm`: those of a part's slabs.
+    """Flats that are gathered and freed together: those of a part's slabs.
 
-    `pieces` are this rank's parts of them; the whole flats are made where `like` is.
+    `pieces` are this rank's parts of them; `gather` begins to gather one, into a whole flat, which
+    is made on the device of `like`.
     """
 
-    def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array], comm: Communicator,
-                 wire: Wire, like: Array):
-        self.flats, self.pieces, self.comm, self.wire, self.like = flats, pieces, comm, wire, like
-        self.places = [(p, segment, i) for i, flat in enumerate(flats)
+    def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array],
+                 gather: Callable[..., Work], like: Array):
+        self.flats, self.pieces, self.gather, self.like = flats, pieces, gather, like
+        self.members = [(p, segment, i) for i, flat in enumerate(flats)
                        for p, segment in zip(flat.parameters, flat.layout)]
-        self.name = self.places[0][1].name
-        self.shapes = [Unmaterialized(p.shape, p.dtype) for p, _, _ in self.places]
+        self.name = self.members[0][1].name
+        self.shapes = [Unmaterialized(p.shape, p.dtype) for p, _, _ in self.members]
         self.arrays: list[Array] = []           # the whole flats, while gathered
         self.works: list[Work] = []
         self.reshards = True                     # False: it stays until its backward
@@ -86,16 +79,15 @@ class Unit:
             self.arrays = [record_allocation("communication", np.empty(
                 flat.size, self.like.dtype, like=self.like)) for flat in self.flats]
             for flat, piece, whole in zip(self.flats, self.pieces, self.arrays):
-                self.works.append(start_work(self.wire.all_gather, self.comm,
-                                             to_device_of(piece, whole), counts=flat.counts,
-                                             out=whole))
+                self.works.append(self.gather(to_device_of(piece, whole), counts=flat.counts,
+                                              out=whole))
 
     def finish_gather(self) -> None:
         """Wait for the gathered flats, and make the parameters views of them."""
         if self.works:
             self._wait()
             page_out(*self.pieces)
-            for parameter, segment, i in self.places:
+            for parameter, segment, i in self.members:
                 whole = self.arrays[i][segment.start:segment.stop]
                 parameter.data = whole.reshape(segment.shape)
 
@@ -103,20 +95,12 @@ class Unit:
         """Let the parameters keep only their shapes."""
         self._wait()
         self.arrays, self.reshards = [], True
-        for (parameter, _, _), shape in zip(self.places, self.shapes):
+        for (parameter, _, _), shape in zip(self.members, self.shapes):
             parameter.data = shape
 
     def _wait(self) -> None:
         while self.works:
             self.works.pop(0).wait()
-
-
-class SavedWeight(NamedTuple):
-    """The note that an operation saves in place of a gathered weight."""
-
-    unit: Unit
-    array: int
-    place: ViewSpec
 
 
 class FullyShardedDataParallel(ZeRO2):
@@ -151,12 +135,12 @@ class FullyShardedDataParallel(ZeRO2):
         """The unit of each parameter: parameters with equal keys are in one."""
         if self.unit_modules is not None:
             return {p: max((i for i, module in enumerate(self.unit_modules)
-                            if p in module.parameters()), default=-1) for p in self.users}
+                            if p in module.parameters()), default=-1) for p in self.stages.used_in}
         joined: dict[tuple[int, int], frozenset] = {}       # the parts that share a weight
-        for users in self.users.values():
-            parts = frozenset(users).union(*(joined.get(user, ()) for user in users))
+        for uses in self.stages.used_in.values():
+            parts = frozenset(uses).union(*(joined.get(use, ()) for use in uses))
             joined |= dict.fromkeys(parts, parts)
-        return {p: min(joined[users[0]]) for p, users in self.users.items()}
+        return {p: min(joined[uses[0]]) for p, uses in self.stages.used_in.items()}
 
     def own_data(self, flat: Flat) -> Array:
         """This rank's piece of the parameters, in memory of its own."""
@@ -173,19 +157,20 @@ class FullyShardedDataParallel(ZeRO2):
         for flat in self.flats[::-1]:
             by_unit.setdefault((keys[flat.parameters[0]], flat.over), []).append(flat)
         # gathers and reductions interleave differently on different ranks: two communicators
-        own = {over: duplicate(over) for over in dict.fromkeys(over for _, over in by_unit)}
-        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], own[over],
-                           self.gather_wire, self.like) for (_, over), flats in by_unit.items()]
-        self.unit_of = {p.slot: unit for unit in self.units for p, _, _ in unit.places}
+        gather = {over: partial(start_work, self.gather_wire.all_gather, subset(over, 0))
+                  for over in dict.fromkeys(over for _, over in by_unit)}
+        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], gather[over],
+                           self.like) for (_, over), flats in by_unit.items()]
+        self.unit_of = {p.slot: unit for unit in self.units for p, _, _ in unit.members}
         self.is_inside, self.num_calls = False, 0       # a step; calls of modules, nested
         self.current: Unit | None = None
         self.uses: list[Unit] = []                      # in this microbatch, or batch
         self.last_uses: list[Unit] = []                 # in the one before
         self.free_all()
         for unit in self.units:
-            for parameter, _, _ in unit.places:
+            for parameter, _, _ in unit.members:
                 parameter.on_use(self.use, first=True)
-        for slab in self.stages.slabs:
+        for slab in self.stages.whole_slabs:
             slab.drop()
         for module in {self.model, *(m for parts in self.stages.parts for part in parts
                                      for m in part.modules)}:
@@ -246,7 +231,7 @@ class FullyShardedDataParallel(ZeRO2):
             self.free_all()                 # pieces may have changed since an evaluation
         self.is_inside = True
         try:
-            with saved_tensors_hooks(self._pack, self._unpack):
+            with saved_tensors_hooks(self._note, lambda kept: kept() if callable(kept) else kept):
                 yield
         finally:
             self.is_inside = False
@@ -261,19 +246,17 @@ class FullyShardedDataParallel(ZeRO2):
         finally:
             self.num_calls -= 1
 
-    def _pack(self, array: Array) -> Any:
+    def _note(self, array: Array) -> Any:
         for unit in self.units:
             for i, whole in enumerate(unit.arrays):
-                place = view_spec(array, whole)
-                if place is not None:
-                    return SavedWeight(unit, i, place)
+                view = view_spec(array, whole)
+                if view is not None:
+                    return partial(self._gather_again, unit, i, view)
         return array
 
-    def _unpack(self, saved: Any) -> Array:
-        if not isinstance(saved, SavedWeight):
-            return saved
-        self.unshard(saved.unit)
-        return view_from_spec(saved.unit.arrays[saved.array], saved.place)
+    def _gather_again(self, unit: Unit, i: int, view: ViewSpec) -> Array:
+        self.unshard(unit)
+        return view_from_spec(unit.arrays[i], view)
 
     def forward_context(self) -> AbstractContextManager:
         """Context for computing a loss: its uses of weights are noted."""
@@ -320,4 +303,4 @@ class ZeRO3(FullyShardedDataParallel):
 
     def unit_keys(self) -> dict[Parameter, int]:
         """A number of its own for each parameter."""
-        return {parameter: i for i, parameter in enumerate(self.users)}
+        return {parameter: i for i, parameter in enumerate(self.stages.used_in)}

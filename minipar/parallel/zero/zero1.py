@@ -38,7 +38,7 @@ class ZeRO1(DistributedDataParallel):
         """Cut the slabs into flats, and these into pieces, which the optimizer steps on."""
         super().place()
         self.piece_of = {flat: self.make_piece(flat) for flat in self.flats_of_slabs}
-        self.slabs = Pieces(self.stages.slabs, [*self.piece_of.values()])
+        self.slabs = Pieces(self.stages.whole_slabs, [*self.piece_of.values()])
         self.model.slabs = Buffers()    # their gradients are complete only in this rank's pieces
 
     def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator]:

@@ -37,7 +37,7 @@ class ZeRO2(ZeRO1):
         for flat in self.flats:
             for parameter, segment in zip(flat.parameters, flat.layout):
                 parameter.slot.get_grad_buffer = partial(self._buffer, flat, segment)
-        for slab in self.stages.slabs:
+        for slab in self.stages.whole_slabs:
             slab.drop_grad()
 
     def make_piece(self, flat: Flat) -> Piece:

@@ -14,7 +14,7 @@ of their use.  Rajbhandari et al. 2020, section 5.3.
 """
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -36,13 +36,12 @@ from ..replicas import check_uses
 class ShardedParameters:
     """Cuts every parameter of `model` into one piece a rank; `slabs` are this rank's pieces.
 
-    The model keeps only the shapes of its parameters; each use gathers the weight from all ranks,
-    by `gather(leaf, comm, total=)`, the differentiable all-gather.  Rank 0's values are taken.
+    The model keeps only the shapes of its parameters; each use gathers the weight from all ranks.
+    Rank 0's values are taken.
     """
 
-    def __init__(self, model: Module, comm: Communicator,
-                 gather: Callable[..., Tensor] = all_gather):
-        self.comm, self._all_gather = comm, gather
+    def __init__(self, model: Module, comm: Communicator):
+        self.comm = comm
         self._leaves: dict[GradientSlot, tuple[str, Tensor]] = {}
         self._uses: list[str] = []
         self._gathered: dict[int, Tensor] = {}          # by the id of the gathered array
@@ -75,7 +74,7 @@ class ShardedParameters:
         """The whole weight, for one use."""
         name, leaf = self._leaves[parameter.slot]
         self._uses.append(name)
-        whole = self._all_gather(leaf, self.comm, total=parameter.size)
+        whole = all_gather(leaf, self.comm, total=parameter.size)
         owner = record_allocation("communication", storage(whole.data))
         self._gathered[id(owner)] = leaf
         weakref.finalize(owner, self._gathered.pop, id(owner)).atexit = False
@@ -95,11 +94,11 @@ class ShardedParameters:
     def _note(self, array: Array) -> Any:
         owner = storage(array)
         leaf = self._gathered.get(id(owner))
-        place = None if leaf is None else view_spec(array, owner)
-        if leaf is None or place is None:
+        view = None if leaf is None else view_spec(array, owner)
+        if leaf is None or view is None:
             return array
-        return partial(self._gather_again, leaf, owner.size, place)
+        return partial(self._gather_again, leaf, owner.size, view)
 
-    def _gather_again(self, leaf: Tensor, size: int, place: ViewSpec) -> Array:
+    def _gather_again(self, leaf: Tensor, size: int, view: ViewSpec) -> Array:
         whole = gather_array(self.comm, leaf.data, total=size)
-        return view_from_spec(record_allocation("communication", whole), place)
+        return view_from_spec(record_allocation("communication", whole), view)

@@ -100,7 +100,7 @@ def examine(workspace: Workspace, exercise: Exercise, limit: float,
     """Check what the learner wrote for an exercise, and record whether it passes.
 
     With `recorded`, an exercise that passed and was restored is checked too.  `judge` runs the
-    tests; where no process can be started, it is another than that of judge.py.
+    tests: that of judge.py, or a different one where no process can be started.
     """
     started = workspace.is_started(exercise)
     try:

@@ -119,8 +119,8 @@ def run_in_group(command: list[str], folder: Path, variables: dict[str, str], st
                  limit: float) -> tuple[str, str, int | None]:
     """A command's stdout, stderr, and exit status: None if it took more than `limit` seconds.
 
-    When the command ends, every process that it started is killed.  These may have its files open
-    until then, which nobody waits for, as one would for a pipe.
+    When the command ends, every process that it started is killed.  Until then these may have its
+    files open; with pipes, the reader would wait for them.
     """
     with _text_file() as results, _text_file() as output:
         process = subprocess.Popen(command, cwd=folder, env=variables, stdin=subprocess.PIPE,

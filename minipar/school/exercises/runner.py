@@ -46,7 +46,7 @@ class PatchedLoader(importlib.machinery.SourceFileLoader):
         self.patches = patches
 
     def get_code(self, fullname: str) -> CodeType:
-        """The patched code; compiled every time, since a cached .pyc has another variant."""
+        """The patched code; compiled every time, since a cached .pyc has a different variant."""
         tree = ast.parse(self.get_data(self.path), self.path)
         for function, block in self.patches:
             patch_function(tree, function, block)
@@ -161,9 +161,9 @@ def run_variant(job: dict, patches: dict[str, list]) -> dict:
 def fence(root: Path) -> Callable[[str, tuple], None]:
     """Return an audit hook that refuses the ways of looking up the answer.
 
-    It refuses to open the references that the workspace keeps, to start processes (which could ask
-    git, and outlive this one), and to search all objects.  Python cannot remove an audit hook, but
-    this one is not a sandbox.
+    It refuses to open the references that the workspace keeps, to start processes, and to search
+    all objects.  A process could ask git, and outlive this one.  Python cannot remove an audit
+    hook, but this one is not a sandbox.
     """
     kept = os.path.join(os.path.realpath(root), KEPT)
 
@@ -179,7 +179,7 @@ def fence(root: Path) -> Callable[[str, tuple], None]:
 
 
 def begin_job() -> tuple[dict, Callable[..., None], IO[str]]:
-    """(the job on stdin, what writes a result with the job's token, the file for results).
+    """(the job on stdin, a function that writes a result with its token, the file for results).
 
     From here on stdout is what the learner's functions print, and `fence` is in place.
     """

@@ -140,8 +140,8 @@ class Workspace:
     def passed(self, exercise: Exercise) -> str | None:
         """The learner's function that passed; None if none did, or if the tests have changed.
 
-        The digest binds the record to the function and to its tests, so an empty file, a copied
-        reference or an edited function do not count.  `check` without a name tests all again.
+        The digest binds the record to the function and to its tests.  So an empty file, a copied
+        reference or an edited function does not count.  `check` without a name tests all again.
         """
         block, digest = self._record(exercise)
         return block if digest == self._digest(exercise, block) else None

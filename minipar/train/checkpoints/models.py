@@ -19,7 +19,7 @@ from ...compress.pruning.serialization import KIND as PRUNED
 from ...compress.pruning.serialization import compact, expand
 from ...compress.quantization.layers import QuantizedLayer
 from ...data import Vocabulary
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ...nn import MLP, Module
 from ..config import DataConfig, RecordedData, TrainConfig
 from ..setup.mlp_sizes import dropout_of
@@ -89,6 +89,13 @@ def _checked(path: Path, description: dict[str, Any], to_train: bool) -> dict[st
     return description
 
 
+def refuse_same_folder(out: Path, source: Path) -> None:
+    """Raise UsageError if a command would replace what it works on, a file or folder."""
+    if out.resolve() == (source if source.is_dir() else source.parent).resolve():
+        raise UsageError(f"{out} is where {source} is, which would be replaced: give another "
+                         "folder")
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Context that turns a CheckpointError into a UsageError that names the checkpoint."""
@@ -101,11 +108,8 @@ def naming(path: Path) -> Iterator[None]:
 
 def read_config_to_resume(path: Path) -> TrainConfig:
     """The configuration of the run that wrote a checkpoint.  Raises UsageError."""
-    try:
-        with naming(path):
-            return config_of(read_description(path, to_train=True))
-    except UsageError as error:
-        raise UsageError(f"--resume: {error}") from error
+    with errors_as_usage("--resume: ", UsageError), naming(path):
+        return config_of(read_description(path, to_train=True))
 
 
 def load_checkpoint(config: TrainConfig, task: Task) -> StartingPoint:
@@ -161,11 +165,9 @@ def open_model(path: Path, **changes: Any) -> tuple[files.Checkpoint, Task, Modu
     Raises UsageError.
     """
     saved = read(path)
-    try:
+    with errors_as_usage(f"{path}: "):
         task = task_of(saved, **changes)
         return saved, task, load_model(saved, task.build())
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
 
 
 def task_of(saved: files.Checkpoint, **changes: Any) -> Task:

@@ -5,18 +5,27 @@
 All mistakes that can be found before the ranks start are found here.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ... import checkpoint as files
 from ...compress.distillation.distill import make_recipe
+from ...compress.distillation.feature_loss import DISTANCES
+from ...compress.distillation.teacher_parallel import SPLITS
 from ...launcher import UsageError
 from ...parallel.registry import STRATEGIES
 from ..check import check_folder, checked
-from ..checkpoints.models import check_numbers, check_resume, read, read_to_train
+from ..checkpoints.models import (
+    check_numbers,
+    check_resume,
+    read,
+    read_to_train,
+    refuse_same_folder,
+)
 from ..checkpoints.schema import config_of
 from ..config import OPTIONS, TrainConfig
+from ..option import Beside, TrainingOptions, checkpoint, option
 from ..setup.mesh import num_ranks_of
 from ..setup.starting_point import StartingPoint
 from ..tasks import make_task
@@ -24,84 +33,92 @@ from .distillation import KIND, DistillPlan
 from .teacher import build_teacher, check_split, load_teacher
 
 GPT_OPTIONS, MLP_OPTIONS = ("layers", "heads", "kv_heads", "width", "context"), ("hidden",)
-RUN_OPTIONS = ("data", "batch", "steps", "lr", "optimizer", "strategy", "accumulate", "ranks")
+RUN_OPTIONS = ("data", "batch", "steps", "lr", "accumulate", "optimizer", "ranks")
 FIXED_AT_START = ("dropout", "seed", "precision")       # --resume keeps them
-STUDENT_OPTIONS = (*GPT_OPTIONS, *MLP_OPTIONS, *RUN_OPTIONS, *FIXED_AT_START)   # flags of distill
 PRUNED_SIZES = ("head_width", "mlp_width")      # differ in a GPT that lost heads or neurons
 # The student's are those of the teacher: all options of these sections, and some of the others.
 INHERITED_SECTIONS = ("model", "data", "optimizer")
 INHERITED_OPTIONS = ("strategy", "accumulate", "steps", "seed", "dtype", "precision", "loss_scale")
-RECIPE_DEFAULTS = {"temperature": 2.0, "alpha": 0.5, "match_hidden": 0.0, "match_attention": 0.0,
-                   "distance": "squared"}
+RECIPE = ("temperature", "alpha", "match_hidden", "match_attention", "distance")
 # not dp: there rank 0 has all batches, so no other rank could ask a teacher
 STUDENT_STRATEGIES = tuple(name for name in STRATEGIES if name != "dp")
+BEGAN = Beside("resume", "", "was chosen when the distillation began")
+IMITATED, RUN = "what is imitated", "run (options that are not given: as in the teacher)"
 
 
-@dataclass(frozen=True)
-class DistillConfig:
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig(TrainingOptions):
     """The options of `minipar distill`.
 
-    `student` are options of `minipar train`, by their flags; `recipe` are some of RECIPE_DEFAULTS.
-    Other options are the teacher's or, with --resume, those of the student's run so far.  But a
-    student has no experts, whatever its teacher has.
+    Options of `minipar train` that are not given are the teacher's or, with --resume, those of the
+    student's run so far.  But a student has no experts, whatever its teacher has.
     """
 
-    teacher: Path | None = None
-    out: Path | None = None
-    resume: Path | None = None
-    student: dict[str, Any] = field(default_factory=dict)
-    recipe: dict[str, Any] = field(default_factory=dict)
-    teacher_ranks: int = 0
-    teacher_split: str | None = None
-    save_every: int = 0
+    inherits = True
+    of_training = {"student (options that are not given: as in the teacher, but without experts)":
+                   (*GPT_OPTIONS, *MLP_OPTIONS, "dropout"),
+                   RUN: (*RUN_OPTIONS, "seed", "precision")}
+    teacher: Path | None = checkpoint("a checkpoint, pruned or quantized too, or its folder; with "
+                                      "--resume only if it has moved", None, metavar="TEACHER")
+    temperature: float = option(2.0, "divides both models' logits", group=IMITATED,
+                                metavar="T", without=(BEGAN,))
+    alpha: float = option(0.5, "weight of the teacher's answers; 1 - alpha of the true ones",
+                          group=IMITATED, without=(BEGAN,))
+    match_hidden: float = option(0.0, "of hidden layers, through learned projections",
+                                 metavar="WEIGHT", group=IMITATED, without=(BEGAN,))
+    distance: str = option("squared", "of hidden layers", choices=DISTANCES, group=IMITATED,
+                           needs=Beside("match_hidden", "1", "is that of hidden layers"),
+                           without=(BEGAN,))
+    match_attention: float = option(0.0, "of a GPT's attention scores, before the softmax",
+                                    metavar="WEIGHT", group=IMITATED, without=(BEGAN,))
+    strategy: str | None = option(None, "how the ranks that train share the work",
+                                  choices=STUDENT_STRATEGIES, group=RUN)
+    teacher_ranks: int = option(0, "the last N ranks share the teacher and do not train; 0: every "
+                                "rank has a copy", least=0, group=RUN)
+    teacher_split: str = option("tp", "how they share it: each layer (tp), or its layers (pp)",
+                                choices=SPLITS, group=RUN,
+                                needs=Beside("teacher_ranks", "2", "cuts the teacher over ranks"))
+
+    @property
+    def student(self) -> dict[str, Any]:
+        """The given options of the student's training, by their flags."""
+        return self.training | ({"strategy": self.strategy} if self.strategy else {})
 
 
 def make_plan(config: DistillConfig) -> DistillPlan:
     """The distillation, checked.  Raises UsageError or ValueError."""
-    check_pairs(config)
     start = None if config.resume is None else read_to_train(config.resume)
-    entry = RECIPE_DEFAULTS | config.recipe if start is None else continued(config, start)
-    teacher, out = config.teacher, config.out
+    entry = {name: config.get(name) for name in RECIPE} if start is None \
+        else continued(config, start)
+    teacher, out = config.teacher, config.folder
     if start is not None:
         teacher = teacher or Path(entry["teacher"])
         if not teacher.exists():
             raise UsageError(f"the teacher {teacher} is not there any more: say where it is, "
                              f"minipar distill TEACHER --resume {config.resume}")
-        out = out or (config.resume if config.resume.is_dir() else config.resume.parent)
     if teacher is None or out is None:
         raise UsageError("a distillation needs a teacher and a place for the student: minipar "
                          "distill TEACHER --out DIR (or --resume DIR)")
     saved = read(teacher)
     check_numbers(teacher, saved.model)
     student = student_config(config, saved, start, out)
-    check_other_folder(out, teacher)
+    refuse_same_folder(out, teacher)
     num_ranks = num_ranks_of(student)
-    if not 0 <= config.teacher_ranks < num_ranks:
+    if config.teacher_ranks >= num_ranks:
         raise UsageError(f"--teacher-ranks {config.teacher_ranks}: of {num_ranks} in all, and "
                          "at least one is to train: start more, --ranks "
                          f"{max(2, config.teacher_ranks + 1)} (or mpirun -n …)")
-    task, split = make_task(student), config.teacher_split or "tp"
+    task = make_task(student)
     _ = task.batches
     if start is not None:
         check_resume(task, start, student)
     recipe = make_recipe(task.build(), build_teacher(saved),
-                        *(entry[name] for name in RECIPE_DEFAULTS))
+                        *(entry[name] for name in RECIPE))
     load_teacher(saved)
-    check_split(saved, teacher, config.teacher_ranks, split)
-    entry = {"teacher": str(teacher.absolute()), **{name: entry[name] for name in RECIPE_DEFAULTS}}
+    check_split(saved, teacher, config.teacher_ranks, config.teacher_split)
+    entry = {"teacher": str(teacher.absolute()), **{name: entry[name] for name in RECIPE}}
     return DistillPlan(student.updated(out=None), recipe, saved, entry, out, num_ranks,
-                       config.teacher_ranks, split, start)
-
-
-def check_pairs(config: DistillConfig) -> None:
-    """Raise UsageError for options that would do nothing."""
-    needed = [("--teacher-split", config.teacher_split, "--teacher-ranks", config.teacher_ranks)]
-    if config.resume is None:
-        needed.append(("--distance", config.recipe.get("distance"), "--match-hidden",
-                       config.recipe.get("match_hidden")))
-    for flag, value, other, its_value in needed:
-        if value is not None and not its_value:
-            raise UsageError(f"{flag} does nothing without {other}: give that too, or leave it out")
+                       config.teacher_ranks, config.teacher_split, start)
 
 
 def continued(config: DistillConfig, start: StartingPoint) -> dict[str, Any]:
@@ -109,11 +126,10 @@ def continued(config: DistillConfig, start: StartingPoint) -> dict[str, Any]:
 
     Raises UsageError if no distillation wrote the checkpoint, or if an option contradicts it.
     """
-    given = config.recipe | config.student
-    for name in (*RECIPE_DEFAULTS, *GPT_OPTIONS, *MLP_OPTIONS, *FIXED_AT_START):
-        if name in given:
-            raise UsageError(f"--{name.replace('_', '-')} does not go with --resume: the "
-                             f"distillation in {config.resume} goes on as it began, leave it out")
+    for name in (*GPT_OPTIONS, *MLP_OPTIONS, *FIXED_AT_START):
+        if name in config.training:
+            raise UsageError(f"--{name.replace('_', '-')} {BEGAN.why}, which does not go with "
+                             "--resume: leave one of the two out")
     entry = start.checkpoint.description.get(KIND)
     if entry is None:
         raise UsageError(f"--resume {config.resume} is of no distillation: `minipar train "
@@ -135,14 +151,6 @@ def student_config(config: DistillConfig, teacher: files.Checkpoint, start: Star
                                       resume=config.resume))
     check_folder(out)
     return student
-
-
-def check_other_folder(out: Path, teacher: Path) -> None:
-    """Raise UsageError if the student would replace its teacher."""
-    folders = [path.resolve() for path in (teacher, teacher.parent)]
-    if out.resolve() in folders[:1 if teacher.is_dir() else 2]:
-        raise UsageError(f"--out {out} is where the teacher is, which would be replaced: "
-                         "give another folder")
 
 
 def check_sizes(config: DistillConfig, teacher: files.Checkpoint) -> None:

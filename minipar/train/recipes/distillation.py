@@ -141,8 +141,7 @@ def distill_rank(comm: Communicator, plan: DistillPlan, console: Console) -> lis
                   plan.start and with_projections(plan.start))
     if comm.rank == 0:
         print_headline(state.task, plan, num_students, console)
-    with ProgressBar(students, state, console) as progress, \
-            np.errstate(over="ignore", invalid="ignore"):
+    with ProgressBar(students, state, console) as progress:
         train_steps(students, state, progress,
                     lambda step: save_student(students, state, plan, step))
     return compare(plan, task, console) if comm.rank == 0 else None

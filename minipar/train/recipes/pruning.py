@@ -15,20 +15,21 @@ from rich.console import Console
 
 from ...comm import Communicator
 from ...compress.pruning.masks import Masks, prunable_weights
-from ...compress.pruning.prune import prune
+from ...compress.pruning.prune import METHODS, SCOPES, check_amount, prune
 from ...compress.pruning.saliency import Scores, calibrate, magnitude, random, taylor
 from ...compress.pruning.serialization import KIND
 from ...compress.pruning.shrink import shrink, without_masks
 from ...compress.pruning.sparsity_schedule import GradualPruning
 from ...compress.pruning.structured import unit_masks
 from ...compress.pruning.two_of_four import n_of_m
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ..check import check_folder, checked
-from ..checkpoints.models import read_description
+from ..checkpoints.models import read_description, refuse_same_folder
 from ..checkpoints.resume import save
 from ..checkpoints.schema import config_of, describe_config, describe_model, sizes_as_options
 from ..config import TrainConfig
 from ..loop import TrainState, train_steps
+from ..option import Beside, TrainingOptions, checkpoint, option, other_text
 from ..report import ProgressBar
 from ..setup.precision import FULL_PRECISION
 from ..setup.starting_point import Compression
@@ -42,21 +43,45 @@ CALIBRATION_BATCHES = 8     # whose gradients give the scores of "taylor"
 ON_ONE_RANK = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "remat": "none", **FULL_PRECISION}
 
 
-@dataclass(frozen=True)
-class PruneConfig:
+BEGAN = Beside("resume", "", "was chosen when the pruning began")
+UNITS, PATTERN = (Beside("method", name, "is for weights that go one by one")
+                  for name in ("structured", "2:4"))
+TRAINS = Beside("steps", str(SPARE), "is of the training")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneConfig(TrainingOptions):
     """The options of `minipar prune`; of `checkpoint` and `resume` one is None."""
 
-    out: Path
-    checkpoint: Path | None = None
-    resume: Path | None = None
-    method: str = "magnitude"
-    amount: float = 0.5
-    scope: str = "global"
-    steps: int = 0
-    gradual: bool = False
-    lr: float | None = None             # None: as in the training
-    data: str | None = None             # None: as in the training
-    save_every: int = 0
+    checkpoint: Path | None = checkpoint("a checkpoint of `minipar train`, or its folder", None,
+                                         without=(BEGAN,))
+    amount: float = option(0.5, "share of weights, or of neurons and heads, to remove",
+                           metavar="A", without=(BEGAN, PATTERN))
+    method: str = option("magnitude", "what to remove: the smallest weights; random ones; those on "
+                         "which the loss depends least, to first order; whole neurons and heads; "
+                         "or 2 of every 4 inputs", choices=METHODS, without=(BEGAN,))
+    scope: str = option("global", "share of all linear layers together, or of each",
+                        choices=SCOPES, without=(BEGAN, UNITS, PATTERN))
+    steps: int = option(0, "train on for N steps", least=0, without=(BEGAN,))
+    gradual: bool = option(False, "with --steps: prune step by step meanwhile, along a cubic",
+                           needs=TRAINS, without=(BEGAN, UNITS, PATTERN))
+    lr: float | None = option(None, "peak learning rate of the whole run, which ends with these "
+                              "steps", least=0, metavar="LR", default_text="as in the training",
+                              needs=TRAINS, without=(BEGAN,))
+    data: str | None = other_text("train on")
+
+
+def check_options(options: PruneConfig) -> None:
+    """Raise UsageError for options that cannot work together."""
+    if options.folder is None or not (options.checkpoint or options.resume):
+        raise UsageError("pruning needs a checkpoint and a place for the result: minipar prune "
+                         "CHECKPOINT --out DIR (or --resume DIR)")
+    if options.gradual and options.steps < SPARE:
+        raise UsageError(f"--gradual prunes while it trains: give --steps of at least {SPARE}")
+    if options.save_every and not options.steps and options.resume is None:
+        raise UsageError("--save-every is of the training: give --steps too, or leave it out")
+    with errors_as_usage(f"--amount {options.amount:g}: "):
+        check_amount(options.amount)
 
 
 @dataclass(frozen=True)
@@ -117,9 +142,7 @@ def open_run(comm: Communicator, config: PruneConfig) -> PruningRun:
     if any(step["kind"] != KIND for step in read_description(source).get("compression") or []):
         raise UsageError(f"{source} is quantized, which comes after pruning: prune the model that "
                          "it was made from, then quantize")
-    if config.out.resolve() == (source if source.is_dir() else source.parent).resolve():
-        raise UsageError(f"--out {config.out} is where the checkpoint is, which would be "
-                         "replaced: give another folder")
+    refuse_same_folder(config.folder, source)
     description = read_description(source, to_train=True)
     before, first = config_of(description), description["step"]
     return begin_run(comm, config, source, before, Pruning(
@@ -142,10 +165,10 @@ def begin_run(comm: Communicator, config: PruneConfig, source: Path, before: Tra
               plan: Pruning) -> PruningRun:
     """The run of the checkpoint at `source`, until the last step of `plan`."""
     made = checked(before.updated(
-        resume=source, out=config.out, lr=plan.lr, save_every=config.save_every,
+        resume=source, out=config.folder, lr=plan.lr, save_every=config.save_every,
         steps=max(plan.last_step, plan.first_step + 1), data=config.data or before.data.source,
         **ON_ONE_RANK))
-    check_folder(config.out)
+    check_folder(config.folder)
     return PruningRun(start_run(comm, made, make_task(made)), plan, before)
 
 
@@ -239,8 +262,7 @@ def train_on(comm: Communicator, run: PruningRun, console: Console) -> None:
     state, plan = run.state, run.plan
     if state.first_step < plan.last_step:
         before_step = gradual_pruning(state, plan).step if plan.gradual else lambda step: None
-        with ProgressBar(comm, state, console) as progress, \
-                np.errstate(over="ignore", invalid="ignore"):
+        with ProgressBar(comm, state, console) as progress:
             train_steps(comm, state, progress, lambda step: run.save(comm, step), before_step,
                         observe=False)
     else:

@@ -18,7 +18,7 @@ from ...comm.collectives import broadcast
 from ...compare.difference import Difference
 from ...compare.observe import Observer
 from ...compare.recorder import Recorder
-from ...compare.run import Plan, Side, Trained, compare_sides, recorded_step
+from ...compare.run import Plan, Side, Trained, compare_sides, recorded_step, rows_of
 from ...launcher import UsageError
 from ...parallel.expert.router_bias import forget_loads
 from ...parallel.registry import entry_of
@@ -115,9 +115,8 @@ def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int
         if step >= state.first_step + run.record_steps:
             return take_step(state, step)
         batch = state.task.batches.batch(step)
-        rows = np.array(state.strategy.rows(len(batch.samples)), int)
-        return recorded_step(observer, trained, step, batch,
-                             np.array_split(rows, state.num_microbatches))
+        rows = rows_of(state.strategy.comm, state.strategy, batch, state.num_microbatches)
+        return recorded_step(observer, trained, step, batch, rows)
     yield take
     observer.close()
     recorder.write(run.record / f"rank{rank}.npz")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...data import CharacterVocabulary, documentation_text, read_text, synthetic_sequence
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ..config import TrainConfig
 
 BUILT_IN = ("docs", "synthetic", "digits")
@@ -35,12 +35,9 @@ def read_corpus(config: TrainConfig) -> Corpus:
         made = synthetic_sequence(SYNTHETIC_LENGTH, len(SYNTHETIC_LETTERS), SYNTHETIC_NOISE,
                                   data_seed(config))
         return Corpus(CharacterVocabulary(SYNTHETIC_LETTERS).decode(made.ids), made.optimal_loss)
-    try:
-        if config.data.source == "docs":
-            return Corpus(documentation_text())
-        return Corpus(read_text(find_text(config)))
-    except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
+    with errors_as_usage():
+        return Corpus(documentation_text() if config.data.source == "docs" else
+                      read_text(find_text(config)))
 
 
 def data_seed(config: TrainConfig) -> int:

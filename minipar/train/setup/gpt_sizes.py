@@ -5,7 +5,7 @@ An option of `ModelConfig` has the name of the field in GPTConfig, but for those
 
 from typing import Any
 
-from ...launcher import UsageError
+from ...launcher import errors_as_usage
 from ...nn import GPTConfig, MoEConfig, RopeConfig
 from ..config import OPTIONS, ModelConfig, TrainConfig
 
@@ -18,12 +18,10 @@ def gpt_config(config: TrainConfig, vocab_size: int) -> GPTConfig:
     sizes = {OTHER_NAMES.get(name, name): value for name, value in vars(config.model).items()
              if name not in OF_AN_MLP}
     sizes["tied"] = not sizes.pop("untied")
-    try:
+    with errors_as_usage():
         rope = None if sizes["rope"] is None else RopeConfig.parse(sizes["rope"])
         experts = MoEConfig(**vars(config.experts)) if config.experts.num_experts else None
         return GPTConfig(vocab_size, **sizes | {"rope": rope}, experts=experts)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def sizes_of_gpt(config: GPTConfig) -> dict[str, Any]:

@@ -75,13 +75,19 @@ def check_offload_folder(config: TrainConfig) -> None:
     """Try to write into the folder of offloaded arrays.  Raises UsageError."""
     if not config.memory.offload:
         return
-    folder = config.memory.offload_dir or Path(tempfile.gettempdir())
+    try_to_write(config.memory.offload_dir or Path(tempfile.gettempdir()), "--offload's folder",
+                 "--set memory.offload_dir=DIR")
+
+
+def try_to_write(folder: Path, what: str, mend: str) -> None:
+    """Raise UsageError unless files can be written in a folder, which is made if it is missing."""
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UsageError(f"the folder of --offload, {folder}, cannot be written to "
-                         f"({error.strerror}): give one that can, memory.offload_dir") from error
+        raise UsageError(f"{what} {folder} cannot be written to ({error.strerror}): give a folder "
+                         f"that can, {mend}") from error
 
 
 @contextmanager

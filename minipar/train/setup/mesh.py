@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from ...comm.mesh import parse_mesh
 from ...environment import launched
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ...parallel.cut_layers import AXES
 from ...parallel.pipeline.schedule.registry import make_schedule
 from ..config import MESH_AXES, TrainConfig
@@ -16,10 +16,8 @@ MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one pro
 
 def sizes_of(text: str) -> dict[str, int]:
     """ "pp=2,dp=4" as {"pp": 2, "dp": 4}.  Raises UsageError for another form, axis or size."""
-    try:
+    with errors_as_usage():
         sizes = parse_mesh(text)
-    except ValueError as error:
-        raise UsageError.of(error) from error
     for axis in sizes:
         if axis not in (*AXES, "ep"):
             raise UsageError(f"--mesh {text}: no axis {axis!r}, only {MESH_AXES}: for example "
@@ -44,24 +42,31 @@ def is_hybrid(config: TrainConfig) -> bool:
     return bool({"pp", "cp", "tp", "ep"} & mesh_sizes(config).keys())
 
 
-def num_ranks_of(config: TrainConfig) -> int:
-    """The number of ranks.  Raises UsageError if the mesh, or shards, do not fit them."""
-    world, ranks = launched(), config.run.ranks
-    mesh, hybrid_shard = config.parallel.mesh, config.parallel.hybrid_shard
+def ranks_for(mesh: str | None, ranks: int | None) -> int:
+    """The number of ranks: of mpirun, of --ranks, or of --mesh; 1 without these.
+
+    Raises UsageError if two of them differ, or if they are too many to simulate.
+    """
+    world = launched()
     if world and ranks is not None:
         raise UsageError(f"--ranks simulates ranks without mpirun, but {world} started "
                          f"{world.size}: leave one of the two out")
     given = world.size if world else ranks
-    if given is not None and given < 1:
-        raise UsageError(f"--ranks takes a positive whole number, not {given}")
     num_ranks = num_mesh_ranks(mesh) if mesh is not None else given or 1
     if not world and num_ranks > MOST_SIMULATED:
         raise UsageError(f"{num_ranks:,} ranks are more than can be simulated here: choose at most "
                          f"{MOST_SIMULATED:,}")
     if given is not None and given != num_ranks:
-        raise UsageError(f"--mesh {mesh} is for {num_ranks} ranks, but there are {given}: "
-                         f"say --mesh dp={given}, or start {num_ranks} ranks "
-                         f"(mpirun -n {num_ranks} …)")
+        raise UsageError(f"--mesh {mesh} is for {num_ranks} ranks, but there "
+                         f"{'is' if given == 1 else 'are'} {given}: say --mesh dp={given}, or "
+                         f"start {num_ranks} ranks (mpirun -n {num_ranks} …)")
+    return num_ranks
+
+
+def num_ranks_of(config: TrainConfig) -> int:
+    """The number of ranks.  Raises UsageError if the mesh, or shards, do not fit them."""
+    mesh, hybrid_shard = config.parallel.mesh, config.parallel.hybrid_shard
+    num_ranks = ranks_for(mesh, config.run.ranks)
     dp = sizes_of(mesh).get("dp", 1) if mesh is not None else num_ranks
     if hybrid_shard is not None and dp % hybrid_shard:
         raise UsageError(f"--hybrid-shard {hybrid_shard} does not divide {dp} "
@@ -72,7 +77,9 @@ def num_ranks_of(config: TrainConfig) -> int:
 def check_mesh(config: TrainConfig) -> None:
     """Refuse options that do not go with the mesh.  Raises UsageError."""
     sizes = mesh_sizes(config)
-    check_pipeline(config, sizes)
+    if "pp" in sizes:
+        with errors_as_usage():
+            make_schedule(config.parallel.schedule or "1f1b", 1, 1, config.parallel.virtual_stages)
     if config.parallel.sequence_parallel:
         check_sequence_parallel(config, sizes)
     check_experts(config, sizes)
@@ -80,16 +87,6 @@ def check_mesh(config: TrainConfig) -> None:
     check_local_sgd(config, sizes)
     if is_hybrid(config):
         check_hybrid(config)
-
-
-def check_pipeline(config: TrainConfig, sizes: Mapping[str, int]) -> None:
-    """Refuse a schedule that cannot be.  Raises UsageError."""
-    parallel = config.parallel
-    if "pp" in sizes:
-        try:
-            make_schedule(parallel.schedule or "1f1b", 1, 1, parallel.virtual_stages)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
 
 
 def check_sequence_parallel(config: TrainConfig, sizes: Mapping[str, int]) -> None:

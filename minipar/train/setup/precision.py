@@ -15,9 +15,9 @@ from ...compress.messages.quantized_collectives import QuantizedWire
 from ...launcher import UsageError
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
+from ...parallel.flats import UNCOMPRESSED, Wire
 from ...parallel.low_precision_wire import LowPrecisionWire
 from ...parallel.registry import entry_of, strategies_with
-from ...parallel.wire import UNCOMPRESSED, Wire
 from ...precision import PRECISIONS, LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST
 from ..config import TrainConfig

@@ -9,7 +9,7 @@ None of these changes a gradient: they trade FLOPs for memory.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +20,15 @@ from ...comm import Communicator
 from ...comm.collectives import all_reduce, chunk_bounds
 from ...comm.mesh import DeviceMesh
 from ...formulas.rematerialization import layer_messages, layer_messages_again
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ...memory.remat.optimal import DoesNotFit, optimal
 from ...memory.remat.plans import Plan, Policy, rematerialize
 from ...memory.remat.policies import OptimalPolicy, parse_bytes, plan_policy
 from ...memory.remat.profile import ChainProfile, profile_parts
 from ...memory.remat.selective import rematerialize_attention
 from ...nn import MLP, Module
-from ...nn.chain import ChainPart, chain
+from ...nn.chain import chain
+from ...nn.module import ChainPart
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.metrics import in_flight
 from ...parallel.pipeline.schedule.registry import make_schedule
@@ -48,10 +49,8 @@ def check_remat(config: TrainConfig) -> None:
                              "an MLP, which has none: choose full, every:2, sqrt or optimal:1MB")
         return
     if config.memory.remat.startswith("optimal:"):
-        try:
+        with errors_as_usage(f"--remat {config.memory.remat}: "):
             budget_of(config)
-        except ValueError as error:
-            raise UsageError(f"--remat {config.memory.remat}: {error}") from error
         return
     try:
         plan_policy(config.memory.remat)
@@ -122,20 +121,12 @@ def budget_too_small_error(config: TrainConfig, least: int, num_in_flight: int) 
                       "much, or a smaller --batch")
 
 
-class RecordingPolicy(Protocol):
-    """A policy that remembers its plans, by the names of the parts that they are for."""
-
-    plans: dict[tuple[str, ...], Plan]
-
-    def __call__(self, parts: Sequence[ChainPart]) -> Plan:
-        """The plan for these parts."""
-
-
 class PlanRecorder:
-    """A policy that makes the plans of `policy` and records them."""
+    """A policy that makes the plans of `policy`, and records them by the names of the parts."""
 
     def __init__(self, policy: Policy):
-        self.policy, self.plans = policy, {}
+        self.policy = policy
+        self.plans: dict[tuple[str, ...], Plan] = {}
 
     def __call__(self, parts: Sequence[ChainPart]) -> Plan:
         """The plan of `policy`."""
@@ -170,6 +161,9 @@ class BudgetPolicy(OptimalPolicy):
         except DoesNotFit as error:
             least = self.num_in_flight * error.least
             raise budget_too_small_error(self.config, least, self.num_in_flight) from error
+
+
+RecordingPolicy = PlanRecorder | BudgetPolicy        # both have plans by names
 
 
 def rematerialize_model(config: TrainConfig, model: Module,

@@ -1,10 +1,11 @@
 """The strategy of a run: `minipar train --strategy zero1`, and the microbatches it computes."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
 from ...parallel.registry import COMMON, entry_of, make_strategy, strategies_with
 from ...parallel.strategy import Strategy
@@ -21,10 +22,8 @@ STRATEGY_OPTIONS = tuple(key for key in OPTIONS if strategies_with(key))
 def check_strategy(config: TrainConfig) -> None:
     """Refuse options that the strategy has no use for.  Raises UsageError."""
     parallel = config.parallel
-    try:
+    with errors_as_usage("--strategy "):
         entry = entry_of(parallel.strategy)
-    except ValueError as error:
-        raise UsageError(f"--strategy {error}") from error
     for name in STRATEGY_OPTIONS:
         if config.get(name) is not None and name not in (*entry.options, *COMMON):
             raise UsageError(f"--{name.replace('_', '-')} needs --strategy "
@@ -52,13 +51,9 @@ def build_strategy(config: TrainConfig, model: Module, comm: Communicator) -> St
                   "context": context_options(config, sizes),
                   "activation_format": activation_format(config)}
     options = {name: value for name, value in given.items() if value is not None}
-    try:
+    with errors_as_usage(f"--mesh {parallel.mesh}: ") if sizes else nullcontext():
         return make_strategy(parallel.strategy, model, DeviceMesh(comm, **sizes) if sizes else comm,
                              **options, **wire_options(config))
-    except ValueError as error:
-        if not sizes:
-            raise
-        raise UsageError(f"--mesh {parallel.mesh}: {error}") from error
 
 
 def describe_strategy(config: TrainConfig) -> str:

@@ -50,6 +50,7 @@ def assert_same_bits(comm, array: np.ndarray) -> None:
 
 @worlds(*SIZES)
 @pytest.mark.parametrize("op", OPERATORS)
+@pytest.mark.one_in(2)
 def test_all_reduce_of_every_dtype_and_shape(world, op):
     def body(comm):
         for dtype in DTYPES:

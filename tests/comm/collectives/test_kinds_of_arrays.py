@@ -102,6 +102,7 @@ def numbers(rank: int, dtype: str) -> np.ndarray:
 @worlds(2, 3, mpi=(4,), slow_mpi=(2,))
 @pytest.mark.parametrize("op", OPERATORS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")       # infinity times 0, and minus infinity
+@pytest.mark.one_in(2)
 def test_every_algorithm_of_every_dtype_with_nan(world, op):
     """MPI's own max and min drop a NaN on some ranks; it knows no complex max, no big-endian."""
     def body(comm):
@@ -142,6 +143,7 @@ def test_max_by_the_mpi_library_is_nan_on_every_rank(world):
 
 @worlds(1, 3, mpi=(4,))
 @pytest.mark.parametrize("kind", [*NO_NUMBERS, ">f8", "e", "g", "D"])
+@pytest.mark.one_in(3)
 def test_what_is_only_moved_may_be_anything(world, kind):
     """By every algorithm, from every root, in any layout, blocking or not; foreign byte order
     stays."""

@@ -33,6 +33,7 @@ SIZES = {*range(1, 10), 12, 15, 16, 17, 31, 32, 33}
     pytest.param(SIZES, id="some"),
     pytest.param({*range(1, 34)} - SIZES, id="others", marks=pytest.mark.slow)])
 @each
+@pytest.mark.one_in(3)
 def test_on_1_to_33_ranks_it_equals_numpy(operation, algorithm, sizes):
     for p in sorted(sizes):
         n = (0, 2 * p, 37)[p % 3]               # nothing, p | n, p ∤ n
@@ -103,6 +104,7 @@ def test_operators_and_dtypes(operation, algorithm, op):
 
 
 @pytest.mark.parametrize(("operation", "algorithm"), REDUCING)
+@pytest.mark.one_in(2)
 def test_floats_are_within_p_eps_and_the_same_bits_under_any_delay(operation, algorithm):
     p, n = 11, 40
     inputs = np.random.default_rng(0).standard_normal((p, n)).astype(np.float32)

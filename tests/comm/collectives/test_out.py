@@ -38,6 +38,7 @@ def layouts(result: np.ndarray) -> list[np.ndarray]:
 
 @each
 @worlds(1, 3, 4, mpi=(4,))
+@pytest.mark.one_in(3)
 def test_the_result_is_written_into_out(world, operation, algorithm):
     def body(comm):
         p, r, n = comm.size, comm.rank, 3 * comm.size

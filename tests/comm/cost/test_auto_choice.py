@@ -32,6 +32,7 @@ def slower(times: float) -> Links:
     (1, 8, 1), (8, 1, 20), (2, 4, 10), (2, 3, 50),
     *(pytest.param(*larger, marks=pytest.mark.slow)
       for larger in ((4, 3, 10), (3, 4, 50), (5, 3, 3)))])
+@pytest.mark.one_in(2)
 def test_the_choice_is_that_of_brute_force(nodes, per_node, times):
     """Each algorithm's messages are traced on one cluster and played on the other."""
     p, there = nodes * per_node, {"nodes": nodes, "devices_per_node": per_node}

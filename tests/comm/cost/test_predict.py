@@ -20,6 +20,7 @@ exact = pytest.mark.parametrize(("operation", "algorithm"), EXACT,
     pytest.param((*range(1, 14), 15, 16, 17, 24, 31, 32, 33), id="1-33 in part"),
     pytest.param(range(1, 34), id="1-33", marks=pytest.mark.slow)])
 @exact
+@pytest.mark.one_in(3)
 def test_counted_is_predicted(operation, algorithm, sizes):
     for p in sizes:
         n = (2 * p, 37, 0)[p % 3]               # p | n, p ∤ n, nothing
@@ -30,6 +31,7 @@ def test_counted_is_predicted(operation, algorithm, sizes):
 
 
 @exact
+@pytest.mark.one_in(3)
 def test_counted_is_predicted_for_other_lengths(operation, algorithm):
     for p in (2, 5, 6, 8, 13):
         for n in (1, 3 * p, 3 * p + 2, 4 * p - 1):

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)
+@pytest.mark.one_in(4)
 def test_on_simulated_ranks(operation, algorithm):
     for p in (1, 3, 8):
         assert print_table.simulated_cell(operation, algorithm, p).is_right

@@ -123,6 +123,7 @@ class Job:
     *(pytest.param("killed", others, marks=[pytest.mark.slow] * (others in OTHERS_LIKE_ANOTHER))
       for others in OTHERS if others != "in a collective"),
     pytest.param("failed", "computing", marks=pytest.mark.slow), ("exited", "computing")])
+@pytest.mark.one_in(2)
 def test_all_others_end_and_the_cause_is_named(tmp_path, death, others):
     job = Job(tmp_path, DEATHS[death][0], OTHERS[others])
     status, said = job.end()

@@ -34,6 +34,7 @@ def reduced(p: int, n: int, dtype="float64", op: str = "sum") -> np.ndarray:
 
 @worlds(mpi=(3,), slow_mpi=(1, 2, 4))
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "bool"])
+@pytest.mark.one_in(2)
 def test_it_equals_numpy(world, dtype):
     def body(comm):
         for op in ("max", "min") if dtype == "bool" else OPERATORS:
@@ -72,6 +73,7 @@ def test_layouts_and_out(world):
 
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("nodes", [[0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 1], [0, 1, 2, 3]])
+@pytest.mark.one_in(2)
 def test_the_ring_between_nodes(world, nodes):
     def body(comm):
         known, comm.rank_state.nodes = comm.rank_state.nodes, nodes

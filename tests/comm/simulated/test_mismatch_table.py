@@ -54,6 +54,7 @@ def mutations(operation: str, algorithm: str, p: int) -> dict[str, list[dict]]:
 
 
 @each
+@pytest.mark.one_in(4)
 def test_one_rank_with_another_argument(operation, algorithm):
     for p in (2, 3, 5):
         right = {"algorithm": algorithm, **({} if operation == "barrier" else
@@ -74,6 +75,7 @@ def test_one_rank_with_another_argument(operation, algorithm):
 
 
 @each
+@pytest.mark.one_in(4)
 def test_one_rank_with_another_order_or_operation(operation, algorithm):
     for other in ALGORITHMS:
         if other == operation:

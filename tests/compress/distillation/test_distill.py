@@ -74,6 +74,7 @@ def alone(optimizer=PLAIN):
 
 @worlds(2, mpi=(4,))
 @pytest.mark.parametrize("name", [name for name in ONE_PROCESS if name != "dp"])
+@pytest.mark.one_in(2)
 def test_on_several_ranks_it_is_that_of_one_process(world, name):
     expected = alone()
 
@@ -208,6 +209,7 @@ def test_an_average_of_its_own_weights_as_teacher():
 
 
 @pytest.mark.parametrize("name, num_ranks", [("zero3", 2), ("fsdp", 3)])
+@pytest.mark.one_in(2)
 def test_a_teacher_that_follows_a_sharded_student(name, num_ranks):
     """Its weights are the same on every rank, and those of one process."""
     def body(comm, name):

@@ -131,6 +131,7 @@ def test_on_other_ranks(world, kind, split):
 
 @worlds(2, mpi=(2,))
 @pytest.mark.parametrize("split", ["tp", "pp"])
+@pytest.mark.one_in(2)
 def test_on_the_students_ranks(world, split):
     check(world, "gpt", [0, 1], [0, 1], split, strategy="fsdp")
 
@@ -139,6 +140,7 @@ def test_on_the_students_ranks(world, split):
 @pytest.mark.parametrize("kind, teachers, students", [
     ("gpt", [4], [0, 1, 2, 3]), ("gpt", [5, 1, 0, 2], [3]), ("gpt", [0, 1], [1, 2, 3]),
     ("mlp", [1, 2, 4], [0, 1, 2, 3, 4, 5])])
+@pytest.mark.one_in(2)
 def test_any_ranks(world, kind, teachers, students):
     """Also more students than rows, teachers that are students and ranks that are neither."""
     for split in ("tp", "pp"):

@@ -23,6 +23,7 @@ def reduced(kind, comm, sums, flat, counts):
 @worlds(2, mpi=(3,))
 @CODECS
 @pytest.mark.parametrize("kind", ["all_reduce", "reduce_scatter"])
+@pytest.mark.one_in(2)
 def test_with_feedback_the_error_of_a_sum_over_steps_does_not_grow(world, kind, codec):
     """One large number in each block hides small ones that always have the same sign."""
     def body(comm):

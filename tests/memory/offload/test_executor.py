@@ -88,6 +88,7 @@ def plain_gradients(kind):
 
 @pytest.mark.parametrize("ahead", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.one_in(2)
 def test_any_decisions_take_what_is_predicted(kind, ahead):
     rng, parts = np.random.default_rng(ahead), costs_with_loss(kind).parts
     for speed in (1e6, 1e8):

@@ -27,6 +27,7 @@ def best_of_all(costs):
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.one_in(2)
 def test_no_plan_is_better(length):
     rng = np.random.default_rng(length)
     for _ in range(12):
@@ -40,6 +41,7 @@ def test_no_plan_is_better(length):
 @pytest.mark.parametrize("length, snapshots, extra", [
     (1, 1, 0), (2, 1, 1), (10, 1, 45), (10, 2, 20), (10, 3, 15), (10, 20, 9), (20, 3, 45),
     (25, 2, 94), (39, 1, 741), (39, 2, 192), (39, 3, 125), (39, 4, 100), (39, 5, 89)])
+@pytest.mark.one_in(3)
 def test_revolve(length, snapshots, extra):
     """As an independent implementation counts; the general program finds nothing better."""
     costs = ChainProfile((UNIT,) * length)
@@ -60,6 +62,7 @@ def test_revolve_refuses_what_it_cannot_do():
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.one_in(2)
 def test_never_worse_than_plans_by_rule(kind, dropout):
     costs, parts = costs_of(kind, dropout=dropout), chain(model_of(kind))
     for policy in (keep_all, sqrt_segments, *[partial(uniform, k) for k in range(1, len(parts))]):
@@ -70,6 +73,7 @@ def test_never_worse_than_plans_by_rule(kind, dropout):
 
 @pytest.mark.parametrize("kind, dtype", [("gpt", np.float32), ("gpt", np.float64),
                                          ("selective gpt", np.float32), ("relu", np.float64)])
+@pytest.mark.one_in(2)
 def test_predicted_is_counted_and_gradients_are_the_same_at_five_budgets(kind, dtype):
     costs, plain = costs_of(kind, dtype), step(kind, keep_all, dtype)
     choices = frontier(costs)

@@ -72,6 +72,7 @@ def check(world, mesh, only_one_target=False, sizes=(), **options):
 @worlds(2, 3, 4, mpi=(3, 4))
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.one_in(2)
 def test_23_tokens(world, method, order):
     check(world, {"cp": world.size}, context=METHODS[method]._replace(order=order))
 
@@ -85,6 +86,7 @@ def test_ulysses(world, order):
 
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.one_in(2)
 def test_ulysses_in_a_ring_with_rotary_positions(world, method):
     check(world, {"cp": 4}, sizes={"rope": RopeConfig(), "num_kv_heads": 1},
           context=METHODS[method]._replace(ulysses=2))

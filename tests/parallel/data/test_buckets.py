@@ -7,8 +7,13 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.data.buckets import assign_buckets, bucket_limits, cut_into_buckets
-from minipar.parallel.data.ddp import DistributedDataParallel, ReductionQueue
+from minipar.parallel.data.ddp import (
+    DistributedDataParallel,
+    ReductionQueue,
+    assign_buckets,
+    bucket_limits,
+    cut_into_buckets,
+)
 from minipar.testing import worlds
 
 PYTORCH = [     # numbers of float32, limits in bytes, what PyTorch 2.13 makes of them

@@ -44,6 +44,7 @@ def copies(case, optimizer, num_copies, every):
 @pytest.mark.parametrize("optimizer, every", sweeps.every(2, [
     pytest.param(optimizer, every, id=f"{name}-{every}")
     for name, optimizer in OPTIMIZERS.items() for every in (1, 2, 3)]))
+@pytest.mark.one_in(2)
 def test_it_equals_copies_in_one_process(world, every, optimizer):
     case = Case("gpt dropout", parts=(7, 4))
     right = copies(case, optimizer, world.size, every)
@@ -57,6 +58,7 @@ def test_it_equals_copies_in_one_process(world, every, optimizer):
 @worlds(4, mpi=(), slow_mpi=(4,))
 @pytest.mark.parametrize("sizes", [{"pp": 2, "dp": 2}, {"dp": 2, "tp": 2}, {"dp": 2, "cp": 2}],
                          ids=lambda sizes: "-".join(sizes))
+@pytest.mark.one_in(2)
 def test_also_beside_other_axes(world, sizes):
     """Over dp ranks train alone; over pp, tp and cp they share one copy."""
     case = Case("gpt deep tied", parts=(4, 4))

@@ -14,8 +14,8 @@ from minipar.comm.collectives import all_reduce
 from minipar.launcher import simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
+from minipar.parallel.flats import Wire
 from minipar.parallel.strategy import Strategy
-from minipar.parallel.wire import Wire
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 
 CONFIG = GPTConfig(64, context=32, num_layers=6, num_heads=2, width=32)
@@ -58,6 +58,7 @@ def link(p):
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])
+@pytest.mark.one_in(2)
 def test_ddp_reaches_most_of_the_bound(p):
     """(F + B + M) / T is at least 0.85 of (F + B + M) / (F + max(B, M)), and M = B."""
     make = partial(DistributedDataParallel, bucket_mb=SMALL_MB, first_bucket_mb=SMALL_MB,
@@ -74,6 +75,7 @@ def test_one_bucket_hides_nothing():
 
 
 @pytest.mark.parametrize("p", [2, 4])
+@pytest.mark.one_in(2)
 def test_prefetch_hides_all_gathers_but_the_first(p):
     """The second step knows the order of uses; a gather takes less than the block before it."""
     reduced = BACKWARD / 2                      # reduce-scatters take half of an all-reduce

@@ -31,6 +31,7 @@ WAYS = ("ddp", "zero1", "fsdp")
 
 @worlds(8, mpi=(2, 4))
 @pytest.mark.parametrize("model", ["plain", "dropped"])
+@pytest.mark.one_in(2)
 def test_any_number_of_ranks_shares_the_experts(world, model):
     """ep = 1, 2, 4, 8, with the whole world as dp; gradients are not multiplied by ep."""
     for ep in (1, 2, 4, 8):
@@ -41,39 +42,42 @@ def test_any_number_of_ranks_shares_the_experts(world, model):
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("name, ep", every(2, [
     (name, ep) for i, name in enumerate(WAYS) for ep in ((2, 4), (4, 2))[i % 2]]))
+@pytest.mark.one_in(2)
 def test_every_way_of_dp(world, name, ep):
     check(world, on({"dp": 4, "ep": ep}, name), "deepseek", "adamw", parts=3)
 
 
 @worlds(4, mpi=())
+@pytest.mark.parametrize("sizes, name", [({"dp": 4, "ep": 2}, "zero1"), ({"ep": 4}, "ddp")])
 @pytest.mark.parametrize("model", [*MODELS])
-def test_every_model(world, model):
-    check(world, on({"dp": 4, "ep": 2}, "zero1"), model)
-    check(world, on({"ep": 4}), model)
+def test_every_model(world, model, sizes, name):
+    check(world, on(sizes, name), model)
 
 
 @worlds(8, mpi=())
 @pytest.mark.parametrize("name", WAYS)
-def test_beside_pp_and_tp(world, name):
+@pytest.mark.parametrize("sizes, model, options", [
+    ({"pp": 2, "tp": 2, "ep": 2}, "deepseek", {}),
+    ({"tp": 2, "dp": 4, "ep": 2}, "deepseek", {"sequence_parallel": True}),
+    ({"pp": 2, "dp": 4, "ep": 2}, "dropped", {}), ({"tp": 2, "dp": 4, "ep": 4}, "llama", {})])
+@pytest.mark.one_in(2)
+def test_beside_pp_and_tp(world, sizes, model, options, name):
     """Megatron 5047: losses of the router do not depend on tp; 5916: the norm counts all of tp."""
-    check(world, on({"pp": 2, "tp": 2, "ep": 2}, name), "deepseek", parts=2)
-    check(world, on({"pp": 2, "dp": 4, "ep": 2}, name), "dropped", parts=2)
-    check(world, on({"tp": 2, "dp": 4, "ep": 2}, name, sequence_parallel=True), "deepseek")
-    check(world, on({"tp": 2, "dp": 4, "ep": 4}, name), "llama")
+    check(world, on(sizes, name, **options), model, parts=2 if "pp" in sizes else 1)
 
 
 @worlds(4, mpi=())
 @pytest.mark.parametrize("schedule", ["zb_h1", "zb_v", "interleaved", "gpipe"])
-def test_every_kind_of_schedule(world, schedule):
-    for name in ("zero1", "fsdp"):
-        check(world, on({"pp": 2, "ep": 2}, name, schedule=schedule), "deep", parts=4)
+@pytest.mark.parametrize("name", ["zero1", "fsdp"])
+def test_every_kind_of_schedule(world, schedule, name):
+    check(world, on({"pp": 2, "ep": 2}, name, schedule=schedule), "deep", parts=4)
 
 
 @worlds(4, mpi=())
 @pytest.mark.parametrize("name", ONE_PROCESS)
-def test_whole_experts_on_every_rank(world, name):
-    for model in ("deepseek", "dropped", "batch"):
-        check(world, lambda model, comm: make_strategy(name, model, comm), model, name=name)
+@pytest.mark.parametrize("model", ["deepseek", "dropped", "batch"])
+def test_whole_experts_on_every_rank(world, name, model):
+    check(world, lambda model, comm: make_strategy(name, model, comm), model, name=name)
 
 
 @worlds(4, mpi=(4,))
@@ -121,6 +125,7 @@ def test_the_norm_counts_every_expert_once(world, sizes, name):
 
 @worlds(4, mpi=())
 @pytest.mark.parametrize("name", WAYS)
+@pytest.mark.one_in(2)
 def test_training_goes_on_with_another_ep(world, name):
     """Two steps with ep 4, then two with ep 2: the four steps of one process."""
     whole = alone("deepseek", "adamw", steps=2 * STEPS)

@@ -40,6 +40,7 @@ def apart(found, expected):
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("precision", UNIT)
 @pytest.mark.parametrize(("sizes", "name"), MESHES)
+@pytest.mark.one_in(2)
 def test_narrow_numbers(world, precision, sizes, name):
     """Rows of a token are rounded alike on every rank: only sums over ranks are of other orders."""
     def body(comm):
@@ -53,6 +54,7 @@ def test_narrow_numbers(world, precision, sizes, name):
 @worlds(4, mpi=())
 @pytest.mark.parametrize(("wire", "bound"), [
     (lambda: LowPrecisionWire(BFLOAT16), 2.0**-7), (lambda: QuantizedWire(BlockCodec(8)), 0.03)])
+@pytest.mark.one_in(2)
 def test_narrow_messages(world, wire, bound):
     """Gradients of experts go through the wire over edp, the others over all of dp."""
     def body(comm):

@@ -31,6 +31,7 @@ def sent(pp, tp, **options):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("pp, tp", [(2, 2), (2, 4), (4, 2)])
+@pytest.mark.one_in(2)
 def test_each_rank_sends_1_t_of_an_activation_or_all_of_it(pp, tp, mode):
     found = sent(pp, tp, **MODES[mode])
     neighbours = np.repeat([1] + [2] * (pp - 2) + [1], tp)
@@ -39,6 +40,7 @@ def test_each_rank_sends_1_t_of_an_activation_or_all_of_it(pp, tp, mode):
 
 
 @pytest.mark.parametrize("pp, tp", [(2, 2), (2, 4), (4, 2)])
+@pytest.mark.one_in(2)
 def test_pieces_move_bytes_from_between_stages_into_them(pp, tp):
     """Of t copies t - 1 less go over each boundary, and a ring of t gathers with t - 1."""
     whole, pieces = (sent(pp, tp, **MODES[mode]).sum(0) for mode in ("whole", "pieces"))
@@ -50,6 +52,7 @@ def test_pieces_move_bytes_from_between_stages_into_them(pp, tp):
 @pytest.mark.parametrize("schedule", [
     pytest.param(name, marks=[pytest.mark.slow] * (name not in ("interleaved", "zb_h1")))
     for name in SCHEDULES])
+@pytest.mark.one_in(2)
 def test_every_schedule_equals_one_process(world, schedule):
     check(world, {"pp": 2, "dp": 2, "tp": 2}, parts=4, schedule=schedule, scatter_gather=True)
 
@@ -61,6 +64,7 @@ def test_three_pieces(world):
 
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("name", ["tied", "untied"])
+@pytest.mark.one_in(2)
 def test_in_both_worlds(world, name):
     check(world, {"pp": 2, "tp": 2}, name, data_parallel="zero1", scatter_gather=True)
 

@@ -16,18 +16,21 @@ def parts_of(m: int) -> tuple[int, ...]:
 
 @worlds(1, 3, mpi=(4,), slow=(2, 4))
 @pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.one_in(2)
 def test_equals_one_process(world, name):
     check(world, name, Case("gpt deep tied", "sgd", "uneven", parts_of(5), max_norm=0.5))
 
 
 @worlds(3, mpi=(2,))
 @pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.one_in(2)
 def test_an_mlp(world, name):
     check(world, name, Case("mlp deep", "adamw", "uneven", parts_of(4)))
 
 
 @worlds(4, mpi=())
 @pytest.mark.parametrize("name", ["naive", "1f1b", "zb_v"])
+@pytest.mark.one_in(2)
 def test_a_llama(world, name):
     check(world, name, Case("llama deep tied", "sgd", "uneven", parts_of(5), max_norm=0.5))
 
@@ -36,6 +39,7 @@ def test_a_llama(world, name):
 @pytest.mark.parametrize("mask", ["one in the whole batch", "none in one microbatch",
                                   "none at all"])
 @pytest.mark.parametrize("name", ["naive", "1f1b", "zb_v"])
+@pytest.mark.one_in(2)
 def test_whatever_the_mask(world, name, mask):
     check(world, name, Case("gpt deep untied", "adamw", mask, parts_of(3)))
 
@@ -47,6 +51,7 @@ def test_an_empty_microbatch(world):
 
 @worlds(4, mpi=())
 @pytest.mark.parametrize("name", ["naive", "1f1b", "zb_v"])
+@pytest.mark.one_in(2)
 def test_gradients_add_up_inside_no_sync(world, name):
     """Tied gradients are summed once, after the last of several batches."""
     check(world, name, Case("gpt deep tied", parts=(2, 1, 2)), inside_no_sync=True)

@@ -13,8 +13,7 @@ from minipar.nn import GPT
 from minipar.nn.chain import chain
 from minipar.optim import SGD
 from minipar.parallel.pipeline.one_f_one_b import OneFOneB
-from minipar.parallel.pipeline.schedule.one_f_one_b_row import one_f_one_b_row
-from minipar.parallel.pipeline.schedule.schedules import one_f_one_b
+from minipar.parallel.pipeline.schedule.schedules import one_f_one_b, one_f_one_b_row
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.pipeline.schedule.validate import find_fault
 from minipar.parallel.strategy import Microbatch, Strategy
@@ -72,6 +71,7 @@ def check(world, case):
 
 @worlds(1, 2, 3, 4, mpi=(4,))
 @pytest.mark.parametrize("model", DEEP)
+@pytest.mark.one_in(2)
 def test_equals_one_process(world, model):
     check(world, case_of(model, 5))
 
@@ -83,6 +83,7 @@ def test_fewer_microbatches_than_stages(world):
 
 
 @pytest.mark.parametrize("m", [1, 3, 7, 8, 9, 20])
+@pytest.mark.one_in(2)
 def test_eight_stages_do_not_hang(m):
     check(SimulatedWorld(8), case_of("mlp deep", m))
 
@@ -98,6 +99,7 @@ def test_the_whole_product(world, model, m):
 @worlds(3, mpi=())
 @pytest.mark.parametrize("mask", ["one in the whole batch", "none in one microbatch",
                                   "none at all"])
+@pytest.mark.one_in(2)
 def test_whatever_the_mask(world, mask):
     check(world, Case("gpt deep tied", mask=mask, parts=(2, 1, 2, 1)))
 
@@ -129,6 +131,7 @@ def batches_of(m):
 
 
 @worlds(1, 2, 4, mpi=(2, 4))
+@pytest.mark.one_in(2)
 def test_activations_in_flight(world):
     """By the ledger, exactly those of min(p - s, m) microbatches."""
     def peak(strategy, m):
@@ -165,6 +168,7 @@ def test_an_activation_and_a_gradient_over_each_boundary(world):
 
 
 @pytest.mark.parametrize("p, m", [(2, 8), (3, 5), (4, 8)])
+@pytest.mark.one_in(2)
 def test_it_takes_as_long_as_the_schedule(p, m):
     """By the times that its stages take for one microbatch: nothing else is waited for."""
     def run(comm, m):

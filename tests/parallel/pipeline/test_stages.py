@@ -8,7 +8,8 @@ import pytest
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP, Linear, Module
-from minipar.nn.chain import ChainPart, chain
+from minipar.nn.chain import chain
+from minipar.nn.module import ChainPart
 from minipar.nn.slab import Buffers
 from minipar.optim import clip_grad_norm, grad_norm
 from minipar.parallel.pipeline.cut import cut_evenly
@@ -93,22 +94,22 @@ def test_each_rank_keeps_its_own(world, model):
         staged = Stages(model_here, comm, list(range(comm.size)))
         mine = {p for part in staged.parts[comm.rank] for p in part.parameters()}
         assert {p for p in model_here.parameters() if p.initialized} == mine
-        assert sum(slab.data.size for slab in staged.slabs) == sum(p.size for p in mine)
+        assert sum(slab.data.size for slab in staged.whole_slabs) == sum(p.size for p in mine)
         tied = model.endswith(" tied") and comm.size > 1
         assert len(staged.shared) == (tied and comm.rank in (0, comm.size - 1))
-        slabs = Buffers(staged.slabs)
+        slabs = Buffers(staged.whole_slabs)
         state = slabs.named([slab.data for slab in slabs])
         for name, values in whole.state_dict().items():
             assert np.array_equal(state.pop(name), values)
         assert not state
         # All gradients 1: the norm is √(number of parameters), each counted once.
-        for slab in staged.slabs:
+        for slab in staged.whole_slabs:
             slab.norm_comm = comm           # as a strategy does
             slab.complete_grad()[...] = 1
         norm = whole.num_parameters()**0.5
-        assert grad_norm(staged.slabs) == pytest.approx(norm, rel=1e-14)
-        assert clip_grad_norm(staged.slabs, 0.5) == pytest.approx(norm, rel=1e-14)
-        for slab in staged.slabs:
+        assert grad_norm(staged.whole_slabs) == pytest.approx(norm, rel=1e-14)
+        assert clip_grad_norm(staged.whole_slabs, 0.5) == pytest.approx(norm, rel=1e-14)
+        for slab in staged.whole_slabs:
             np.testing.assert_allclose(slab.grad, 0.5 / (norm + 1e-6))
-        return all(isinstance(slab, StageSlab) == (comm.size > 1) for slab in staged.slabs)
+        return all(isinstance(slab, StageSlab) == (comm.size > 1) for slab in staged.whole_slabs)
     assert all(world.run(body))

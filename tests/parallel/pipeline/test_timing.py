@@ -32,6 +32,7 @@ def cases(name, most_ranks=4, most_microbatches=9):
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.one_in(2)
 def test_the_makespan_is_the_closed_form_s_and_never_below_the_bound(name):
     proven = 0
     for (p, m, v), times in itertools.product(cases(name), TIMES):

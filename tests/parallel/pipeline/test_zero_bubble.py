@@ -20,6 +20,7 @@ def seconds_of(p, m):
 
 
 @pytest.mark.parametrize("p", range(1, 11))
+@pytest.mark.one_in(3)
 def test_with_as_many_microbatches_as_ranks_it_reaches_the_bound(p):
     for m in range(p, 3 * p + 2):
         bound = predict.lower_bound(make_schedule("zb_v", p, m)[1], m, EQUAL, split=True)
@@ -28,6 +29,7 @@ def test_with_as_many_microbatches_as_ranks_it_reaches_the_bound(p):
 
 @pytest.mark.parametrize(("p", "m"), [(2, 1), (3, 1), (3, 2), (4, 1), (4, 2), (4, 3), (5, 2),
                                       (5, 3), (5, 4), (6, 4), (2, 2), (3, 3)])
+@pytest.mark.one_in(3)
 def test_with_fewer_no_order_at_all_is_faster(p, m):
     took = int(seconds_of(p, m))
     assert some_order_ends_within(p, m, took)

@@ -41,6 +41,7 @@ def in_a_layer(p, mode, count):
 
 
 @pytest.mark.parametrize("p", [2, 3, 4])
+@pytest.mark.one_in(2)
 def test_a_layer_takes_two_and_two_all_reduces(p):
     n = SIZE * B * T * D
     assert in_a_layer(p, "tensor", lambda t: t.num_sent()) == 4 * 2 * (p - 1) * p
@@ -57,6 +58,7 @@ def test_the_whole_step(p):
 
 
 @pytest.mark.parametrize("p", [2, 4])
+@pytest.mark.one_in(2)
 def test_sequence_parallelism_sends_equal_bytes(p):
     """An all-reduce in two halves; and the gradients of the small weights used on split tokens."""
     n = SIZE * B * T * D

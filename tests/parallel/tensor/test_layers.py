@@ -34,12 +34,14 @@ def check(world, name, **options):
 @worlds(3, 4, mpi=(), slow=(1, 2), slow_mpi=(2, 4))
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
 @pytest.mark.parametrize("name", GPTS)
+@pytest.mark.one_in(2)
 def test_a_gpt_equals_one_process(world, name, sequence):
     check(world, name, sequence=sequence)
 
 
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("name, sequence", [*zip(GPTS, cycle([True, False]))])
+@pytest.mark.one_in(2)
 def test_a_gpt_on_real_ranks_equals_one_process(world, name, sequence):
     """In turn with tensors and sequences; the slow tests above have both."""
     check(world, name, sequence=sequence)
@@ -53,6 +55,7 @@ def test_an_mlp_equals_one_process(world, name):
 
 @worlds(2, 4, mpi=(4,))
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
+@pytest.mark.one_in(2)
 def test_with_adamw_on_a_model_that_had_its_numbers(world, sequence):
     check(world, "tied", sequence=sequence, optimizer="adamw", cut_first=False)
 

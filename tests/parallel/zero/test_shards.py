@@ -80,6 +80,7 @@ CONFIG = GPTConfig(11, context=6, num_layers=2, num_heads=2, width=6)
 
 @worlds(1, 2, 3, 4, mpi=(4,))
 @pytest.mark.parametrize("name", sorted({*STRATEGIES} - {"dp"}))
+@pytest.mark.one_in(2)
 def test_gradients_of_one_have_the_norm_root_of_the_unique_parameters(world, name):
     def body(comm):
         model = Ones(CONFIG).initialize(0, np.float64)
@@ -118,6 +119,7 @@ def test_one_norm_of_replicated_and_sharded_slabs_together(world):
 
 @worlds(2, 3, mpi=(3,))
 @pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.one_in(2)
 def test_the_norm_is_the_same_bits_on_every_rank(world, name):
     def body(comm):
         strategy = ALL[name](MODELS["mlp"]().initialize(0, np.float64), comm)

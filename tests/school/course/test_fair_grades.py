@@ -106,6 +106,7 @@ def by_name(course, folder, **files):
 
 
 @pytest.mark.parametrize("below", [WRONG, "def all_reduce(", "", None])
+@pytest.mark.one_in(2)
 def test_one_wrong_function_costs_its_own_points_only(both, tmp_path, below):
     right = (both / "instructor/solutions/megatron_forward.py").read_text()
     files = {} if below is None else {"all_reduce": below}

@@ -139,6 +139,7 @@ def test_the_folder_itself_takes_no_results(built, solution, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("program", ["minipar", "school.course.grading", "check.py"])
+@pytest.mark.one_in(2)
 def test_a_terminal_without_utf_8_shows_the_points(built, solution, tmp_path, monkeypatch, program):
     hand_in(solution, tmp_path / "日本")
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")

@@ -7,7 +7,7 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP
 from minipar.parallel import strategy
-from minipar.parallel.data import buckets
+from minipar.parallel.data import ddp
 from minipar.parallel.data.ddp import DistributedDataParallel, ReductionQueue
 from minipar.parallel.zero.zero2 import ZeRO2
 
@@ -21,23 +21,23 @@ PYTORCH = [
 
 @pytest.mark.parametrize("sizes, limits, expected", PYTORCH)
 def test_buckets_are_pytorchs(sizes, limits, expected):
-    assert buckets.assign_buckets(sizes, limits) == expected
+    assert ddp.assign_buckets(sizes, limits) == expected
 
 
 def test_buckets_are_closed_at_their_limit():
-    assert buckets.assign_buckets([4, 4, 4, 4, 4], [8]) == [[0, 1], [2, 3], [4]]
-    assert buckets.assign_buckets([4, 4, 4, 4], [7]) == [[0, 1], [2, 3]]
-    assert buckets.assign_buckets([4, 4, 4, 4], [9]) == [[0, 1, 2], [3]]
+    assert ddp.assign_buckets([4, 4, 4, 4, 4], [8]) == [[0, 1], [2, 3], [4]]
+    assert ddp.assign_buckets([4, 4, 4, 4], [7]) == [[0, 1], [2, 3]]
+    assert ddp.assign_buckets([4, 4, 4, 4], [9]) == [[0, 1, 2], [3]]
 
 
 def test_buckets_have_limits_of_their_own():
-    assert buckets.assign_buckets([5] * 6, [4, 10]) == [[0], [1, 2], [3, 4], [5]]
-    assert buckets.assign_buckets([1] * 9, [1, 2, 3]) == [[0], [1, 2], [3, 4, 5], [6, 7, 8]]
+    assert ddp.assign_buckets([5] * 6, [4, 10]) == [[0], [1, 2], [3, 4], [5]]
+    assert ddp.assign_buckets([1] * 9, [1, 2, 3]) == [[0], [1, 2], [3, 4, 5], [6, 7, 8]]
 
 
 def test_no_bucket_is_empty():
-    assert buckets.assign_buckets([], [8]) == []
-    assert buckets.assign_buckets([8, 8], [8]) == [[0], [1]]
+    assert ddp.assign_buckets([], [8]) == []
+    assert ddp.assign_buckets([8, 8], [8]) == [[0], [1]]
 
 
 def in_order(num_groups):

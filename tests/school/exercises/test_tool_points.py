@@ -150,6 +150,7 @@ def test_all_that_is_written_can_be_counted_anew(learner):
     # only the first test is right
     "if grad.shape == shape:\n    return grad\nimport pytest\npytest.exit('done', 0)",
     "import pytest\npytest.skip('not today')"])
+@pytest.mark.one_in(2)
 def test_results_come_from_the_runner_alone(learner, body):
     learner("start", "unbroadcast")
     learner.write("unbroadcast", body)

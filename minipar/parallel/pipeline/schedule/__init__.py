@@ -1,7 +1,6 @@
 """Pipeline schedules as plain data, without an array: made, checked, simulated and measured.
 
     actions                     Action; a schedule is a row of actions for each rank
-    one_f_one_b_row             a stage's row under 1F1B
     schedules, zero_bubble      functions that make schedules
     registry                    all of them by name, with their papers' formulas: add yours here
     dependencies                what an action waits for, and what it sends

@@ -11,7 +11,7 @@ A stage is a run of layers.  A rank starts the next action of its row as soon as
 done and the neighbouring stage has sent the action's input.
 
 Before │ is the warm-up, forwards alone.  Behind it the steady part begins: a backward after every
-forward (one_f_one_b_row.py).
+forward (schedules.py).
 
 B = I + W: the gradient of the stage's input, for which the stage before waits, and the gradient of
 its weights, for which no rank waits.  A schedule may do them apart (zero_bubble.py).

@@ -8,12 +8,12 @@ A send meets its receive by group, source, destination and tag, in the order of 
 have met, neither is done.  When every rank that has not ended waits, none can go on: a deadlock.
 
 A message has the size and the dtype that its receive was posted with, or the run fails: so neither
-tells a rank anything.  Its tag, its order and its existence do, also without a byte of content:
-that is what HEADER stands for.
+tells a rank anything.  Its tag, its order and its existence do, even without content: so each
+message counts HEADER bytes.
 
-Rounds: a rank's clock is the number of messages that it had to wait for, one after another; a
-message takes one round from the later of its ends.
-A message stays here until its rank waits for it: so none arrives uncounted.
+Rounds: a rank's clock is the number of messages that it had to wait for, one after another.  A
+message takes one round from the later of its ends.  A message stays here until its rank waits for
+it: so none arrives uncounted.
 """
 
 from collections import defaultdict, deque

@@ -1,7 +1,7 @@
 """Compare what the ranks returned, and what they sent, with what was expected; measure a capstone.
 
 This runs in the checker's process, on values that came over a pipe.  The submission cannot reach
-it, whatever it does to NumPy in its own.
+it, whatever it does to NumPy in its own process.
 """
 
 import math
@@ -15,7 +15,7 @@ from .service import Failure, Run
 
 
 class Measure(NamedTuple):
-    """What a leaderboard ranks a capstone by: the body of measure(results, messages, p, **sizes).
+    """How a leaderboard ranks a capstone: the body of measure(results, messages, p, **sizes).
 
     It returns numbers by name, smaller being better, and raises ValueError with a sentence for a
     result that breaks a rule.  It may name `parameters`.  Its code is no secret: students run it.
@@ -99,7 +99,7 @@ def differ(where: str, wanted: Any, found: Any, tolerance: float) -> str:
 
 
 def differ_in_numbers(where: str, wanted: np.ndarray, found: Any, tolerance: float) -> str:
-    """The same for an array or a number."""
+    """The difference of an array or a number, in a sentence; "" if there is none."""
     if not isinstance(found, np.ndarray | float | int) or isinstance(found, bool):
         return f"{where}: expected an array of shape {wanted.shape}, got {brief(found)}"
     found = np.asarray(found)

@@ -76,6 +76,6 @@ def as_text(outcomes: Sequence[Outcome]) -> str:
 
 
 def printable(text: str) -> str:
-    """A text without what a terminal obeys, control characters, and what UTF-8 cannot hold."""
+    """A text without control characters, which a terminal obeys, and without lone surrogates."""
     return "".join(c for c in text if c in "\n\t" or c >= " " and not 0x7F <= ord(c) <= 0x9F
                    and not 0xD800 <= ord(c) <= 0xDFFF)

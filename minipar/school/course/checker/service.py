@@ -180,7 +180,7 @@ class Service:
 
 
 def result_of(frame: Frame) -> dict[str, Any]:
-    """The result that a rank has sent.  Raises ValueError if it has another form."""
+    """The result that a rank has sent.  Raises ValueError if it has a different form."""
     value = decode(frame.fields.get("value"), frame.arrays)
     if not isinstance(value, dict) or set(value) != {"return", "arguments"} \
             or not isinstance(value["arguments"], dict):

@@ -24,7 +24,7 @@ META = {"number": int, "title": str, "summary": str, "hours": int | float}
 class Part(NamedTuple):
     """The tasks and texts that an assignment takes from one folder.
 
-    `share` is what these tasks are of all in the folder, in minutes.
+    `share` is the minutes of these tasks, divided by those of all tasks in the folder.
     """
 
     name: str

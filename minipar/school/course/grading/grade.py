@@ -3,13 +3,13 @@
     submission ─▶ read_submission ─▶ files, as text
     task, case, seed ─▶ ready ─▶ run_case ─▶ points
 
-The seed of a case comes from the course's secret and the digest of the submission: answers cannot
-be prepared, and the same submission is always graded alike.  No student gets anything that was
-derived from the secret, so a key that can be guessed tells nothing about these values.
+The seed of a case comes from the course's secret and the digest of the submission.  So answers
+cannot be prepared, and the same submission is always graded alike.  No student gets anything that
+was derived from the secret, so a key that can be guessed tells nothing about these values.
 
-A case counts if it passes with the student's own modules, or with the solutions of those tasks that
-this one builds on: one wrong function costs its own points.  What is printed and told comes from
-the first run alone, or it could hold these solutions.
+A case counts if it passes with the student's own modules, or with the solutions of the tasks that
+this one builds on.  So a wrong function costs only its own points.  What is printed and told comes
+from the first run alone, or it could hold these solutions.
 """
 
 import time

@@ -66,7 +66,7 @@ def try_version(task: Task, version: str, body: str, worker: Worker,
 
 
 def try_nothing(task: Task) -> Finding:
-    """What the cases give away; its `failure` names one of them, and the result that passes."""
+    """The points that doing nothing earns; `failure` names the first such case and its result."""
     points, where = 0, ""
     for case in task.cases:
         tried = ready(task, case, seed_of("proof", NOTHING, task.name, case.number))

@@ -1,6 +1,6 @@
-"""What a folder, an archive or a file has: every file by its path, with a function that reads it.
+"""The files of a folder, an archive or a single file: each path, with a function that reads it.
 
-Hand-ins come from strangers.  So no link is followed, nothing is unpacked onto the disk, and a
+Hand-ins come from strangers.  So no link is followed, and nothing is unpacked onto the disk.  A
 reader returns at most MAX_FILE bytes, whatever the archive claims about its size.
 """
 
@@ -47,7 +47,8 @@ def is_python(path: str) -> bool:
 
 
 def readers(place: Path, stack: ExitStack) -> Readers:
-    """What reads each file of a hand-in, by path; None for a file that may not be read."""
+    """The readers of a hand-in's files, by path; None for a file that may not be read.
+    """
     if place.is_dir():
         return in_folder(place)
     if place.is_file() and is_python(place.name):
@@ -61,12 +62,12 @@ def readers(place: Path, stack: ExitStack) -> Readers:
 
 
 def reader(path: Path) -> Callable[[], bytes] | None:
-    """What reads a file on the disk."""
+    """A function that reads a file on the disk; None for a file that is too large."""
     return path.read_bytes if path.is_file() and path.stat().st_size <= MAX_FILE else None
 
 
 def in_folder(place: Path) -> Readers:
-    """The same for a folder, without the folders that are litter.  Raises OSError."""
+    """The readers of a folder, without the folders that are litter.  Raises OSError."""
     def fail(error: OSError) -> None:
         raise error
 
@@ -81,7 +82,7 @@ def in_folder(place: Path) -> Readers:
 
 
 def zipped(place: Path, stack: ExitStack) -> Readers:
-    """The same for a zip archive, open as long as `stack`."""
+    """The readers of a zip archive, open as long as `stack`."""
     archive = stack.enter_context(zipfile.ZipFile(place))
     entries = [entry for entry in archive.infolist() if not entry.filename.endswith(("/", "\\"))]
     if any(entry.flag_bits & 1 or entry.compress_type not in PLAIN for entry in entries):
@@ -97,7 +98,7 @@ def zipped(place: Path, stack: ExitStack) -> Readers:
 
 
 def tarred(place: Path, head: bytes, stack: ExitStack) -> Readers:
-    """The same for a tar archive, unpacked in memory: a small file can be a huge one, packed."""
+    """The readers of a tar archive, unpacked in memory: a small file may hide a huge one."""
     packers = [name for first, name in PACKERS.items() if head.startswith(first)]
     unpack = import_module(packers[0]).open if packers else Path.open
     with unpack(place, "rb") as file:

@@ -1,4 +1,4 @@
-"""What an instructor decides about points: late days, partial credit, and a text for students.
+"""An instructor's rules for points: late days, partial credit, and a text for students.
 
     minipar course build … --late-days 2 --late-penalty 10 --whole-tasks --feedback "Ask in …"
 
@@ -37,13 +37,13 @@ class Rules(NamedTuple):
                 * (not self.partial_credit), *[self.feedback] * bool(self.feedback)]
 
     def told(self, days: int) -> list[str]:
-        """What a student is told above the results."""
+        """The lines that a student reads above the results."""
         off = 100 * (1 - self.share(days))
         return [*[f"{days} day{'s' * (days > 1)} late: {off:g} % off"] * (days > 0),
                 *[self.feedback] * bool(self.feedback)]
 
     def share(self, days: int) -> float:
-        """What is left of the points of a submission that came so many days late."""
+        """The share of its points that a submission keeps when it comes `days` late."""
         return max(0.0, 1 - self.late_penalty * max(0, days - self.late_days) / 100)
 
     def score(self, points: int, days: int) -> float:

@@ -32,7 +32,7 @@ class Submission(NamedTuple):
     files: dict[str, str]
     digest: str
     problems: tuple[str, ...]       # files that were left out, and why
-    others: dict[str, str]          # all other files by path; "" instead of what is no Python
+    others: dict[str, str]          # all other files by path; "" for files that are not Python
     days_late: int = 0
 
     @property
@@ -142,7 +142,7 @@ def find_tasks(submission: Submission, tasks: Sequence[Task]) -> Submission:
 
     Systems and people rename files: a copy, other capitals, a dash, one more ending.  So if a task
     has no file, the one file that defines its function is taken.  The problems tell of each such
-    file, of tasks without a file, and of files with another version of a function.
+    file, of tasks without a file, and of files with a different version of a function.
     """
     files, problems, missing = dict(submission.files), [*submission.problems], []
     texts = {**submission.others, **{f"{name}.py": text for name, text in files.items()}}

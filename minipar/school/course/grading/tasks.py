@@ -195,7 +195,7 @@ def make_mutant(where: str, parts: dict[str, Any], solution: str) -> Wrong:
 
 
 def make_case(where: str, number: int, entry: dict[str, Any]) -> Case:
-    """The case of a table; what is left in the table are sizes.  Raises SchoolError."""
+    """The case of a table of `ranks`, `points`, `hidden` and sizes.  Raises SchoolError."""
     ranks, points, hidden = (entry.pop("ranks", 1), entry.pop("points", 1),
                              entry.pop("hidden", False))
     if not 1 <= ranks <= 16 or points < 0:

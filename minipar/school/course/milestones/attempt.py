@@ -18,7 +18,7 @@ from ...exercises.workspace import Workspace
 from .goal import Milestone
 
 LIMIT = 60.0            # seconds of a run; the reference takes 2 to 4
-TOLERANCE = 1e-10       # relative; another order of additions changes the last bits
+TOLERANCE = 1e-10       # relative; a different order of additions changes the last bits
 NOTHING = 0, 0
 SLOWER = 1.02           # times the reference's virtual seconds: messages wait that need not
 LARGER = 1.01           # times the reference's peak: something is kept that need not be

@@ -4,8 +4,8 @@
     student.py          the package for students, in which the answers are nowhere
     handout.py          the handout in Markdown and HTML
     slides.py           slides of a lesson: `minipar course slides`
-    selection.py        what of an assignment's texts is on the tasks that were chosen
-    files/              what is copied as it is: setup.sh, run_autograder, a workflow, …
+    selection.py        the parts of an assignment's texts that are about the chosen tasks
+    files/              files that are copied unchanged: setup.sh, run_autograder, a workflow, …
 
 Everything is made in one draft folder, which gets its name when it is complete.
 """

@@ -1,6 +1,6 @@
 """Build an assignment: a package for students, and what the instructor needs.
 
-    DIR/README.md               what is what, and which commands to run
+    DIR/README.md               the purpose of each file, and the commands to run
     DIR/student/                the package, and a template repository; DIR/student.zip
     DIR/instructor/             private: key and secret, tasks with solutions, rubric, guide
                     gradescope.zip, autolab/autograde.tar, autolab/autograde-Makefile
@@ -71,8 +71,8 @@ def private_files(assignment: Assignment, key: str, folder: Path,
                   rules: Rules) -> Iterator[tuple[str, bytes]]:
     """The files that grading reads: the tasks' names, the rules, the assignments, and a secret.
 
-    It draws the values of the cases that are graded.  A key can be guessed, from words and from
-    what students see of its draws; the secret cannot, and is another one in each build.
+    The secret draws the values of the cases that are graded.  A key can be guessed, from words and
+    from what students see of its draws.  The secret cannot, and each build has a new one.
     """
     names = [task.name for task in assignment.tasks]
     course = {"key": key, "secret": secrets.token_hex(), "tasks": names,
@@ -106,8 +106,8 @@ def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:
 def guide(assignment: Assignment) -> str:
     """The guide for teaching assistants in Markdown: the commonest mistakes, and what to say.
 
-    They are the first mutants of each task, run with the course's draw: so the guide shows what
-    the checker tells the student who made this mistake.
+    They are the first mutants of each task, run with the course's draw.  So the guide shows what
+    the checker tells a student who makes this mistake.
     """
     with Worker(Limits(seconds=5.0)) as worker:
         tasks = [on_task(task, assignment, worker) for task in assignment.tasks]

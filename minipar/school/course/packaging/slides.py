@@ -106,7 +106,7 @@ def pages_of_code(lines: list[str]) -> Iterator[str]:
 
 
 def page_module() -> ModuleType:
-    """What reads a lesson's page: it stands beside the lessons, not in the package."""
+    """The module that reads a lesson's page; it is beside the lessons, not in the package."""
     folder = str(lessons_folder())
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -5,8 +5,8 @@
     comm.isend(…)  comm.irecv(…)  →  request.wait()
     comm.split(color, key)     the ranks of one color, as a communicator of their own
 
-The methods are some of minipar's Communicator.  As there, a send may block until it is received, so
-a program that relies on buffering hangs, and the checker says which rank waits for which.
+The methods are some of minipar's Communicator.  As there, a send may block until it is received.
+So a program that relies on buffering hangs, and the checker says which rank waits for which.
 """
 
 import os

@@ -31,8 +31,8 @@ from .values import decode, encode
 
 # What a submission may import, beside its own files: a rank can open no file.  NumPy imports some
 # of its parts when they are first needed: np.quantile needs numpy.ma.
-OFFERED = ("abc", "bisect", "cmath", "collections", "collections.abc", "contextlib", "copy",
-           "dataclasses", "enum", "fractions", "functools", "heapq", "itertools", "math",
+OFFERED = ("__future__", "abc", "bisect", "cmath", "collections", "collections.abc", "contextlib",
+           "copy", "dataclasses", "enum", "fractions", "functools", "heapq", "itertools", "math",
            "numbers", "numpy", "numpy.char", "numpy.fft", "numpy.lib.stride_tricks",
            "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random", "operator", "pprint",
            "random", "statistics", "string", "textwrap", "time", "types", "typing")
