@@ -38,19 +38,12 @@ COMMANDS = {
     "study": Command("compress.study", "compare the quality and cost of every way of compression"),
     "collective": Command("collective", "run one collective on simulated ranks: cost and timeline"),
     "schedule": Command("schedule", "simulate a pipeline schedule: time, bubble and memory"),
-<<<<<<< HEAD
-    "shard": Command("shard", "annotate a few tensors of a model, and see what follows (GSPMD)",
-                     True),
-    "plan": Command("plan", "the fastest layout of a model on a cluster that fits in memory, and "
-                    "why", True),
-    "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several"),
-    "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions"),
-=======
     "shard": Command("shard", "annotate a few tensors of a model, and see what follows (GSPMD)"),
+    "plan": Command("plan", "the fastest layout of a model on a cluster that fits in memory, and "
+                    "why"),
     "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several",
                         True),
     "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions", True),
->>>>>>> main
     "replay": Command("inference.replay", "play scripted requests through the scheduler and the "
                       "blocks of a paged cache, without a model"),
     "calibrate": Command("calibrate", "under mpirun: measure which algorithm is fastest on this "

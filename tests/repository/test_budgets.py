@@ -7,8 +7,8 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4480,
     ("parallel",): 3572,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5680,
-    ("viz",): 2467,
+    ("train", "commands"): 5692,
+    ("viz",): 2483,
     ("plan",): 900,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -16,7 +16,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37812
+ALL = 37829
 
 
 def count(folder: str) -> int:
