@@ -9,14 +9,13 @@
 Nothing runs: seconds and bytes are formulas, judged on published runs (docs/pages/planning.md).
 """
 
-import argparse
 import io
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import viz
 from ..atomic_files import write_text
-from ..launcher import UsageError
+from ..launcher import errors_as_usage
 from ..nn import GPTConfig
 from ..plan.cluster import Cluster, read_cluster
 from ..plan.layout import AXES, Layout, find_fault, parse_layout
@@ -27,6 +26,7 @@ from ..plan.search import Candidate, best_of_meshes, predict, search
 from ..plan.table import predicted_columns, read_rows, write_rows
 from ..train.config import TrainConfig
 from ..train.config_file import to_toml
+from ..train.option import Beside, CommandOptions, option, out_file
 from ..train.setup.gpt_sizes import options_of_gpt, sizes_of_gpt
 from ..units import time_unit
 from .tables import Column, Output, Shown, Table
@@ -35,57 +35,51 @@ SHOWN = 8               # meshes in the table
 POINTS, BARS = 14, 5    # layouts in the pictures of time and of memory
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.add_argument("--model", metavar="NAME|SIZES",
-                        help="a name, as llama3-70b, or layers=N,width=N,heads=N,vocab=N and "
-                        "kv_heads, ffn, gated, tied, sequence, experts, top_k, expert_width")
-    parser.add_argument("--cluster", default="1x8:h100", metavar="NxM:GPU",
-                        help="N nodes of M GPUs, h100, a100 … or a TOML file; after a slash a "
-                        "software of it, as 8x8:h100/megatron-core (1x8:h100)")
-    parser.add_argument("--batch", type=int, metavar="N", help="sequences of a step")
-    parser.add_argument("--sequence", type=int, metavar="N", help="tokens of a sequence")
-    parser.add_argument("--explain", metavar="NAME=N,…",
-                        help="a layout instead of the best: dp=8,tp=8,microbatch=2,kind=zero1 …")
-    parser.add_argument("--emit", type=Path, metavar="FILE",
-                        help="write the layout as a file for `minipar train --config`")
-    parser.add_argument("--pictures", type=Path, metavar="DIR",
-                        help="draw time against memory, tp against pp, and memory by kind")
-    parser.add_argument("--rows", type=Path, metavar="FILE",
-                        help="predict the layouts of a CSV file; write them as CSV to stdout")
-
-
-def main(options: argparse.Namespace, output: Output) -> None:
+def main(options: "Options", output: Output) -> None:
     """Print the plan, or the predicted rows.  Raises UsageError."""
-    try:
+    with errors_as_usage():
         if options.rows is not None:
-            print_rows(options, output)
+            print_rows(options.rows, read_cluster(options.cluster), output)
             return
         cluster, model, batch = given(options)
         if options.explain:
             chosen = explained(options.explain, cluster, model, batch)
             found = [chosen]
         else:
-            found, tried = search(cluster, model, batch)
-            if not found:
-                raise ValueError(f"none of {tried:,} layouts fits in {gib(cluster.usable)} of GPU "
-                                 "memory: take more GPUs, or a smaller model or sequence")
+            found = ranked(cluster, model, batch, output)
             chosen = found[0]
-            output.text(f"{len(found):,} of {tried:,} layouts fit.  The fastest of each mesh:")
-            output.table(ranking(cluster, model, best_of_meshes(found)[:SHOWN]))
-        say(output, cluster, model, chosen)
-        if options.emit is not None:
-            config = config_of(model, chosen.layout)
-            output.text(f"wrote {write_text(options.emit, to_toml(config))}")
-        if options.pictures is not None:
-            draw(options.pictures, cluster, model, found, output)
-    except (ValueError, OSError) as error:
-        raise UsageError.of(error) from error
+    say(output, cluster, model, chosen)
+    output.file(options.emit, write_text, to_toml(config_of(model, chosen.layout)))
+    if options.pictures is not None:
+        draw(options.pictures, cluster, model, found, output)
 
 
-def print_rows(options: argparse.Namespace, output: Output) -> None:
-    """Write the rows of --rows with their predictions."""
-    rows = [*predicted_columns(read_rows(options.rows, read_cluster(options.cluster)))]
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """The options of the command."""
+
+    model: str | None = option(
+        None, "a name, as llama3-70b, or layers=N,width=N,heads=N,vocab=N and kv_heads, ffn, "
+        "gated, tied, sequence, experts, top_k, expert_width", metavar="NAME|SIZES",
+        needs=Beside("batch", "N", "is planned for the sequences of a step"))
+    cluster: str = option("1x8:h100", "N nodes of M GPUs, h100, a100 … or a TOML file; after a "
+                          "slash a software of it, as 8x8:h100/megatron-core", metavar="NxM:GPU")
+    batch: int | None = option(None, "sequences of a step", least=1)
+    sequence: int | None = option(None, "tokens of a sequence", least=1)
+    explain: str = option("", "a layout instead of the best: dp=8,tp=8,microbatch=2,kind=zero1 …",
+                          metavar="NAME=N,…")
+    emit: Path | None = out_file("write the layout as a file for `minipar train --config`")
+    pictures: Path | None = option(None, "draw time against memory, tp against pp, and memory by "
+                                   "kind", metavar="DIR")
+    rows: Path | None = option(
+        None, "predict the layouts of a CSV file; write them as CSV to stdout", metavar="FILE",
+        without=tuple([Beside(key, "", "has models and layouts of its own")
+                       for key in ("model", "batch", "sequence", "explain", "emit", "pictures")]))
+
+
+def print_rows(path: Path, cluster: Cluster, output: Output) -> None:
+    """Write the rows of a file with their predictions.  Raises ValueError and OSError."""
+    rows = [*predicted_columns(read_rows(path, cluster))]
     if output.as_json:
         made = Table.of("rows", *(rows[0] if rows else ["model"]))
         for row in rows:
@@ -97,14 +91,11 @@ def print_rows(options: argparse.Namespace, output: Output) -> None:
         output.document(text.getvalue().rstrip("\n"))
 
 
-def given(options: argparse.Namespace) -> tuple[Cluster, GPTConfig, int]:
+def given(options: Options) -> tuple[Cluster, GPTConfig, int]:
     """The cluster, the model and the batch.  Raises ValueError."""
     if options.model is None or options.batch is None:
         raise ValueError("plan needs a model and a batch: --model llama3-8b --batch 256, or "
                          "--rows FILE")
-    for name in ("batch", "sequence"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise ValueError(f"--{name} must be at least 1, not {getattr(options, name)}")
     cluster = read_cluster(options.cluster)
     if "=" not in options.model:
         return cluster, read_model(options.model, options.sequence), options.batch
@@ -117,6 +108,17 @@ def given(options: argparse.Namespace) -> tuple[Cluster, GPTConfig, int]:
     if options.sequence:
         sizes["sequence"] = options.sequence
     return cluster, model_of(sizes), options.batch
+
+
+def ranked(cluster: Cluster, model: GPTConfig, batch: int, output: Output) -> list[Candidate]:
+    """The layouts that fit, the fastest first, which are printed.  Raises ValueError for none."""
+    found, tried = search(cluster, model, batch)
+    if not found:
+        raise ValueError(f"none of {tried:,} layouts fits in {gib(cluster.usable)} of GPU memory: "
+                         "take more GPUs, or a smaller model or sequence")
+    output.text(f"{len(found):,} of {tried:,} layouts fit.  The fastest of each mesh:")
+    output.table(ranking(cluster, model, best_of_meshes(found)[:SHOWN]))
+    return found
 
 
 def explained(text: str, cluster: Cluster, model: GPTConfig, batch: int) -> Candidate:
@@ -244,13 +246,11 @@ def draw(folder: Path, c: Cluster, model: GPTConfig, found: list[Candidate],
         pair = x.layout.tp, x.layout.pp
         costs[pair] = min(costs.get(pair, x.seconds), x.seconds)
     bars = {axes_text(x.layout): memory(c, model, x.layout) for x in meshes[:BARS]}
-    for path in (
-            viz.draw_pareto(folder / "frontier.png", [panel], "Time against memory"),
-            viz.draw_choices(folder / "tp_pp.png", costs, ("tp", "pp"),
-                             "Step time over the best, by tp and pp"),
-            viz.draw_stacked_bars(folder / "memory.png", bars, {}, "Memory of the fullest rank",
-                                  limit=c.usable)):
-        output.text(f"wrote {path}")
+    output.file(folder / "frontier.png", viz.draw_pareto, [panel], "Time against memory")
+    output.file(folder / "tp_pp.png", viz.draw_choices, costs, ("tp", "pp"),
+                "Step time over the best, by tp and pp")
+    output.file(folder / "memory.png", viz.draw_stacked_bars, bars, {},
+                "Memory of the fullest rank", "bytes", c.usable)
 
 
 def axes_text(e: Layout) -> str:

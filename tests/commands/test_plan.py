@@ -133,7 +133,9 @@ def test_mistakes_in_rows(capsys, tmp_path, text, said):
 
 @pytest.mark.parametrize("words, said", [
     (("--batch", "8"), "plan needs a model and a batch"),
-    (("--model", "llama3-8b"), "plan needs a model and a batch"),
+    (("--model", "llama3-8b"), "--model is planned for the sequences of a step: add --batch N"),
+    ((*SMALL, "--rows", "layouts.csv"), "--rows has models and layouts of its own, which does not "
+     "go with --model"),
     ((*SMALL, "--batch", "0"), "--batch must be at least 1, not 0"),
     ((*SMALL, "--model", "layers=four"), "expected NAME=N,…, not 'layers=four'"),
     ((*SMALL, "--model", "layers=4,depth=2"), "unknown size 'depth'"),

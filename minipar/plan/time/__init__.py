@@ -4,4 +4,6 @@
     stages                  layers of each pipeline stage
     layer_time, step_time   a layer; a step, by part
     stalls                  what a layout cannot tell
+
+Nothing runs: all are formulas of a cluster, a model and a layout.
 """
