@@ -43,6 +43,7 @@ class Software:
     gather: float = 0.0             # latency per rank of ZeRO-1's gathers, one for each weight
     stall: float = 0.0              # seconds that a stalled run loses per microbatch and neighbour
     stalled: tuple[tuple[int, float], ...] = ()         # share of stalled pipelines from N nodes on
+    stalled_ddp: tuple[tuple[int, float], ...] = ()     # … of those whose dp ranks share nothing
     stalls_from: float = 0.0        # bytes of a pipeline message, below which few stall
     tp_overlap: float = 0.0         # hidden share of tp messages
     pp_overlap: float = 0.0         # hidden share of pipeline messages
@@ -60,6 +61,7 @@ class Software:
     adam_bytes: float = 34          # that the optimizer moves
     memory_base: float = 0.0        # bytes of a run without a model
     kept: float = 1.0               # activations kept, relative to those of fused kernels
+    keeps_gathered: bool = False    # with sp, and no pipeline: backward finds its inputs gathered
     activations: str = "fused"      # "minipar": by formulas/activations.py
     fitted: str = ""                # which numbers were fitted, and on which runs
 

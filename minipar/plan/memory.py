@@ -99,8 +99,11 @@ def layer_bytes(c: Cluster, model: GPTConfig, e: Layout, remat: str) -> float:
     if remat == "full":
         return c.software.kept * rows * 2 * h / shared
     if mlp_matrices(model) == 3:
-        inner = 8 * mlp_width(model) * active_ratio(model)
-        return c.software.kept * rows * (10 * h / shared + (6 * h + inner) / e.tp)
-    scores = 5 * model.num_heads * model.context / e.cp
-    fused = c.software.flash is not None or remat == "selective"
-    return c.software.kept * rows * (10 * h / shared + (24 * h + scores * (not fused)) / e.tp)
+        cut = 6 * h + 8 * mlp_width(model) * active_ratio(model)
+    else:
+        fused = c.software.flash is not None or remat == "selective"
+        cut = 24 * h + (0 if fused else 5 * model.num_heads * model.context / e.cp)
+    whole = 10 * h / shared
+    if e.sp and e.pp == 1 and c.software.keeps_gathered:
+        whole += 4 * h * (1 - 1 / e.tp)         # of attention and of the MLP
+    return c.software.kept * rows * (whole + cut / e.tp)

@@ -56,7 +56,7 @@ def test_a_layout_of_ones_own(capsys):
     assert "12.8 s if its pipeline" not in out
     out = run(capsys, "--model", "8b", "--cluster", "64x8:h100", "--batch", "512", "--explain",
               "dp=64,tp=4,pp=2,kind=zero1")
-    assert "if its pipeline does not stall, as 0% of measured pipelines of that size did" in out
+    assert "if its pipeline does not stall, as 3% of measured pipelines of that size did" in out
 
 
 def test_one_that_does_not_fit_says_so(capsys):

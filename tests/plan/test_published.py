@@ -6,7 +6,7 @@ import pytest
 
 from minipar.plan.cluster import FOLDER, from_file
 from tests.support import plan_page
-from tests.support.plan_fit import fit_memory, fit_products, fit_times
+from tests.support.plan_fit import count_stalls, fit_memory, fit_products, fit_times
 from tests.support.plan_rows import SOURCES, published, scores, ultrascale
 
 MEGATRON = {"sc21", "korthikanti", "mt-nlg", "bloom", "megatron-2020", "megatron-core", "llama3"}
@@ -62,6 +62,14 @@ def test_fitting_again_gives_the_numbers_of_the_files():
         assert getattr(software, name) == pytest.approx(value, rel=0.02), name
     base, kept = fit_memory(half)
     assert (software.memory_base, software.kept) == pytest.approx((base, kept), rel=0.03)
+
+
+def test_the_shares_of_stalls_are_counted():
+    half, _ = ultrascale()
+    software = half[0].row.cluster.software
+    for (with_ddp, nodes), (count, num) in count_stalls(half).items():
+        table = dict(software.stalled_ddp if with_ddp else software.stalled)
+        assert table[nodes] == pytest.approx(count / num, abs=0.006)
 
 
 def test_the_efficiencies_are_those_of_the_fit():

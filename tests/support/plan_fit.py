@@ -17,7 +17,8 @@ from scipy.optimize import least_squares
 
 from minipar.plan.memory import GIB, memory
 from minipar.plan.table import Row
-from minipar.plan.time.step_time import step_time
+from minipar.plan.time.stalls import NEARLY_FULL
+from minipar.plan.time.step_time import message_bytes, step_time
 from tests.support.plan_rows import Judged, published, ultrascale
 
 NAMES = ("unfused", "loss", "launch", "nic", "latency", "gather", "cross", "busy", "stall")
@@ -72,6 +73,29 @@ def fit_memory(judged: Sequence[Judged]) -> tuple[float, float]:
                key=wrong)
 
 
+def count_stalls(judged: Sequence[Judged]) -> dict[tuple[bool, int], tuple[int, int]]:
+    """(stalled, all) pipelines of at least two nodes: {(with DDP, row of the table): …}.
+
+    Those count whose share a table says: memory not nearly full, large messages or DDP.
+    """
+    found: dict[tuple[bool, int], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for j in judged:
+        c, model, e = j.row.cluster, j.row.model, j.row.layout
+        usual, stalled = (step_time(c, model, e, way).seconds for way in (False, True))
+        with_ddp = e.kind == "ddp" and e.dp > 1
+        if (j.seconds is None or c.nodes == 1 or e.pp == 1 or e.tp >= 4 * c.per_node
+                or stalled < 1.3 * usual            # which of the two it was is not clear
+                or j.found.memory_gb * GIB > NEARLY_FULL * c.usable
+                or message_bytes(model, e) < c.software.stalls_from and not with_ddp):
+            continue
+        table = c.software.stalled_ddp if with_ddp else c.software.stalled
+        key = with_ddp, max(nodes for nodes, _ in table if c.nodes >= nodes)
+        count, num = found[key]
+        is_stalled = abs(math.log(stalled / j.seconds)) < abs(math.log(usual / j.seconds))
+        found[key] = count + is_stalled, num + 1
+    return dict(found)
+
+
 def fit_products() -> dict[str, float]:
     """The efficiency of products of each group of published runs that has the least worst error.
 
@@ -99,5 +123,7 @@ if __name__ == "__main__":
         print(f"{name} = {value:.3g}")
     base, kept = fit_memory(half)
     print(f"memory_base = {base:.3g}\nkept = {kept:.3g}")
+    for (with_ddp, nodes), (count, num) in sorted(count_stalls(half).items()):
+        print(f"stalled{'_ddp' * with_ddp} from {nodes} nodes on: {count} of {num}")
     for group, product in fit_products().items():
         print(f"{group}: product = {product:g}")

@@ -4,12 +4,16 @@ Runs of the same size fall into two groups.  The plan says the seconds of both, 
 measured runs stalled.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...nn import GPTConfig
 from ..cluster import Cluster
 from ..layout import Layout
+from ..memory import memory, total
 from .step_time import message_bytes, step_time
+
+NEARLY_FULL = 0.9       # of the usable memory, from which pipelines stall
 
 
 class StallRange(NamedTuple):
@@ -33,16 +37,26 @@ def stall_range(c: Cluster, model: GPTConfig, e: Layout) -> StallRange:
 
 
 def stall_share(c: Cluster, model: GPTConfig, e: Layout) -> float:
-    """The share of measured pipelines of that size that stalled.
+    """The share of measured pipelines like it that stalled, by the tables of the software.
 
-    The software's table says it by the number of nodes.  Small messages stall a third as often,
-    except in the largest clusters.  Where tp reaches over four nodes, as many stall as there.
+    Small messages stall a third as often, except in the largest clusters.  Where tp reaches over
+    four nodes, as many stall as there.  All stall whose memory is nearly full: the allocator
+    empties its cache, and asks the driver again.
     """
-    table = c.software.stalled
-    if e.pp == 1 or not table:
+    s = c.software
+    if e.pp == 1 or not s.stalled:
         return 0.0
+    largest, most = s.stalled[-1]
     if e.tp >= 4 * c.per_node:
-        return table[-1][1]
-    share = max((share for nodes, share in table if c.nodes >= nodes), default=0.0)
-    small = message_bytes(model, e) < c.software.stalls_from and c.nodes < table[-1][0]
-    return share / 3 if small else share
+        return most
+    if total(c, memory(c, model, e)) > NEARLY_FULL * c.usable:
+        return 1.0
+    if e.dp > 1 and e.kind == "ddp":
+        return last_share(s.stalled_ddp, c.nodes)
+    is_small = message_bytes(model, e) < s.stalls_from and c.nodes < largest
+    return last_share(s.stalled, c.nodes) / (3 if is_small else 1)
+
+
+def last_share(table: Sequence[tuple[int, float]], nodes: int) -> float:
+    """The share of the last row of a table whose number of nodes is reached; 0 before the first."""
+    return max((row for row in table if nodes >= row[0]), default=(0, 0.0))[1]
