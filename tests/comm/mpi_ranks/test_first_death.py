@@ -6,6 +6,7 @@ import selectors
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import ExitStack
 
 import pytest
@@ -28,7 +29,10 @@ class Ranks:
             for code, line in zip(codes, self.lines, strict=True)]
         for rank, line in enumerate(self.lines):
             line.connect("guardian")
-            line.sendall(f"{rank} {self.processes[rank].pid}\n".encode())
+            with tempfile.TemporaryFile(buffering=0) as note:
+                note.write(f"does {rank}".encode())
+                socket.send_fds(line, [f"{rank} {self.processes[rank].pid}".encode()],
+                                [note.fileno()])
 
     def wait_for(self, rank: int) -> None:
         """Until it is dead; its exit status is still to be taken."""
@@ -75,7 +79,7 @@ def test_who_is_killed_for_another_is_not_blamed(ranks, capsys, code, said):
     pair.kill(0)
     pair.close_lines()
     guard(pair.listener, 2)
-    assert capsys.readouterr().err == f"minipar: rank 1 of 2 {said}\n"
+    assert capsys.readouterr().err == f"minipar: rank 1 of 2 {said}; seen last: does 1\n"
 
 
 @pytest.mark.parametrize("late", ["\n", "0\n"], ids=["all begin", "rank 0 has left"])
@@ -93,7 +97,8 @@ def test_the_first_death_counts_even_if_the_guardian_is_late(ranks, capsys, monk
             pair.kill(0)
     monkeypatch.setattr(guardian, "tell_all", tell_all)
     guard(pair.listener, 2)
-    assert capsys.readouterr().err == "minipar: rank 1 of 2 was killed by signal 9 (Killed)\n"
+    assert capsys.readouterr().err == (
+        "minipar: rank 1 of 2 was killed by signal 9 (Killed); seen last: does 1\n")
 
 
 RANK = """
