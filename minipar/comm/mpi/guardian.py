@@ -24,6 +24,7 @@ Python itself, it is the guardian.
 
 import atexit
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -123,6 +124,12 @@ class Ward:
             return self.line.recv(1 << 12).decode().splitlines()
         return []
 
+    def has_hung_up(self) -> bool:
+        """True if its line has closed, though words of it may be left to read."""
+        line = select.poll()
+        line.register(self.line, 0)
+        return bool(line.poll(0))
+
 
 def guard(listener: socket.socket, size: int) -> None:
     """Watch the lines of all ranks of the node until the last one closes."""
@@ -185,7 +192,10 @@ def tell_all(lines: selectors.BaseSelector, words: str) -> None:
 def first_cause(ward: Ward, others: list[Ward]) -> tuple[int, str] | None:
     """(rank, death) of `ward`, whose line has closed, or of the one for which mpirun killed it."""
     if exit_code(ward.pid) in BY_MPIRUN:
-        dying = [other for other in others if exit_code(other.pid) not in {0, *BY_MPIRUN}]
+        # One that mpirun has already, and whose line has closed too, died after this one.
+        victims = {0, *BY_MPIRUN}
+        dying = [other for other in others if exit_code(other.pid) not in
+                 (victims | {None} if other.has_hung_up() else victims)]
         ward = next(filter(death, dying), ward)
     cause = death(ward)
     return (ward.rank, cause) if cause else None
