@@ -8,7 +8,7 @@
                     requests                                 who waits, gets tokens, has which block
                     terminal                                 timelines as text
     curves          curves                                   losses, costs, loads, limits
-                    points                                   quality against cost
+                    points                                   quality against cost; maps of ranks
                     distributions                            numbers and what formats keep of them
                     traffic                                  who sends how much, to whom
     grids           rounds, rounds_picture                   which chunk is where, in each round
@@ -37,7 +37,8 @@ _MODULES = {
     "memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels", "phase_starts"),
     "perfetto": ("write_perfetto",),
     "pipeline": ("draw_pipeline", "draw_pipelines"),
-    "points": ("ParetoPanel", "PrunedModel", "draw_choices", "draw_pareto", "draw_pruning_masks"),
+    "points": ("ParetoPanel", "PrunedModel", "draw_choices", "draw_pareto",
+               "draw_pruning_masks", "draw_rank_maps"),
     "remat": ("draw_remat_tradeoff",),
     "requests": ("draw_block_pool", "draw_request_timeline", "uses_of_blocks"),
     "ring_attention": ("draw_ring_attention",),
