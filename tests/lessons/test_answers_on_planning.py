@@ -2,10 +2,12 @@
 
 import runpy
 import sys
+from math import ceil
 from types import SimpleNamespace
 
 import pytest
 
+from minipar.plan.models import num_parameters
 from tests.lessons.test_answers import ROOT, says
 
 
@@ -55,6 +57,18 @@ def test_27_what_to_rent(planner):
     found = {cards: planner.support.hours(planner.own, cards, "H100")[2] for cards in
              (32, 64, 128, 256, 512)}
     assert min(found, key=found.get) == 64
+    assert planner.support.hours(planner.own, 16, "H100") is None
+
+
+def test_27_the_list(planner):
+    own, model, cluster = planner.own, planner.model, planner.cluster
+    found = own.plan(model, cluster, 512)
+    fastest, slowest = (own.seconds(model, cluster, found[i], 512) for i in (0, -1))
+    every = num_parameters(planner.support.LLAMA)
+    says("27", f"{len(own.layouts(model, 64, 512))} on 64 cards", f"{len(found)} fit",
+         f"{slowest / fastest:.1f} times as slow", f"`tp = {found[0].tp}, pp = {found[0].pp}`",
+         f"16 bytes of {every / 1e9:.1f} billion weights are {16 * every / 1e9:,.0f} GB",
+         f"{ceil(16 * every / 80e9)} cards")
 
 
 @pytest.fixture
@@ -94,4 +108,12 @@ def test_28_a_late_rank(simulator):
         return (i + 1) % 64, (i - 1) % 64
     assert len({*simulator.classes([0] * 64, around, in_node)}) == 4
     assert len({*simulator.classes([1, *[0] * 63], around, in_node)}) == 64
-    says("28", "64. Its neighbours differ")
+    says("28", "All 64. Its neighbours differ")
+
+
+def test_28_a_link_of_the_ring(simulator):
+    from support import lesson_28
+    rows, _ = lesson_28.break_symmetry(simulator.simulate, simulator.classes, simulator.ring)
+    longer = {name: cells[-1] for name, *cells in rows}[
+        "one link of a ring at a quarter of its rate"]
+    says("28", f"step of 8 × 32 ranks {longer[1:-1]} %")
