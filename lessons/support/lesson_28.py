@@ -22,7 +22,8 @@ SMALL, LARGE = (8, 32), (16, 640)       # pp, dp
 class Mesh(NamedTuple):
     """pp stages of dp ranks each, the ranks of a stage in a row; and what is not as it should be.
 
-    `slow` are ranks that compute 30 % longer, `bad` links (source, dest) with a quarter of the rate.
+    `slow` are ranks that compute 30 % longer, `bad` are links (source, dest) at a quarter of their
+    rate.
     """
 
     pp: int
@@ -77,8 +78,7 @@ def step(mesh: Mesh, rank: int, ring: Callable | None, m: int = M, gradients: in
             yield from pass_on(rank - mesh.dp, rank + mesh.dp, mesh.forward(rank))
         if i >= ahead:
             yield from pass_on(rank + mesh.dp, rank - mesh.dp, 2 * mesh.forward(rank))
-    for sent in sends:
-        yield sent
+    yield from sends
     if ring is not None:
         yield from ring(rank, mesh.stage(rank), gradients)
 

@@ -28,15 +28,7 @@ from matplotlib.ticker import EngFormatter, LogLocator
 from matplotlib.transforms import Bbox
 
 from .colors import BLACK, BLUE, DARK, GREY, LIGHT, OLIVE, PALETTE, WINE
-from .figure import (
-    empty_figure,
-    label_at,
-    legend_below,
-    new_panels,
-    save,
-    tidy,
-    whole_numbers,
-)
+from .figure import empty_figure, label_at, legend_below, new_panels, save, tidy, whole_numbers
 
 MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
 # Pixels: from a point to its label; between two labels; half of a point.

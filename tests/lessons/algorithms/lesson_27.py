@@ -9,7 +9,6 @@ import numpy as np
 from minipar.comm.cost.textbook import textbook
 from minipar.plan import search
 from minipar.plan.cluster import Cluster, Software
-from minipar.plan.layout import Layout
 from minipar.plan.models import layer_parameters, model_of
 from minipar.plan.time import messages
 from minipar.plan.time.step_time import step_time
@@ -40,10 +39,11 @@ def same_cluster(names, nodes, alpha=0.0):
 
 
 def library_layouts(nodes):
-    """With 1F1B and ZeRO-1, or alone, and no recomputation."""
-    return [replace(e, sp=False) for e in search.layouts(
-        replace(CARDS, nodes=nodes), wide_model(8 * nodes), SAMPLES)
-        if (e.schedule, e.remat, e.cp) == ("1f1b", "none", 1) and e.kind == ("zero1" if e.dp > 1 else "ddp")]
+    """Those with 1F1B, no recomputation, and ZeRO-1 where there is dp."""
+    every = search.layouts(replace(CARDS, nodes=nodes), wide_model(8 * nodes), SAMPLES)
+    return [replace(e, sp=False) for e in every
+            if (e.schedule, e.remat, e.cp) == ("1f1b", "none", 1)
+            and e.kind == ("zero1" if e.dp > 1 else "ddp")]
 
 
 def same_layout(names, e):

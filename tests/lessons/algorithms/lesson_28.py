@@ -32,8 +32,7 @@ def mixed(rank, p):
         for other in range(1, p):
             halves.append((yield "recv", other, 1000 * other))
             halves.append((yield "send", other, 500))
-        for half in halves:
-            yield half
+        yield from halves
 
 
 def own_clocks(simulate, comm, p, names):
@@ -115,8 +114,7 @@ def gather(rank, p):
         halves = []
         for other in range(1, p):
             halves.append((yield "recv", other, 10**6))
-        for half in halves:
-            yield half
+        yield from halves
 
 
 def check_change(names):
