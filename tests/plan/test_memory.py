@@ -82,6 +82,19 @@ def test_published_memory(name, pp, v, m, states, activations):
     assert first["activations"] / GIB == pytest.approx(activations, rel=0.06)
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved", "zb_h1", "zb_v"])
+@pytest.mark.parametrize("name", ["h100", "h100/llama3", "a100"])
+def test_no_rank_needs_more_than_the_fullest(name, schedule):
+    for model in map(read_model, ("1b", "llama3-70b", "gpt3-22b")):
+        for pp, m in ((2, 1), (4, 2), (8, 8), (16, 4), (16, 64)):
+            layout = Layout(pp=pp, schedule=schedule, microbatch=2, batch=2 * m)
+            cluster = read_cluster(f"2x8:{name}")
+            stages = cut(model, pp, 1, split=cluster.software.split)
+            assert sum(memory(cluster, model, layout).values()) == max(
+                sum(rank_memory(cluster, model, layout, stages, rank).values())
+                for rank in range(pp))
+
+
 def test_what_saves_memory_does():
     cluster, model = read_cluster("8x8:h100"), read_model("8b")
     base = Layout(dp=8, tp=8, microbatch=2, batch=64, kind="ddp")
