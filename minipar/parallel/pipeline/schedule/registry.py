@@ -27,7 +27,6 @@ from .schedules import (
 )
 from .zero_bubble import zb_h1, zb_v
 
-
 compiled = cache(partial(compile, filename="a formula", mode="eval"))
 
 
