@@ -4,7 +4,7 @@
     inference/      convert, generate, serve, replay
     course/         exercise, course (assignment.py), lessons, lesson, milestone, puzzle
     doctor/         what `minipar doctor` looks at
-    train, compare, evaluate, collective, schedule, shard, calibrate      a command each
+    train, compare, evaluate, collective, schedule, shard, plan, calibrate    a command each
     parser.py       flags; tables.py: tables for people and, with --json, for scripts
 
 A command's file begins with main(options, output), then its Options: fields that say what they may

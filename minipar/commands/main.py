@@ -39,6 +39,8 @@ COMMANDS = {
     "collective": Command("collective", "run one collective on simulated ranks: cost and timeline"),
     "schedule": Command("schedule", "simulate a pipeline schedule: time, bubble and memory"),
     "shard": Command("shard", "annotate a few tensors of a model, and see what follows (GSPMD)"),
+    "plan": Command("plan", "the fastest layout of a model on a cluster that fits in memory, and "
+                    "why"),
     "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several",
                         True),
     "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions", True),

@@ -37,7 +37,7 @@ _MODULES = {
     "memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels", "phase_starts"),
     "perfetto": ("write_perfetto",),
     "pipeline": ("draw_pipeline", "draw_pipelines"),
-    "points": ("ParetoPanel", "PrunedModel", "draw_pareto", "draw_pruning_masks"),
+    "points": ("ParetoPanel", "PrunedModel", "draw_choices", "draw_pareto", "draw_pruning_masks"),
     "remat": ("draw_remat_tradeoff",),
     "requests": ("draw_block_pool", "draw_request_timeline", "uses_of_blocks"),
     "ring_attention": ("draw_ring_attention",),

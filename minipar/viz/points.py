@@ -6,7 +6,11 @@
             └─────────────────── bytes, log
 
 A mask of pruning is as many dots as its weight has elements: dark where it is kept.
+
+    tp 8 │ 1.0  1.1  1.4       draw_choices: the cost of each pair of choices, relative to the
+    tp 4 │ 1.2   –    –        best; a pair without a number is not possible
 """
+
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle, product
@@ -30,12 +34,16 @@ ANGLES = np.radians(np.arange(0, 360, 30))
 
 
 class ParetoPanel(NamedTuple):
-    """One pair of axes: by name (bytes, quality, its spread), and which way is better."""
+    """One pair of axes: by name (bytes, quality, its spread), and which way is better.
+
+    `size` says which bytes.
+    """
 
     title: str
     quality: str
     points: Mapping[str, tuple[float, float, float]]
     more_is_better: bool = True
+    size: str = "size of the model's file"
 
 
 class PrunedModel(NamedTuple):
@@ -81,7 +89,7 @@ def _draw_points(axes: Axes, panel: ParetoPanel) -> None:
     axes.margins(x=0.16, y=0.12)
     if not panel.more_is_better:
         axes.invert_yaxis()
-    axes.set(xlabel="size of the model's file (log)",
+    axes.set(xlabel=f"{panel.size} (log)",
              ylabel=f"{panel.quality} (up is better)")
     axes.set_title(f"{panel.title}: blue, none is better and smaller", loc="left", fontsize=10)
 
@@ -109,6 +117,31 @@ def _place_labels(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None
                 label.set_position(tuple(offset))
                 taken.append(place)
                 break
+
+
+def draw_choices(path: str | Path, costs: Mapping[tuple[int, int], float], names: tuple[str, str],
+                 title: str = "", limit: float = 3.0) -> Path:
+    """Draw the cost of each pair of choices over the least cost, as colours and numbers.
+
+    `names` are those of the first choice, a row each, and of the second, a column each.  Colours
+    end at `limit` times the least cost.  Returns the path written.  Raises ValueError for no cost.
+    """
+    if not costs:
+        raise ValueError("nothing to draw: give the cost of at least one pair")
+    rows, columns = (sorted({pair[i] for pair in costs}) for i in (0, 1))
+    grid = np.array([[costs.get((row, column), np.nan) for column in columns] for row in rows])
+    grid = grid / np.nanmin(grid)
+    figure, [[axes]] = new_panels(2.2 + 0.85 * len(columns), 1.9 + 0.5 * len(rows), title)
+    axes.imshow(np.minimum(grid, limit), cmap="viridis_r", vmin=1, vmax=limit, aspect="auto")
+    axes.set_facecolor(LIGHT)
+    for (i, j), cost in np.ndenumerate(grid):
+        axes.text(j, i, "–" if np.isnan(cost) else f"{cost:.2f}", ha="center", va="center",
+                  fontsize=9, color="white" if cost > (1 + limit) / 2 else BLACK)
+    axes.set_yticks(range(len(rows)), map(str, rows))
+    axes.set_xticks(range(len(columns)), map(str, columns))
+    axes.set(ylabel=names[0], xlabel=names[1])
+    axes.tick_params(length=0)
+    return save(figure, path)
 
 
 def draw_pruning_masks(path: str | Path, masks: Mapping[str, np.ndarray],

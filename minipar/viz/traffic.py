@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from ..units import in_bytes
-from .colors import BLACK, BLUE, DARK, GREEN, LIGHT, ORANGE, PALETTE
+from .colors import BLACK, BLUE, DARK, GREEN, LIGHT, ORANGE, PALETTE, RED
 from .figure import empty_figure, in_units, new_figure, new_panels, save, tidy, whole_numbers
 
 COLORS = {"pp": BLUE, "dp": ORANGE, "tp": GREEN}
@@ -72,29 +72,35 @@ def draw_rank_traffic(path: str | Path, loads: Mapping[str, Sequence[int]], titl
 
 
 def draw_stacked_bars(path: str | Path, bars: Mapping[str, Mapping[str, float]],
-                      measured: Mapping[str, float], title: str = "", label: str = "bytes") -> Path:
+                      measured: Mapping[str, float], title: str = "", label: str = "bytes",
+                      limit: float | None = None) -> Path:
     """Draw each of `bars`, {name: {part: bytes}}, and a diamond at its measured total.
 
-    Parts have the same colour in all bars, in the order of their first appearance.  Returns the
-    path written.  Raises ValueError for a bar that was not measured.
+    Parts have the same colour in all bars, in the order of their first appearance.  A `limit` is a
+    line.  Without any measured total there are no diamonds.  Returns the path written.  Raises
+    ValueError for a bar that was not measured while others were.
     """
-    missing = [name for name in bars if name not in measured]
+    missing = [name for name in bars if measured and name not in measured]
     if missing or not bars:
         raise ValueError(f"no measured total for {', '.join(missing) or 'any bar'}: give one each")
     figure, axes = new_figure(2.2 + 1.75 * len(bars), 4.6, title)
-    names, totals = list(bars), [measured[name] for name in bars]
+    names = list(bars)
+    totals = [measured.get(name, sum(bars[name].values())) for name in bars]
     bottom = np.zeros(len(bars))
     for i, part in enumerate(dict.fromkeys(part for bar in bars.values() for part in bar)):
         heights = np.array([bar.get(part, 0.0) for bar in bars.values()])
         axes.bar(names, heights, bottom=bottom, width=0.6, color=PALETTE[i % len(PALETTE)],
                  edgecolor="white", label=part, zorder=2)
         bottom += heights
-    axes.plot(names, totals, "D", color=BLACK, markersize=7, markeredgecolor="white",
-              label="measured, all of it", zorder=3)
+    if measured:
+        axes.plot(names, totals, "D", color=BLACK, markersize=7, markeredgecolor="white",
+                  label="measured, all of it", zorder=3)
+    if limit is not None:
+        axes.axhline(limit, color=RED, linestyle="--", linewidth=1.2, label="limit", zorder=1)
     for name, total, top in zip(names, totals, np.maximum(bottom, totals)):
         axes.annotate(in_bytes(total), (name, top), xytext=(0, 7), textcoords="offset points",
                       ha="center", va="bottom", fontsize=9)
-    axes.set(ylim=(0, max(*bottom, *totals) * 1.12), ylabel=label)
+    axes.set(ylim=(0, max(*bottom, *totals, limit or 0) * 1.12), ylabel=label)
     in_units(axes.yaxis, "B")
     tidy(axes, "y")
     axes.legend(reverse=True, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0),

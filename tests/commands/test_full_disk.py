@@ -1,6 +1,7 @@
 """A disk without room: one line that names the file, and what was there before is as it was."""
 
 import resource
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -13,12 +14,17 @@ SMALL = ("--data", "digits", "--hidden", "32", "--batch", "8")
 
 @contextmanager
 def largest_file(num_bytes: int):
-    """Context in which the system lets no file grow beyond a number of bytes."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    """Context in which the system lets no file grow beyond a number of bytes.
+
+    Python would keep a module that is imported first here as bytecode that is cut off.
+    """
+    limits, writes = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
     try:
         yield
     finally:
+        sys.dont_write_bytecode = writes
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 

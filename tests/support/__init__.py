@@ -38,6 +38,8 @@ Tables, some of which become pages of docs/:
                            matrix_memory.py, matrix_offload.py, matrix_precision.py and
                            matrix_quantized.py
     memory_page.py         the tables of docs/pages/memory.md
+    plan_rows.py           published runs, and how well `minipar plan` predicts them;  plan_fit.py
+                           fits its numbers;  plan_page.py: the pages on it
     operations.py          every operation of autograd, found by looking
     operation_table.py     every collective operation and algorithm;  print_table.py prints it
     rooms.py               the packages of minipar and their imports

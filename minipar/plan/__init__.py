@@ -1,0 +1,15 @@
+"""Plan a training run: seconds and memory of every layout on a cluster, judged on published runs.
+
+    model + cluster + layout ─▶ step_time: seconds of a step, by part
+                             ─▶ memory: bytes of the fullest rank, by kind
+    model + cluster ─▶ search: all layouts that fit, the fastest first
+
+    models, cluster, layout     what is given: data files and names
+    time/                       a layout's seconds: kernels, messages, stages, stalls
+    memory                      its bytes
+    search, reasons             the best layouts, and what binds them
+    table                       CSV files of layouts and measured runs
+
+A GPU and its software generation are a file in `clusters/`: numbers of data sheets, and a few that
+were fitted to published runs, each with a physical meaning.
+"""

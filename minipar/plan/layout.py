@@ -1,0 +1,101 @@
+"""A layout: how the GPUs share the work of a step."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..nn import GPTConfig
+from ..parallel.pipeline.schedule.registry import SCHEDULES
+from ..parallel.registry import STRATEGIES
+
+AXES = ("dp", "tp", "pp", "cp", "ep")
+KINDS = ("ddp", "zero1", "zero2", "fsdp")       # by the stage of ZeRO
+REMATS = ("none", "selective", "full")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Ranks along each axis, and the options that change time or memory.
+
+    `batch` is in sequences of a step, `microbatch` of a rank at a time; ep lies within dp.
+    """
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    sp: bool = True             # with tp: sequence parallelism
+    v: int = 1                  # stages of each rank
+    schedule: str = "1f1b"
+    kind: str = "ddp"           # the strategy of dp
+    microbatch: int = 1
+    batch: int = 1
+    remat: str = "none"
+    offload: str = ""           # "optimizer": its states in the host's memory
+
+    @property
+    def num_gpus(self) -> int:
+        """Ranks of all axes; those of ep are ranks of dp."""
+        return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches of a rank in a step."""
+        return self.batch // (self.dp * self.microbatch)
+
+    def __str__(self):
+        axes = [f"{axis}={getattr(self, axis)}" for axis in AXES if getattr(self, axis) > 1]
+        more = [f"{self.schedule}" + f" v={self.v}" * (self.v > 1)] if self.pp > 1 else []
+        more += [self.kind] if self.dp > 1 else []
+        more += [f"remat {self.remat}"] if self.remat != "none" else []
+        more += [f"offload {self.offload}"] if self.offload else []
+        return ", ".join([*(axes or ["dp=1"]), *more, f"microbatch {self.microbatch}"])
+
+
+def parse_layout(text: str, start: Layout) -> Layout:
+    """`start` with the values of "dp=8,tp=8,remat=full".  Raises ValueError."""
+    values: dict[str, Any] = {}
+    for part in text.split(","):
+        name, has_value, value = part.strip().partition("=")
+        if name not in Layout.__dataclass_fields__ or not has_value:
+            raise ValueError(f"{text!r}: expected NAME=VALUE,… with the names "
+                             f"{', '.join(Layout.__dataclass_fields__)}, not {part.strip()!r}")
+        old = getattr(start, name)
+        if not isinstance(old, str) and not value.isdecimal():
+            raise ValueError(f"{text!r}: {name} is a whole number, not {value!r}")
+        if not isinstance(old, str | bool) and int(value) < 1:
+            raise ValueError(f"{text!r}: {name} is at least 1, not {value}")
+        values[name] = value if isinstance(old, str) else type(old)(int(value))
+    return replace(start, **values)
+
+
+def find_fault(e: Layout, model: GPTConfig, num_gpus: int) -> str:
+    """The reason for which a layout cannot run, or ""."""
+    if e.num_gpus != num_gpus:
+        return f"dp·tp·pp·cp is {e.num_gpus}, and the cluster has {num_gpus} GPUs"
+    if e.microbatches * e.dp * e.microbatch != e.batch or not e.microbatches:
+        return (f"dp·microbatch is {e.dp * e.microbatch}, which does not divide a batch of "
+                f"{e.batch}")
+    if e.pp * e.v > model.num_layers:
+        return f"{e.pp * e.v} stages are more than the model's {model.num_layers} layers"
+    kv_heads = model.num_kv_heads or model.num_heads
+    if model.num_heads % e.tp or max(kv_heads, e.tp) % min(kv_heads, e.tp):
+        return f"tp={e.tp} does not divide the {model.num_heads} heads"
+    if model.context % (2 * e.cp if e.cp > 1 else 1):
+        return f"2·cp={2 * e.cp} does not divide a sequence of {model.context}"
+    if e.ep > 1 and (model.experts is None or model.experts.num_experts % e.ep or e.dp % e.ep):
+        return f"ep={e.ep} has to divide the experts and dp={e.dp}"
+    return find_unknown(e)
+
+
+def find_unknown(e: Layout) -> str:
+    """The reason for which no prediction is possible, or ""."""
+    if e.schedule not in SCHEDULES:
+        return f"unknown schedule {e.schedule!r}: choose from {', '.join(SCHEDULES)}"
+    if e.kind not in STRATEGIES or STRATEGIES[e.kind].cost is None:
+        return f"no cost is known of the strategy {e.kind!r}"
+    if e.remat not in REMATS:
+        return f"unknown remat {e.remat!r}: choose from {', '.join(REMATS)}"
+    if e.v > 1 and not SCHEDULES[e.schedule].any_stages:
+        return f"{e.schedule} has one stage on each rank, not v={e.v}"
+    return ""

@@ -1,0 +1,115 @@
+"""Bytes of the fullest rank, by kind: states, activations in flight, logits.
+
+    states          elements by the strategy's formula (formulas/data_parallel.py), times the bytes
+                    of the framework's formats
+    activations     of a layer and microbatch, times layers and microbatches in flight (the
+                    schedule's formula)
+    logits          on the rank of the head: in 16 bits, and in float32 with softmax and gradient
+
+Rajbhandari et al. 2020, section 3; Korthikanti et al. 2022, table 2.
+"""
+
+from functools import lru_cache
+
+from ..formulas import pipelines
+from ..formulas.activations import layer_activations
+from ..formulas.data_parallel import memory_per_rank
+from ..nn import GPTConfig
+from .cluster import Cluster
+from .layout import Layout
+from .models import active_ratio, mlp_matrices, mlp_width
+from .time.stages import Stages, cut
+
+LOGITS = 14             # bytes of a logit: bfloat16; float32 logits, softmax, gradient
+GIB = 2**30
+
+
+def memory(c: Cluster, model: GPTConfig, e: Layout) -> dict[str, float]:
+    """Bytes by kind on the rank that needs most.
+
+    Of ranks with as many layers it is the first, which has most microbatches in flight, or one
+    with the head or the loss.
+    """
+    stages = cut(model, e.pp, e.tp, e.ep, c.software.split)
+    first = {stages.layers.index(count) for count in {*stages.layers}}
+    ranks = [rank_memory(c, model, e, stages, rank)
+             for rank in sorted(first | {stages.head, stages.loss})]
+    return max(ranks, key=lambda kinds: sum(kinds.values()))
+
+
+def total(c: Cluster, kinds: dict[str, float]) -> float:
+    """What the device reports for bytes by kind."""
+    return c.software.memory_base + sum(kinds.values())
+
+
+def rank_memory(c: Cluster, model: GPTConfig, e: Layout, stages: Stages,
+                rank: int) -> dict[str, float]:
+    """Bytes by kind on a rank of the pipeline."""
+    s, rows = c.software, e.microbatch * model.context / e.cp
+    parameters, gradients, states, gathered = elements(
+        e.kind, round(stages.parameters[rank]), round(stages.layers[rank]), e.dp * e.cp)
+    if "optimizer" in e.offload:
+        states = 0
+    layers = stages.layers[rank] / e.v * in_flight(e, rank)
+    kinds = {"parameters": s.weight_bytes * parameters, "gradients": s.gradient_bytes * gradients,
+             "optimizer states": s.master_bytes * states,
+             "gathered weights": s.weight_bytes * gathered,
+             "activations": layers * layer_bytes(c, model, e, e.remat)}
+    if e.remat == "full":
+        kinds["recomputed layer"] = layer_bytes(c, model, e, "none")
+    if s.activations == "minipar":
+        kinds["activations"] += 8 * rows * (rank == 0)      # the token ids
+        if rank == stages.head:
+            width, vocabulary = model.width, model.vocab_size / e.tp
+            kinds["logits"] = 4 * rows * (2 * width + 1 + vocabulary)
+        return kinds
+    kinds["activations"] += s.kept * 4 * rows * model.width
+    if rank in (stages.head, stages.loss):
+        kinds["logits"] = rows * LOGITS * model.vocab_size / e.tp
+    return kinds
+
+
+@lru_cache(100_000)
+def elements(kind: str, own: int, layers: int, shards: int) -> tuple[int, int, int, int]:
+    """Numbers of parameters, gradients, optimizer states and gathered weights on a rank.
+
+    Units are layers, as in FSDP.
+    """
+    units = [own // max(1, layers)] * max(1, layers)
+    units[0] += own - sum(units)
+    found = memory_per_rank(kind, units, shards, itemsize=1, num_states=1, uses=range(len(units)))
+    return (found["parameters"], found["gradients"], found["optimizer states"],
+            found["communication"])
+
+
+def in_flight(e: Layout, rank: int) -> float:
+    """Microbatches in flight on a rank, each of its stages counted."""
+    if e.pp == 1:
+        return e.v
+    known = pipelines.in_flight(e.schedule, rank, e.pp, e.microbatches, e.v)
+    return e.v * e.microbatches if known is None else known
+
+
+def layer_bytes(c: Cluster, model: GPTConfig, e: Layout, remat: str) -> float:
+    """Bytes that a layer keeps of a microbatch for backward, on one rank.
+
+    minipar: by formulas/activations.py.  Else in 16 bits and a token: Llama-like, 16 widths and 4
+    of the MLP's.  GPT-like, 34 widths with dropout's masks.  Without sequence parallelism tp does
+    not cut 10 of them.  Attention that is not fused keeps 5 a s more.
+    """
+    if c.software.activations == "minipar":
+        return sum(layer_activations(model, e.microbatch, e.tp, "sequence" if e.sp and e.tp > 1
+                                     else "tensor", remat, cp=e.cp).values())
+    rows, h = e.microbatch * model.context / e.cp, model.width
+    shared = e.tp if e.sp else 1
+    if remat == "full":
+        return c.software.kept * rows * 2 * h / shared
+    if mlp_matrices(model) == 3:
+        cut = 6 * h + 8 * mlp_width(model) * active_ratio(model)
+    else:
+        fused = c.software.flash is not None or remat == "selective"
+        cut = 24 * h + (0 if fused else 5 * model.num_heads * model.context / e.cp)
+    whole = 10 * h / shared
+    if e.sp and e.pp == 1 and c.software.keeps_gathered:
+        whole += 4 * h * (1 - 1 / e.tp)         # of attention and of the MLP
+    return c.software.kept * rows * (whole + cut / e.tp)

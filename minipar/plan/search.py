@@ -1,0 +1,122 @@
+"""All layouts of a model on a cluster: those that fit, the fastest first.
+
+    for tp, pp, cp, ep      that divide GPUs, heads, sequence, experts; dp is the rest
+    for microbatch, v, schedule, kind, remat
+        memory over the limit?  once more with the optimizer's states in the host's memory, or drop
+        seconds by step_time
+
+A layout without offloading, and without recomputation, comes first where others are as fast.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..nn import GPTConfig
+from .cluster import Cluster
+from .layout import KINDS, Layout, find_fault
+from .memory import memory, total
+from .time.stalls import StallRange, stall_range
+
+MOST_MICROBATCH, MOST_TP, MOST_CP, MOST_V = 16, 64, 64, 8
+LONG = 16384            # tokens from which context parallelism is tried
+
+
+class Candidate(NamedTuple):
+    """A layout with its prediction."""
+
+    layout: Layout
+    stalls: StallRange
+    num_bytes: float
+
+    @property
+    def seconds(self) -> float:
+        """Of a step: the likelier ones."""
+        return self.stalls.seconds
+
+
+def predict(c: Cluster, model: GPTConfig, e: Layout) -> Candidate:
+    """Seconds and bytes of a layout."""
+    return Candidate(e, stall_range(c, model, e), total(c, memory(c, model, e)))
+
+
+def search(c: Cluster, model: GPTConfig, batch: int) -> tuple[list[Candidate], int]:
+    """The layouts that fit, the fastest first; and how many were tried."""
+    found, tried = [], 0
+    for layout in layouts(c, model, batch):
+        tried += 1
+        num_bytes = total(c, memory(c, model, layout))
+        if num_bytes > c.usable:
+            layout = replace(layout, offload="optimizer")
+            num_bytes = total(c, memory(c, model, layout))
+            if num_bytes > c.usable:
+                continue
+        found.append(Candidate(layout, stall_range(c, model, layout), num_bytes))
+    found.sort(key=lambda candidate: (candidate.seconds, candidate.num_bytes))
+    return found, tried
+
+
+def layouts(c: Cluster, model: GPTConfig, batch: int) -> Iterator[Layout]:
+    """Every layout that can run, whether it fits or not."""
+    remats = ["none", "full"] if c.software.flash else ["none", "selective", "full"]
+    for axes in meshes(c.num_gpus, model, batch):
+        for microbatch in powers(min(MOST_MICROBATCH, batch // axes.dp)):
+            for kind in KINDS if axes.dp * axes.cp > 1 else KINDS[:1]:
+                for schedule, v in pipelines_of(axes.pp, model.num_layers):
+                    for remat in remats:
+                        layout = replace(axes, microbatch=microbatch, kind=kind, remat=remat,
+                                         schedule=schedule, v=v)
+                        if not find_fault(layout, model, c.num_gpus):
+                            yield layout
+
+
+def meshes(num_gpus: int, model: GPTConfig, batch: int) -> Iterator[Layout]:
+    """The meshes of that many GPUs whose dp divides the batch."""
+    experts = model.experts.num_experts if model.experts else 1
+    for tp in divisors(num_gpus, MOST_TP):
+        for pp in divisors(num_gpus // tp, model.num_layers):
+            for cp in divisors(num_gpus // tp // pp, MOST_CP if model.context >= LONG else 1):
+                dp = num_gpus // tp // pp // cp
+                if batch % dp == 0:
+                    yield from (Layout(dp, tp, pp, cp, ep, sp=tp > 1, batch=batch)
+                                for ep in divisors(dp, experts))
+
+
+def pipelines_of(pp: int, num_layers: int) -> Iterator[tuple[str, int]]:
+    """Schedules and numbers of stages on each rank."""
+    yield "1f1b", 1
+    if pp > 1:
+        yield "zb_h1", 1
+        yield from (("interleaved", v) for v in powers(MOST_V)
+                    if v > 1 and num_layers % (pp * v) == 0)
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """The divisors of a number, up to `most`."""
+    return [k for k in range(1, min(number, most) + 1) if number % k == 0]
+
+
+def powers(most: int) -> list[int]:
+    """1, 2, 4, … up to `most`."""
+    return [1 << k for k in range(max(1, most).bit_length())]
+
+
+def best_of_meshes(found: list[Candidate]) -> list[Candidate]:
+    """The first candidate of each mesh, in the same order."""
+    first: dict[tuple[int, ...], Candidate] = {}
+    for candidate in found:
+        e = candidate.layout
+        first.setdefault((e.dp, e.tp, e.pp, e.cp, e.ep), candidate)
+    return [*first.values()]
+
+
+def frontier(found: list[Candidate], step: float = 0.05) -> list[Candidate]:
+    """Of candidates, the fastest first, those that are smaller than all faster ones.
+
+    Each is smaller than the one before by at least that share.
+    """
+    chosen: list[Candidate] = []
+    for candidate in found:
+        if not chosen or candidate.num_bytes < (1 - step) * chosen[-1].num_bytes:
+            chosen.append(candidate)
+    return chosen

@@ -1,0 +1,163 @@
+"""Layouts as CSV: read rows, write them again with what the plan says of each.
+
+    model,nodes,dp,tp,pp,mbs,grad_acc,zero                 must be there
+    layers,width,heads,kv_heads,ffn,vocab,tied,sequence    or the name of a known model
+    cp,ep,v,schedule,kind,remat,sp                         if a layout has them
+
+Other columns are passed on.  What a row measured is `tok_s`, tokens per second, empty if the run
+failed, and `gpu_gb`.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from ..nn import GPTConfig
+from .cluster import MOST_GPUS, Cluster, file_of, from_file
+from .layout import KINDS, Layout, find_fault, find_unknown
+from .memory import GIB, memory, total
+from .models import KNOWN, model_of, read_model
+from .time.stalls import StallRange, stall_range
+
+WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0}
+REQUIRED = ("dp", "tp", "pp", "mbs", "grad_acc", "zero")
+
+
+class Row(NamedTuple):
+    """A row of a table: its columns, and what they say."""
+
+    columns: dict[str, str]
+    cluster: Cluster
+    model: GPTConfig
+    layout: Layout
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step."""
+        return self.layout.batch * self.model.context
+
+
+class Prediction(NamedTuple):
+    """What the plan says of a row."""
+
+    seconds: float
+    tokens_s: float
+    memory_gb: float                # GiB that the device reports
+    fits: bool                      # and the model can be cut so
+    stalls: StallRange              # what the seconds may be besides
+
+
+def read_rows(path: Path, cluster: Cluster) -> list[Row]:
+    """The rows of a CSV file, on nodes of `cluster`'s kind.  Raises ValueError and OSError."""
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = (line for line in file if not line.startswith("#"))
+        table = csv.DictReader(lines)
+        missing = [name for name in REQUIRED if name not in (table.fieldnames or ())]
+        if missing:
+            raise ValueError(f"{path} has no column {missing[0]!r}: expected "
+                             f"{', '.join(REQUIRED)} and a model")
+        rows = []
+        for number, columns in enumerate(table, 1):
+            try:
+                if None in columns:
+                    raise ValueError("there are more cells than columns")
+                rows.append(row_of(columns, cluster))
+            except ValueError as error:
+                raise ValueError(f"{path}, row {number}: {error}") from error
+    return rows
+
+
+def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
+    """The row of some columns.  Raises ValueError."""
+    def number(name: str, default: int = 1) -> int:
+        text = (columns.get(name) or "").strip()
+        if text.lower() in WORDS:
+            return WORDS[text.lower()]
+        if not text and name in REQUIRED:
+            raise ValueError(f"{name} is missing")
+        try:
+            value = float(text) if text else default
+            if value == int(value):
+                return int(value)
+        except (ValueError, OverflowError):
+            pass
+        raise ValueError(f"{name} is a whole number, not {text!r}")
+
+    if not columns.get("layers") and not columns.get("model"):
+        raise ValueError("a model is missing: give its name, or layers, width, heads and vocab")
+    if columns.get("layers"):
+        model = sized_model(tuple((name, number(name, 0)) for name in KNOWN if columns.get(name)))
+    else:
+        model = read_model(columns.get("model") or "", number("sequence", 0) or None)
+    stage = number("zero", 0)
+    if not 0 <= stage < len(KINDS):
+        raise ValueError(f"zero is 0, 1, 2 or 3, not {stage}")
+    kind = columns.get("kind") or KINDS[stage]
+    v = number("v")
+    layout = Layout(
+        number("dp"), number("tp"), number("pp"), number("cp"), number("ep"),
+        sp=bool(number("sp")), v=v, kind=kind, remat=columns.get("remat") or "none",
+        schedule=columns.get("schedule") or ("interleaved" if v > 1 else "1f1b"),
+        microbatch=number("mbs"), batch=number("dp") * number("mbs") * number("grad_acc"))
+    if min(layout.num_gpus, layout.batch, v, layout.ep) < 1 or layout.dp < 1:
+        raise ValueError("axes, mbs and grad_acc are at least 1")
+    if layout.num_gpus > MOST_GPUS:
+        raise ValueError(f"{layout.num_gpus:,} GPUs are too many: at most {MOST_GPUS:,}")
+    if fault := find_unknown(layout):
+        raise ValueError(fault)
+    if columns.get("cluster"):
+        name, _, software = columns["cluster"].partition("/")
+        cluster = from_file(file_of(name), software)
+    nodes = number("nodes", 0) or -(-layout.num_gpus // cluster.per_node)
+    shared = number("nic_shared_by", 0) or cluster.nic_shared_by
+    if nodes * cluster.per_node < layout.num_gpus:
+        raise ValueError(f"{layout.num_gpus} ranks do not fit on {nodes} nodes of "
+                         f"{cluster.per_node} GPUs")
+    for name, made in (("gpus", layout.num_gpus), ("gbs", layout.batch)):
+        if (said := number(name, made)) != made:
+            raise ValueError(f"{name} is {said}, but the layout makes {made}")
+    return Row(columns, with_nodes(cluster, nodes, shared), model, layout)
+
+
+@lru_cache(1000)
+def sized_model(sizes: tuple[tuple[str, int], ...]) -> GPTConfig:
+    """The model of these columns."""
+    return model_of(dict(sizes))
+
+
+@lru_cache(1000)
+def with_nodes(cluster: Cluster, nodes: int, nic_shared_by: float) -> Cluster:
+    """The cluster on that many nodes."""
+    return replace(cluster, nodes=nodes, nic_shared_by=nic_shared_by)
+
+
+def predict(row: Row) -> Prediction:
+    """Seconds, tokens per second, GiB; and whether the run fits."""
+    c = row.cluster
+    found = stall_range(c, row.model, row.layout)
+    num_bytes = total(c, memory(c, row.model, row.layout))
+    return Prediction(found.seconds, row.tokens / found.seconds, num_bytes / GIB,
+                      num_bytes <= c.usable and not find_fault(row.layout, row.model,
+                                                               row.layout.num_gpus), found)
+
+
+def write_rows(rows: Sequence[dict[str, str]], file: TextIO) -> None:
+    """Write columns as CSV."""
+    table = csv.DictWriter(file, [*rows[0]] if rows else [], lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+
+
+def predicted_columns(rows: Iterable[Row]) -> Iterator[dict[str, str]]:
+    """The columns of each row, and those that are predicted."""
+    for row in rows:
+        found = predict(row)
+        yield row.columns | {
+            "seconds": f"{found.seconds:.6g}", "tokens_s": f"{found.tokens_s:.6g}",
+            "memory_gb": f"{found.memory_gb:.4g}", "fits": str(int(found.fits)),
+            "seconds_usual": f"{found.stalls.usual:.6g}",
+            "seconds_stalled": f"{found.stalls.stalled:.6g}",
+            "stall_share": f"{found.stalls.share:.2g}"}

@@ -1,0 +1,9 @@
+"""The time of a step: seconds of each effect, and their sum.
+
+    kernels, messages       a product, attention, a collective
+    stages                  layers of each pipeline stage
+    layer_time, step_time   a layer; a step, by part
+    stalls                  what a layout cannot tell
+
+Nothing runs: all are formulas of a cluster, a model and a layout.
+"""
