@@ -22,8 +22,9 @@ from ..plan.layout import AXES, Layout, find_fault, parse_layout
 from ..plan.memory import GIB, memory, total
 from ..plan.models import model_flops, model_of, num_parameters, read_model
 from ..plan.reasons import binding, changes, parts
-from ..plan.search import Candidate, best_of_meshes, predict, search
+from ..plan.search import Candidate, best_of_meshes, frontier, predict, search
 from ..plan.table import predicted_columns, read_rows, write_rows
+from ..plan.time.stalls import StallRange
 from ..train.config import TrainConfig
 from ..train.config_file import to_toml
 from ..train.option import Beside, CommandOptions, option, out_file
@@ -32,7 +33,7 @@ from ..units import time_unit
 from .tables import Column, Output, Shown, Table
 
 SHOWN = 8               # meshes in the table
-POINTS, BARS = 14, 5    # layouts in the pictures of time and of memory
+POINTS, BARS = 8, 5     # layouts on the frontier of time against memory; as bars of memory
 
 
 def main(options: "Options", output: Output) -> None:
@@ -148,13 +149,17 @@ def config_of(model: GPTConfig, e: Layout) -> TrainConfig:
 def ranking(c: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
     """The candidates with their seconds, tokens per second, MFU and memory."""
     made = Table.of("plan", "layout", Column("step", "s"), Column("tokens/s per GPU"),
-                    Column("MFU"), Column("memory", "B"))
+                    Column("MFU"), Column("memory", "B"),
+                    Column("or", "s: usual, stalled; share", is_text=True))
     for candidate in found:
         tokens = candidate.layout.batch * model.context
         rate = tokens / candidate.seconds / c.num_gpus
         mfu = model_flops(model, tokens) / candidate.seconds / c.num_gpus / c.rate
+        other, does_stall, share = other_case(candidate.stalls)
+        case = f"{other}: {share} {'' if does_stall else 'do not '}stall"
         made.add(str(candidate.layout), seconds(candidate.seconds), Shown(rate, f"{rate:,.0f}"),
-                 Shown(mfu, f"{mfu:.1%}"), Shown(candidate.num_bytes, gib(candidate.num_bytes)))
+                 Shown(mfu, f"{mfu:.1%}"), Shown(candidate.num_bytes, gib(candidate.num_bytes)),
+                 Shown([*candidate.stalls], case if candidate.stalls.share else ""))
     return made
 
 
@@ -164,25 +169,29 @@ def say(output: Output, c: Cluster, model: GPTConfig, chosen: Candidate) -> None
     output.text("", f"{count(num_parameters(model))} parameters on {c.num_gpus:,} GPUs "
                 f"({c.title}; {c.software.name}): {e}")
     fits = chosen.num_bytes <= c.usable
-    output.text(f"A step takes {seconds(chosen.seconds).text}{stall_text(chosen)} and "
-                f"{gib(chosen.num_bytes)} of {gib(c.usable)}"
-                + ("." if fits else ": it does not fit."))
+    output.text(f"A step takes {seconds(chosen.seconds).text} and {gib(chosen.num_bytes)} of "
+                f"{gib(c.usable)}{'' if fits else ': it does not fit'}.{stall_text(chosen.stalls)}")
     output.text(binding(c, model, e, chosen.num_bytes).capitalize() + ".")
     output.table(parts_table(c, model, e))
     output.table(memory_table(c, model, e))
     output.table(changes_table(c, model, chosen))
 
 
-def stall_text(chosen: Candidate) -> str:
-    """The other duration of a step, if pipelines of that size were seen to stall."""
-    stalls = chosen.stalls
+def other_case(stalls: StallRange) -> tuple[str, bool, str]:
+    """Seconds of the less likely case, whether its pipeline stalls, and the share of such runs."""
+    does_stall = stalls.seconds == stalls.usual
+    other = stalls.stalled if does_stall else stalls.usual
+    share = stalls.share if does_stall else 1 - stalls.share
+    return seconds(other).text, does_stall, f"{share:.0%}"
+
+
+def stall_text(stalls: StallRange) -> str:
+    """The other duration of a step, if pipelines like it were seen to stall."""
     if not stalls.share:
         return ""
-    other = stalls.usual if stalls.seconds == stalls.stalled else stalls.stalled
-    what = "does not stall" if other == stalls.usual else "stalls"
-    share = 1 - stalls.share if other == stalls.usual else stalls.share
-    return (f", or {seconds(other).text} if its pipeline {what}, as {share:.0%} of measured "
-            "pipelines of that size did")
+    other, does_stall, share = other_case(stalls)
+    what, did = ("stalls", "did") if does_stall else ("does not stall", "did not")
+    return f"  Or {other}, if its pipeline {what}: {share} of measured pipelines like it {did}."
 
 
 def parts_table(c: Cluster, model: GPTConfig, e: Layout) -> Table:
@@ -238,8 +247,9 @@ def draw(folder: Path, c: Cluster, model: GPTConfig, found: list[Candidate],
     """Write the three pictures."""
     meshes = best_of_meshes(found)
     tokens = found[0].layout.batch * model.context / c.num_gpus
-    points = {axes_text(x.layout): (x.num_bytes, tokens / x.seconds, 0.0) for x in meshes[:POINTS]}
-    panel = viz.ParetoPanel("the fastest of each mesh", "tokens per second and GPU", points,
+    points = {label(x.layout): (x.num_bytes, tokens / x.seconds, 0.0)
+              for x in [*frontier(found)[:POINTS], *meshes[:BARS]]}
+    panel = viz.ParetoPanel("layouts that fit", "tokens per second and GPU", points,
                             size="memory of the fullest rank")
     costs: dict[tuple[int, int], float] = {}
     for x in meshes:
@@ -257,3 +267,9 @@ def axes_text(e: Layout) -> str:
     """The axes of a layout alone: dp8 tp4."""
     names = [f"{axis}{getattr(e, axis)}" for axis in AXES if getattr(e, axis) > 1]
     return " ".join(names) or "dp1"
+
+
+def label(e: Layout) -> str:
+    """The axes, and what else the picture of time against memory can show: dp8 tp4 fsdp b2."""
+    more = [e.kind] * (e.dp > 1) + ["remat"] * (e.remat != "none") + ["offload"] * bool(e.offload)
+    return " ".join([axes_text(e), *more, f"b{e.microbatch}"])

@@ -25,9 +25,15 @@ GIB = 2**30
 
 
 def memory(c: Cluster, model: GPTConfig, e: Layout) -> dict[str, float]:
-    """Bytes by kind on the rank that needs most."""
+    """Bytes by kind on the rank that needs most.
+
+    Of ranks with as many layers it is the first, which has most microbatches in flight, or one
+    with the head or the loss.
+    """
     stages = cut(model, e.pp, e.tp, e.ep, c.software.split)
-    ranks = [rank_memory(c, model, e, stages, rank) for rank in range(e.pp)]
+    first = {stages.layers.index(count) for count in {*stages.layers}}
+    ranks = [rank_memory(c, model, e, stages, rank)
+             for rank in sorted(first | {stages.head, stages.loss})]
     return max(ranks, key=lambda kinds: sum(kinds.values()))
 
 

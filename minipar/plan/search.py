@@ -108,3 +108,15 @@ def best_of_meshes(found: list[Candidate]) -> list[Candidate]:
         e = candidate.layout
         first.setdefault((e.dp, e.tp, e.pp, e.cp, e.ep), candidate)
     return [*first.values()]
+
+
+def frontier(found: list[Candidate], step: float = 0.05) -> list[Candidate]:
+    """Of candidates, the fastest first, those that are smaller than all faster ones.
+
+    Each is smaller than the one before by at least that share.
+    """
+    chosen: list[Candidate] = []
+    for candidate in found:
+        if not chosen or candidate.num_bytes < (1 - step) * chosen[-1].num_bytes:
+            chosen.append(candidate)
+    return chosen

@@ -17,7 +17,7 @@ from typing import NamedTuple, TextIO
 
 from ..nn import GPTConfig
 from .cluster import MOST_GPUS, Cluster, file_of, from_file
-from .layout import KINDS, Layout, find_unknown
+from .layout import KINDS, Layout, find_fault, find_unknown
 from .memory import GIB, memory, total
 from .models import KNOWN, model_of, read_model
 from .time.stalls import StallRange, stall_range
@@ -46,7 +46,7 @@ class Prediction(NamedTuple):
     seconds: float
     tokens_s: float
     memory_gb: float                # GiB that the device reports
-    fits: bool
+    fits: bool                      # and the model can be cut so
     stalls: StallRange              # what the seconds may be besides
 
 
@@ -76,11 +76,18 @@ def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
         text = (columns.get(name) or "").strip()
         if text.lower() in WORDS:
             return WORDS[text.lower()]
+        if not text and name in REQUIRED:
+            raise ValueError(f"{name} is missing")
         try:
-            return int(float(text)) if text else default
+            value = float(text) if text else default
+            if value == int(value):
+                return int(value)
         except (ValueError, OverflowError):
-            raise ValueError(f"{name} is a whole number, not {text!r}") from None
+            pass
+        raise ValueError(f"{name} is a whole number, not {text!r}")
 
+    if not columns.get("layers") and not columns.get("model"):
+        raise ValueError("a model is missing: give its name, or layers, width, heads and vocab")
     if columns.get("layers"):
         model = sized_model(tuple((name, number(name, 0)) for name in KNOWN if columns.get(name)))
     else:
@@ -105,10 +112,13 @@ def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
         name, _, software = columns["cluster"].partition("/")
         cluster = from_file(file_of(name), software)
     nodes = number("nodes", 0) or -(-layout.num_gpus // cluster.per_node)
-    shared = float(columns.get("nic_shared_by") or cluster.nic_shared_by)
+    shared = number("nic_shared_by", 0) or cluster.nic_shared_by
     if nodes * cluster.per_node < layout.num_gpus:
         raise ValueError(f"{layout.num_gpus} ranks do not fit on {nodes} nodes of "
                          f"{cluster.per_node} GPUs")
+    for name, made in (("gpus", layout.num_gpus), ("gbs", layout.batch)):
+        if (said := number(name, made)) != made:
+            raise ValueError(f"{name} is {said}, but the layout makes {made}")
     return Row(columns, with_nodes(cluster, nodes, shared), model, layout)
 
 
@@ -130,7 +140,8 @@ def predict(row: Row) -> Prediction:
     found = stall_range(c, row.model, row.layout)
     num_bytes = total(c, memory(c, row.model, row.layout))
     return Prediction(found.seconds, row.tokens / found.seconds, num_bytes / GIB,
-                      num_bytes <= c.usable, found)
+                      num_bytes <= c.usable and not find_fault(row.layout, row.model,
+                                                               row.layout.num_gpus), found)
 
 
 def write_rows(rows: Sequence[dict[str, str]], file: TextIO) -> None:

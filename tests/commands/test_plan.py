@@ -56,7 +56,7 @@ def test_a_layout_of_ones_own(capsys):
     assert "12.8 s if its pipeline" not in out
     out = run(capsys, "--model", "8b", "--cluster", "64x8:h100", "--batch", "512", "--explain",
               "dp=64,tp=4,pp=2,kind=zero1")
-    assert "if its pipeline does not stall, as 3% of measured pipelines of that size did" in out
+    assert "if its pipeline does not stall: 3% of measured pipelines like it did not." in out
 
 
 def test_one_that_does_not_fit_says_so(capsys):
@@ -112,6 +112,13 @@ def test_rows_of_any_model(capsys, tmp_path):
     assert (mine["seconds"], mine["memory_gb"]) == (known["seconds"], known["memory_gb"])
 
 
+def test_a_layout_that_cannot_run_does_not_fit(capsys, tmp_path):
+    """Its seconds are there, for the model of the row might be cut in other ways."""
+    cut = ROWS.replace("1B,1,8,1,1", "1B,4,1,1,32")          # 32 stages of 16 layers
+    first, _ = csv.DictReader(io.StringIO(rows_of(capsys, tmp_path, cut)))
+    assert first["fits"] == "0" and float(first["memory_gb"]) < 76 and float(first["seconds"]) > 0
+
+
 def test_rows_as_json(capsys, tmp_path):
     (table,) = json.loads(rows_of(capsys, tmp_path, ROWS, "--json"))["tables"]
     assert len(table["rows"]) == 2 and "seconds" in [c["name"] for c in table["columns"]]
@@ -124,7 +131,14 @@ def test_rows_as_json(capsys, tmp_path):
     (ROWS.replace("1B,1,8", "1B,1,0"), "row 1: axes, mbs and grad_acc are at least 1"),
     (ROWS.replace("1B,1,8", "1B,1,16"), "row 1: 16 ranks do not fit on 1 nodes of 8 GPUs"),
     (ROWS.replace("0,first", "0,first,9,9"), "row 1: there are more cells than columns"),
-    (ROWS.replace("8,0,first", "8,7,first"), "row 1: zero is 0, 1, 2 or 3, not 7")])
+    (ROWS.replace("8,0,first", "8,7,first"), "row 1: zero is 0, 1, 2 or 3, not 7"),
+    (ROWS.replace("1B,1,8", "1B,1,8.5"), "row 1: dp is a whole number, not '8.5'"),
+    (ROWS.replace("1B,1,8", "1B,1,"), "row 1: dp is missing"),
+    (ROWS.replace("1B,1,8", ",1,8"), "row 1: a model is missing: give its name, or layers"),
+    (ROWS.replace("note", "gpus").replace("first", "8").replace("second", "128"),
+     "row 2: gpus is 128, but the layout makes 256"),
+    (ROWS.replace("note", "gbs").replace("first", "64"), "row 1: gbs is 64, but the layout makes "
+     "128")])
 def test_mistakes_in_rows(capsys, tmp_path, text, said):
     path = tmp_path / "rows.csv"
     path.write_text(text)

@@ -6,6 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout
@@ -80,6 +81,19 @@ def test_published_memory(name, pp, v, m, states, activations):
     first, middle = (rank_memory(cluster, model, layout, stages, rank) for rank in (0, pp // 2))
     assert sum(middle[kind] for kind in STATES) / GIB == pytest.approx(states, rel=0.03)
     assert first["activations"] / GIB == pytest.approx(activations, rel=0.06)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", ["h100", "h100/llama3", "a100"])
+def test_no_rank_needs_more_than_the_fullest(name, schedule):
+    for model in map(read_model, ("1b", "llama3-70b", "gpt3-22b")):
+        for pp, m in ((2, 1), (4, 2), (8, 8), (16, 4), (16, 64)):
+            layout = Layout(pp=pp, schedule=schedule, microbatch=2, batch=2 * m)
+            cluster = read_cluster(f"2x8:{name}")
+            stages = cut(model, pp, 1, split=cluster.software.split)
+            assert sum(memory(cluster, model, layout).values()) == max(
+                sum(rank_memory(cluster, model, layout, stages, rank).values())
+                for rank in range(pp))
 
 
 def test_what_saves_memory_does():

@@ -9,7 +9,7 @@ from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout, find_fault, parse_layout
 from minipar.plan.models import model_of, read_model
 from minipar.plan.reasons import binding, changes
-from minipar.plan.search import best_of_meshes, layouts, meshes, predict, search
+from minipar.plan.search import best_of_meshes, frontier, layouts, meshes, predict, search
 
 CLUSTER = read_cluster("2x8:h100")
 MODEL = read_model("8b")
@@ -52,6 +52,15 @@ def test_the_fastest_that_fits_comes_first(found):
                              > CLUSTER.usable for e in offloaded)
     axes = [(e.dp, e.tp, e.pp) for e in (c.layout for c in best_of_meshes(best))]
     assert len(axes) == len(set(axes))
+
+
+def test_on_the_frontier_more_time_buys_memory(found):
+    chosen = frontier(found[0])
+    assert chosen[0] == found[0][0] and len(chosen) > 3
+    for one, other in zip(chosen, chosen[1:]):
+        assert one.seconds <= other.seconds and other.num_bytes < 0.95 * one.num_bytes
+    smallest = min(c.num_bytes for c in found[0])
+    assert smallest <= chosen[-1].num_bytes < smallest / 0.95
 
 
 def test_nothing_fits_a_large_model():

@@ -5,18 +5,18 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
     ("comm",): 4491,
-    ("parallel",): 3572,
+    ("parallel",): 3575,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5692,
     ("viz",): 2504,
-    ("plan",): 912,
+    ("plan",): 932,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37868
+ALL = 37898
 
 
 def count(folder: str) -> int:

@@ -5,10 +5,9 @@
     node 1  [8]══[9]═ … ═[15]         between: each of the group's ranks in a node has a NIC
 
 Collectives are rings: an all-gather and a reduce-scatter of n bytes send n (p-1)/p each, an
-all-reduce both (`comm/cost`).
+all-reduce both (`comm/cost/textbook.py`).
 """
 
-from ...comm.cost import textbook
 from ..cluster import Cluster
 
 
@@ -33,7 +32,7 @@ def ring(c: Cluster, size: int, stride: int, num_bytes: float, passes: int = 1) 
     """Seconds of `passes` gathers or scatters of `num_bytes` over `size` ranks."""
     if size == 1:
         return 0.0
-    sent = textbook("all_gather", "ring", size, num_bytes).num_bytes
+    sent = num_bytes * (size - 1) / size
     return passes * (sent / rate(c, size, stride) + latency(c, size))
 
 

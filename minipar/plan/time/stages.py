@@ -6,6 +6,7 @@
               their own (nanotron)
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from ...nn import GPTConfig
@@ -27,6 +28,7 @@ class Stages(NamedTuple):
     parameters: list[float]         # of one of tp · ep ranks
 
 
+@lru_cache(10_000)
 def cut(model: GPTConfig, pp: int, tp: int, ep: int = 1, split: str = "even") -> Stages:
     """The stages of a model."""
     num_layers = model.num_layers

@@ -13,6 +13,7 @@ Narayanan et al. 2021; Lamy-Poirier 2023; Qi et al. 2023.
 """
 
 from collections.abc import Callable
+from functools import cache, partial
 from typing import NamedTuple
 
 from .actions import Placement, Schedule
@@ -26,6 +27,8 @@ from .schedules import (
 )
 from .zero_bubble import zb_h1, zb_v
 
+compiled = cache(partial(compile, filename="a formula", mode="eval"))
+
 
 class Formula(NamedTuple):
     """A closed form and the conditions under which it holds."""
@@ -36,7 +39,7 @@ class Formula(NamedTuple):
     def __call__(self, **values: float) -> float | None:
         """Its value, or None where a condition does not hold."""
         def evaluate(text: str) -> float:
-            return eval(text, {"__builtins__": {}, "min": min}, values)
+            return eval(compiled(text), {"__builtins__": {}, "min": min}, values)
         return evaluate(self.expression) if all(map(evaluate, self.conditions)) else None
 
 
