@@ -28,11 +28,11 @@ from support.measuring import counted
 from minipar.comm import Communicator
 from minipar.launcher import launch
 
-# Blocks of two products, the first cut by columns, the second by rows: attention, or an MLP.  Bytes
-# of a number in messages; of a weight, its gradient, Adam's share of it; and of what backward needs
-# of a token, block and width, on every tp rank or cut among them.
+# Blocks of two products, cut by columns and by rows: attention, or an MLP.  Bytes of a number in
+# messages; states: of a weight, its gradient, Adam's averages; kept: of what backward needs, for a
+# token, a block and each of its width, on every tp rank, and cut over them.
 Model = namedtuple("Model", "blocks weights width tokens size states kept")
-# FLOP/s that products reach, bytes of a card; seconds of a message of no bytes; bytes/s of links.
+# FLOP/s that products reach, bytes of a card; seconds of an empty message; bytes/s of the links.
 Cluster = namedtuple("Cluster", "cards per_node flops memory alpha near far")
 Layout = namedtuple("Layout", "dp tp pp b")             # b samples in a microbatch
 

@@ -6,17 +6,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minipar.comm import Cluster as SimulatedCluster
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_trace
 from minipar.comm.cost.traffic import bytes_by_axis
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.trace import Trace
+from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.nn import MLP, Linear
 from minipar.nn.module import replace_module
 from minipar.optim import AdamW
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.strategy import Microbatch
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.plan import search
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout as PlanLayout
@@ -28,6 +30,8 @@ from .kept_trace import keep
 from .kit import ABOUT, Lesson, Row
 
 SIZE, TOKENS, BATCH = 8, 4096, 512      # bytes of a float64; a Llama's sequence, and its batch
+# Of the MLP whose seconds are simulated: FLOP/s, latency and bandwidth of its cluster.
+BLOCKS, WIDTH, SAMPLES, FLOPS, ALPHA, RATE = 8, 64, 64, 2e10, 2e-6, 4e9
 LLAMA = read_model("llama3-70b", TOKENS)
 # What is reached of data sheets: 55 % of 989 and 65 % of 312 TFLOP/s, 80 % of the links.  A tenth
 # of the memory is left for what the lesson does not count.
@@ -47,6 +51,7 @@ def compare_with_library(lesson: Lesson, **names: Callable) -> None:
     """Run every layout of the lesson's ranks; plan Llama 70B with the lesson's `names`."""
     own = SimpleNamespace(**names)
     count_every_layout(lesson, own)
+    time_every_layout(lesson, own)
     compare_plans(lesson, own)
     rent(lesson, own)
 
@@ -61,24 +66,33 @@ def layouts_of(own: SimpleNamespace, p: int) -> list[Layout]:
     return [e for e in own.layouts(model_of(own, p), p, 8 * p) if e.b == 2]
 
 
+def prepared(comm: Communicator, e: Layout, blocks: int, width: int, samples: int, kind: str
+             ) -> tuple[Strategy, list[Microbatch]]:
+    """An MLP of the lesson's blocks with a strategy of this kind, and its microbatches."""
+    model = MLP([width] * (2 * blocks + 1))
+    for layer in [*model][::2]:
+        replace_module(model, layer, Linear(width, width, bias=False))
+    strategy = make_strategy(kind, model.initialize(0, np.float64),
+                             DeviceMesh(comm, pp=e.pp, dp=e.dp, tp=e.tp))
+    rows = np.array(strategy.rows(e.dp * e.b))
+    x = np.random.default_rng(0).random((samples // (e.dp * e.b), e.dp * e.b, width))
+    return strategy, [Microbatch(each[rows], rows % width, rows) for each in x]
+
+
 def step(comm: Communicator, e: Layout) -> Step:
     """Collective.  Train an MLP of `comm.size` blocks on 8 p samples, with ZeRO-1 and Adam."""
     p, ledger = comm.size, Ledger()
     with ledger.recording():
-        model = MLP([4 * p] * (2 * p + 1))
-        for layer in [*model][::2]:
-            replace_module(model, layer, Linear(4 * p, 4 * p, bias=False))
-        mesh = DeviceMesh(comm, pp=e.pp, dp=e.dp, tp=e.tp)
-        strategy = make_strategy("zero1", model.initialize(0, np.float64), mesh)
-        optimizer, rows = AdamW(strategy.slabs), np.array(strategy.rows(e.dp * e.b))
-        x = np.random.default_rng(0).random((8 * p // (e.dp * e.b), e.dp * e.b, 4 * p))
+        strategy, batches = prepared(comm, e, p, 4 * p, 8 * p, "zero1")
+        optimizer = AdamW(strategy.slabs)
         ledger.forget_peaks()
         comm.start_trace()
-        strategy.forward_backward([Microbatch(each[rows], rows % p, rows) for each in x])
+        strategy.forward_backward(batches)
         strategy.step(optimizer)
     trace = keep(gather_trace(comm, comm.stop_trace()) or Trace())
-    sent = {axis: sum(links.values()) for axis, links in bytes_by_axis(trace, mesh).items()}
-    return Step(sent, dict(ledger.peak_of), mesh.coordinate("pp"))
+    sent = {axis: sum(links.values())
+            for axis, links in bytes_by_axis(trace, strategy.mesh).items()}
+    return Step(sent, dict(ledger.peak_of), strategy.mesh.coordinate("pp"))
 
 
 def expected(own: SimpleNamespace, p: int, e: Layout) -> tuple[dict[str, int], dict[str, float]]:
@@ -110,6 +124,37 @@ def count_every_layout(lesson: Lesson, own: SimpleNamespace) -> None:
                "block sends less: its input needs no gradient. And a stage keeps one array more of "
                "each microbatch: its result, or the loss's probabilities.)")
     lesson.counts(rows, f"bytes of {len(layouts_of(own, p))} layouts, sent and held")
+
+
+def time_every_layout(lesson: Lesson, own: SimpleNamespace) -> None:
+    """Steps of a larger MLP on 8 simulated ranks beside the lesson's seconds."""
+    model = own.Model(BLOCKS, 2 * WIDTH**2, WIDTH, 1, SIZE, (SIZE, SIZE, 2 * SIZE), (SIZE, SIZE))
+    cluster = own.Cluster(8, 8, FLOPS, 1e12, ALPHA, RATE, RATE)
+    planned = {e: own.seconds(model, cluster, e, SAMPLES) for e in own.layouts(model, 8, SAMPLES)
+               if e.b == 4}
+    rows = []
+    if lesson.comm.rank == 0:                   # the other ranks show nothing
+        for e, seconds in sorted(planned.items(), key=lambda item: item[1]):
+            found = simulated_seconds(e)
+            rows.append((", ".join(map(str, e)), f"{seconds * 1e6:,.0f} µs",
+                         f"{found * 1e6:,.0f} µs", f"{found / seconds:.2f}"))
+    lesson.say(f"Seconds: steps of an MLP of {BLOCKS} blocks, width {WIDTH}, on 8 ranks of a "
+               f"simulated cluster: {FLOPS / 1e9:g} GFLOP/s, {ALPHA * 1e6:g} µs, {RATE / 1e9:g} "
+               "GB/s. A deep pipeline takes longer than planned, since its messages also wait for "
+               "each other. The order of the layouts is the same.")
+    lesson.grid(["dp, tp, pp, microbatch", "planned", "simulated", "ratio"], rows)
+
+
+def simulated_seconds(e: Layout) -> float:
+    """Virtual seconds of the gradients of a step, on 8 ranks of one node."""
+    def body(comm: Communicator) -> float:
+        strategy, batches = prepared(comm, e, BLOCKS, WIDTH, SAMPLES, "ddp")
+        begun = comm.now()
+        strategy.forward_backward(batches)
+        return comm.now() - begun
+    cluster = SimulatedCluster(8, latency=ALPHA, bandwidth=RATE, flops_per_second=FLOPS,
+                               memory_bandwidth=1e15)
+    return max(simulate(body, cluster)[0])
 
 
 def llama(own: SimpleNamespace) -> Any:

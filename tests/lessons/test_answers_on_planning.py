@@ -39,6 +39,18 @@ def test_27_data_parallelism_alone(planner):
          f"activations of one sequence, {kinds['activations'] / 1e9:.0f} GB")
 
 
+def test_27_the_order_of_simulated_steps(planner):
+    """Planned seconds are within 20 % of a simulated cluster's, and order the layouts alike."""
+    own, s = planner.own, planner.support
+    model = own.Model(s.BLOCKS, 2 * s.WIDTH**2, s.WIDTH, 1, s.SIZE, (8, 8, 16), (8, 8))
+    cluster = own.Cluster(8, 8, s.FLOPS, 1e12, s.ALPHA, s.RATE, s.RATE)
+    every = [e for e in own.layouts(model, 8, s.SAMPLES) if e.b == 4]
+    planned = [own.seconds(model, cluster, e, s.SAMPLES) for e in every]
+    simulated = [s.simulated_seconds(e) for e in every]
+    assert len(every) == 10 and s.rank_correlation(planned, simulated) == pytest.approx(1, abs=0.02)
+    assert all(0.9 < found / seconds < 1.2 for found, seconds in zip(simulated, planned))
+
+
 def test_27_tensor_parallelism_across_nodes(planner):
     own, model, cluster = planner.own, planner.model, planner.cluster
     n = own.sizes(model, own.Layout(1, 8, 8, 1), 512)[2]
