@@ -6,6 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout
@@ -82,7 +83,7 @@ def test_published_memory(name, pp, v, m, states, activations):
     assert first["activations"] / GIB == pytest.approx(activations, rel=0.06)
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved", "zb_h1", "zb_v"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", ["h100", "h100/llama3", "a100"])
 def test_no_rank_needs_more_than_the_fullest(name, schedule):
     for model in map(read_model, ("1b", "llama3-70b", "gpt3-22b")):
