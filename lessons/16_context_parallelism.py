@@ -58,7 +58,7 @@ def ring_attention(comm: Communicator, q: Array, k: Array, v: Array, positions: 
     for hop in range(1, p):
         arrived = np.empty_like(kv)
         comm.sendrecv(kv, (r + 1) % p, arrived, (r - 1) % p)
-        kv = arrived                                # they began on rank r - hop
+        kv = arrived                                # they began on rank r - hop (-1: the last)
         so_far = merge(so_far, attend(q, *kv, positions[r], positions[r - hop]))
     _, s, o = so_far
     return o / s

@@ -4,7 +4,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
-    ("comm",): 4480,
+    ("comm",): 4491,
     ("parallel",): 3575,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5700,
@@ -16,7 +16,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37998
+ALL = 38012
 
 
 def count(folder: str) -> int:

@@ -14,7 +14,9 @@ that was killed is not blamed while another is dead, or dying of something else.
 
     "left"  This rank has left the program.  Passed on, since a wait for this rank would not end.
     "told"  This rank has reported what is wrong, and ends the run: report no other death.
-    else    What this rank does (under MINIPAR_CHECK=1), for the report of its death.
+
+Under MINIPAR_CHECK=1, a rank notes what it does in a file, which the report of its death quotes.
+It writes that often, and a line on which words wait to be read may not tell when it closed.
 
 This file is both ends of a line: `Guardian` is the rank's end.  Run as a program, which needs only
 Python itself, it is the guardian.
@@ -22,6 +24,7 @@ Python itself, it is the guardian.
 
 import atexit
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -33,6 +36,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+NOTE = 1000         # bytes of the note of what a rank does, at most
 PATIENCE = 2.0      # seconds that mpirun has to end the others
 BY_MPIRUN = {-signal.SIGKILL, -signal.SIGTERM}      # exit codes of ranks that mpirun ends
 HIGH = 200          # a number of a file that is higher than those of the launcher's sockets
@@ -52,12 +56,14 @@ class Guardian:
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(f"{folder}/guardian")
             listener.listen(node.size)
+        folder = node.bcast(folder)
         with socket.socket(socket.AF_UNIX) as line:
-            line.connect(f"{node.bcast(folder)}/guardian")
+            line.connect(f"{folder}/guardian")
             # Linux closes the files of a dead process from the highest number down: so this line
             # tells the guardian of its death before mpirun learns of it, and kills the others.
             self.line = socket.socket(fileno=fcntl(line, F_DUPFD_CLOEXEC, HIGH))
-        self.say(f"{rank} {os.getpid()}")
+        self.file = os.open(f"{folder}/{rank}", os.O_RDWR | os.O_CREAT)
+        socket.send_fds(self.line, [f"{rank} {os.getpid()}".encode()], [self.file])
         node.Barrier()                  # all are in the queue of the listener
         if listener is not None:
             subprocess.Popen(
@@ -74,9 +80,14 @@ class Guardian:
         self.made.append(self)
 
     def say(self, word: str) -> None:
-        """Write "left", "told" or what this rank does; without effect if the guardian has ended."""
+        """Write "left" or "told"; without effect if the guardian has ended."""
         with suppress(OSError):
             self.line.sendall(f"{word}\n".encode())
+
+    def note(self, what: str) -> None:
+        """Keep what this rank does now, for the report of its death."""
+        with suppress(OSError):         # the disk is full
+            os.pwrite(self.file, what.encode()[:NOTE].ljust(NOTE), 0)
 
     def departed(self) -> set[int]:
         """The world numbers of this node's ranks that have left so far."""
@@ -95,17 +106,29 @@ class Ward:
     """A rank as the guardian knows it."""
 
     may_go = False
-    seen = ""           # what it told last of itself, if it does
 
     def __init__(self, line: socket.socket):
         self.line = line
-        self.rank, self.pid = map(int, line.recv(1 << 12).split())
+        words, files, _, _ = socket.recv_fds(line, 1 << 12, 1)
+        (self.rank, self.pid), (self.file,) = map(int, words.split()), files
+
+    @property
+    def seen(self) -> str:
+        """What it noted last of itself, if it does."""
+        note = os.pread(self.file, NOTE, 0).decode(errors="ignore").rstrip()
+        return note and f"; seen last: {note}"
 
     def hear(self) -> list[str]:
         """The words it has written since; none if its line has closed."""
         with suppress(ConnectionResetError):        # closed with a message of ours unread
             return self.line.recv(1 << 12).decode().splitlines()
         return []
+
+    def has_hung_up(self) -> bool:
+        """True if its line has closed, though words of it may be left to read."""
+        line = select.poll()
+        line.register(self.line, 0)
+        return bool(line.poll(0))
 
 
 def guard(listener: socket.socket, size: int) -> None:
@@ -131,8 +154,6 @@ def guard(listener: socket.socket, size: int) -> None:
             for word in words:
                 if word == "told":
                     is_told = True
-                elif word != "left":
-                    ward.seen = f"; seen last: {word}"
                 else:
                     ward.may_go = True
                     tell_all(lines, f"{ward.rank}\n")
@@ -171,7 +192,10 @@ def tell_all(lines: selectors.BaseSelector, words: str) -> None:
 def first_cause(ward: Ward, others: list[Ward]) -> tuple[int, str] | None:
     """(rank, death) of `ward`, whose line has closed, or of the one for which mpirun killed it."""
     if exit_code(ward.pid) in BY_MPIRUN:
-        dying = [other for other in others if exit_code(other.pid) not in {0, *BY_MPIRUN}]
+        # One that mpirun has already, and whose line has closed too, died after this one.
+        victims = {0, *BY_MPIRUN}
+        dying = [other for other in others if exit_code(other.pid) not in
+                 (victims | {None} if other.has_hung_up() else victims)]
         ward = next(filter(death, dying), ward)
     cause = death(ward)
     return (ward.rank, cause) if cause else None

@@ -167,7 +167,7 @@ class Observer:
         if not news and text == self.told and now - self.told_at < INTERVAL:
             return
         if self.state == "runs" and self.process.guardian is not None:
-            self.process.guardian.say(describe(row))
+            self.process.guardian.note(describe(row))
         self.told, self.told_at = text, now
         for rank in self.peers:
             calls = {key: calls for key, (peers, calls) in news.items() if rank in peers}
