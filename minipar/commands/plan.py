@@ -157,9 +157,10 @@ def config_of(model: GPTConfig, e: Layout) -> TrainConfig:
 
 def ranking(c: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
     """The candidates with their seconds, tokens per second, MFU and memory."""
+    stalls = any(candidate.stalls.share for candidate in found)
     made = Table.of("plan", "layout", Column("step", "s"), Column("tokens/s per GPU"),
                     Column("MFU"), Column("memory", "B"),
-                    Column("or", "s: usual, stalled; share", is_text=True))
+                    *[Column("or", "s: usual, stalled; share", is_text=True)] * stalls)
     for candidate in found:
         tokens = candidate.layout.batch * model.context
         rate = tokens / candidate.seconds / c.num_gpus
@@ -168,7 +169,7 @@ def ranking(c: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
         case = f"{other}: {share} {'' if does_stall else 'do not '}stall"
         made.add(str(candidate.layout), seconds(candidate.seconds), Shown(rate, f"{rate:,.0f}"),
                  Shown(mfu, f"{mfu:.1%}"), Shown(candidate.num_bytes, gib(candidate.num_bytes)),
-                 Shown([*candidate.stalls], case if candidate.stalls.share else ""))
+                 *[Shown([*candidate.stalls], case if candidate.stalls.share else "")] * stalls)
     return made
 
 

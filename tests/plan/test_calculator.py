@@ -108,6 +108,26 @@ def test_it_opens_as_the_address_says(page, tmp_path):
     assert words["more"] == "dp·tp·pp·cp is 12, and the cluster has 32 GPUs"
 
 
+@needs_browser
+def test_a_form_s_model_sets_the_sizes_and_a_size_makes_another_model(page, tmp_path):
+    script = """
+      function type(id, value) {
+        find(id).value = value;
+        find(id).dispatchEvent(new Event("input", {bubbles: true}));
+        return {...read(), fault: find("results").hidden};
+      }
+      const seen = [type("model", "gpt3-175b"), type("width", 6144), type("width", 0)];
+      document.body.append(make("pre", {id: "log"}, JSON.stringify(seen)));
+    """
+    words = browse(page, "", tmp_path, script).words
+    chosen, edited, wrong = json.loads(words["log"])
+    sizes = known_models()["gpt3-175b"]
+    assert {name: chosen[name] for name in sizes} == sizes
+    assert (chosen["model"], chosen["kv_heads"], chosen["fault"]) == ("gpt3-175b", 0, False)
+    assert (edited["model"], edited["width"], edited["layers"]) == ("", 6144, 96)
+    assert wrong["fault"] and "a model needs layers, width, heads, vocab" in words["more"]
+
+
 def test_it_needs_no_network_and_is_one_file(page):
     text = page.read_text("utf-8")
     assert not re.search(r'\bsrc=|\bhref=(?!.data:,)|@import|url\(|fetch\(|https?:|%[A-Z]+%', text)
