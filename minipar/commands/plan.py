@@ -188,7 +188,7 @@ def say(output: Output, c: Cluster, model: GPTConfig, chosen: Candidate) -> None
 
 
 def other_case(stalls: StallRange) -> tuple[str, bool, str]:
-    """Seconds of the less likely case, whether its pipeline stalls, and the share of such runs."""
+    """Seconds of the less likely case, whether the run stalls in it, and the share of such runs."""
     does_stall = stalls.seconds == stalls.usual
     other = stalls.stalled if does_stall else stalls.usual
     share = stalls.share if does_stall else 1 - stalls.share
@@ -196,12 +196,12 @@ def other_case(stalls: StallRange) -> tuple[str, bool, str]:
 
 
 def stall_text(stalls: StallRange) -> str:
-    """The other duration of a step, if pipelines like it were seen to stall."""
+    """The other duration of a step, if runs like it were seen to stall."""
     if not stalls.share:
         return ""
     other, does_stall, share = other_case(stalls)
     what, did = ("stalls", "did") if does_stall else ("does not stall", "did not")
-    return f"  Or {other}, if its pipeline {what}: {share} of measured pipelines like it {did}."
+    return f"  Or {other}, if it {what}: {share} of measured runs like it {did}."
 
 
 def parts_table(c: Cluster, model: GPTConfig, e: Layout) -> Table:

@@ -101,7 +101,7 @@ def test_it_opens_as_the_address_says(page, tmp_path):
     words = browse(page, "model=8b&cluster=h100/nanotron&nodes=64&dp=64&tp=1&pp=8&batch=256",
                    tmp_path).words
     assert "A step of 512 GPUs takes 10.5\xa0s" in words["about"]
-    assert "Or 838\xa0ms, if its pipeline does not stall: 3 % of" in words["more"]
+    assert "Or 838\xa0ms, if it does not stall: 3 % of" in words["more"]
     assert "pipeline messages" in words["parts"] and "29.6\xa0GiB" in words["total"]
     words = browse(page, "model=nothing&dp=3&tp=4&nodes=x", tmp_path).words
     assert words["about"] == "This layout cannot run."

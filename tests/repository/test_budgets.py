@@ -9,14 +9,14 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("memory", "precision"): 1235,
     ("train", "commands"): 5700,
     ("viz",): 2483,
-    ("plan",): 1054,
+    ("plan",): 1057,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 38013
+ALL = 38016
 
 
 def count(folder: str) -> int:
