@@ -8,6 +8,7 @@
     reference.py      the API, from the docstrings
     pictures.py       pictures that can be enlarged
     pieces.py         `<!-- piece: NAME -->` becomes an interactive piece and its data
+    minipar plan      its page, the calculator of time and memory
     browser.py        lessons and exercises that run in the page, if asked for (WEB=1)
     mathematics.py    $formulas$ become MathML, which browsers draw without a script
     search_index.py   the search finds words, not source code
@@ -37,6 +38,8 @@ import search_index
 import sources
 from stage import ROOT, Stage
 
+from minipar.commands.main import main as minipar
+
 GENERATORS = {"mkdocs": ("mkdocs", "build", "--strict", "--quiet"),
               "zensical": ("zensical", "build", "--strict", "--clean")}
 
@@ -61,6 +64,7 @@ def main() -> int:
     lesson_pages.add(stage)
     book.add(stage)
     reference.add(stage)
+    minipar(["plan", "--page", str(stage.pages / "calculator.html")])
     if options.web:
         browser.add(stage)
     else:

@@ -5,6 +5,7 @@
     minipar plan --model layers=4,width=64,heads=4,vocab=256,gated=0 --cluster 1x4:cpu_core \\
         --batch 16 --sequence 64 --emit run.toml
     minipar plan --rows layouts.csv --cluster 1x8:h100 > predicted.csv
+    minipar plan --page calculator.html
 
 Nothing runs: seconds and bytes are formulas, judged on published runs (docs/pages/planning.md).
 """
@@ -17,6 +18,7 @@ from .. import viz
 from ..atomic_files import write_text
 from ..launcher import errors_as_usage
 from ..nn import GPTConfig
+from ..plan.calculator import PAGE, TITLE, page_data
 from ..plan.cluster import Cluster, read_cluster
 from ..plan.layout import AXES, Layout, find_fault, parse_layout
 from ..plan.memory import GIB, memory, total
@@ -30,14 +32,21 @@ from ..train.config_file import to_toml
 from ..train.option import Beside, CommandOptions, option, out_file
 from ..train.setup.gpt_sizes import options_of_gpt, sizes_of_gpt
 from ..units import time_unit
+from ..viz.colors import RED
+from ..viz.page import write_page
 from .tables import Column, Output, Shown, Table
 
 SHOWN = 8               # meshes in the table
+OF_A_PLAN = ("model", "batch", "sequence", "explain", "emit", "pictures", "page")
 POINTS, BARS = 8, 5     # layouts on the frontier of time against memory; as bars of memory
 
 
 def main(options: "Options", output: Output) -> None:
     """Print the plan, or the predicted rows.  Raises UsageError."""
+    if options.page is not None:
+        output.file(options.page, write_page, PAGE, TITLE, page_data(), {"red": RED})
+        if options.model is None:
+            return
     with errors_as_usage():
         if options.rows is not None:
             print_rows(options.rows, read_cluster(options.cluster), output)
@@ -72,10 +81,10 @@ class Options(CommandOptions):
     emit: Path | None = out_file("write the layout as a file for `minipar train --config`")
     pictures: Path | None = option(None, "draw time against memory, tp against pp, and memory by "
                                    "kind", metavar="DIR")
+    page: Path | None = out_file("write a calculator of time and memory, for a browser (.html)")
     rows: Path | None = option(
         None, "predict the layouts of a CSV file; write them as CSV to stdout", metavar="FILE",
-        without=tuple([Beside(key, "", "has models and layouts of its own")
-                       for key in ("model", "batch", "sequence", "explain", "emit", "pictures")]))
+        without=tuple([Beside(key, "", "has models and layouts of its own") for key in OF_A_PLAN]))
 
 
 def print_rows(path: Path, cluster: Cluster, output: Output) -> None:
@@ -148,9 +157,10 @@ def config_of(model: GPTConfig, e: Layout) -> TrainConfig:
 
 def ranking(c: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
     """The candidates with their seconds, tokens per second, MFU and memory."""
+    stalls = any(candidate.stalls.share for candidate in found)
     made = Table.of("plan", "layout", Column("step", "s"), Column("tokens/s per GPU"),
                     Column("MFU"), Column("memory", "B"),
-                    Column("or", "s: usual, stalled; share", is_text=True))
+                    *[Column("or", "s: usual, stalled; share", is_text=True)] * stalls)
     for candidate in found:
         tokens = candidate.layout.batch * model.context
         rate = tokens / candidate.seconds / c.num_gpus
@@ -159,7 +169,7 @@ def ranking(c: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
         case = f"{other}: {share} {'' if does_stall else 'do not '}stall"
         made.add(str(candidate.layout), seconds(candidate.seconds), Shown(rate, f"{rate:,.0f}"),
                  Shown(mfu, f"{mfu:.1%}"), Shown(candidate.num_bytes, gib(candidate.num_bytes)),
-                 Shown([*candidate.stalls], case if candidate.stalls.share else ""))
+                 *[Shown([*candidate.stalls], case if candidate.stalls.share else "")] * stalls)
     return made
 
 
@@ -178,7 +188,7 @@ def say(output: Output, c: Cluster, model: GPTConfig, chosen: Candidate) -> None
 
 
 def other_case(stalls: StallRange) -> tuple[str, bool, str]:
-    """Seconds of the less likely case, whether its pipeline stalls, and the share of such runs."""
+    """Seconds of the less likely case, whether the run stalls in it, and the share of such runs."""
     does_stall = stalls.seconds == stalls.usual
     other = stalls.stalled if does_stall else stalls.usual
     share = stalls.share if does_stall else 1 - stalls.share
@@ -186,12 +196,12 @@ def other_case(stalls: StallRange) -> tuple[str, bool, str]:
 
 
 def stall_text(stalls: StallRange) -> str:
-    """The other duration of a step, if pipelines like it were seen to stall."""
+    """The other duration of a step, if runs like it were seen to stall."""
     if not stalls.share:
         return ""
     other, does_stall, share = other_case(stalls)
     what, did = ("stalls", "did") if does_stall else ("does not stall", "did not")
-    return f"  Or {other}, if its pipeline {what}: {share} of measured pipelines like it {did}."
+    return f"  Or {other}, if it {what}: {share} of measured runs like it {did}."
 
 
 def parts_table(c: Cluster, model: GPTConfig, e: Layout) -> Table:

@@ -42,6 +42,11 @@ def even(size: int, p: int) -> list[int]:
     return [stop - start for start, stop in chunk_bounds(size, p)]
 
 
+def piece(size: int, p: int, rank: int) -> int:
+    """The length of a rank's piece: even(size, p)[rank]."""
+    return size // p + (rank < size % p)
+
+
 def reduce_scatter_elements(counts: Sequence[int]) -> np.ndarray:
     """Elements that each rank sends in a ring's reduce-scatter into pieces of `counts`: (p,)."""
     return sum(counts) - np.array(counts)
@@ -188,16 +193,16 @@ def memory_per_rank(name: str, sizes: Sequence[int], p: int, rank: int = 0, item
     cost, group, whole = STRATEGIES[name].cost, shard or p, sum(sizes)
     sharded, communication = cost.sharded if cost else (), 0
     if PARAMETERS in sharded:                           # pieces of units
-        parameters = states = sum(even(n, group)[rank % group] for n in sizes)
+        parameters = states = sum(piece(n, group, rank % group) for n in sizes)
         gradients = parameters + peak_whole_gradients(uses, sizes)
         path = forward_and_backward(uses)
         pairs = [sum(sizes[unit] for unit in {*pair}) for pair in zip(path, path[1:] or path)]
         waiting = states if group < p else 0
         communication = gathered or (sum(sizes) if kept else max(*pairs, pairs[-1] + waiting))
     else:
-        piece = sum(even(n, p)[rank] for n in sizes)
-        states = piece if STATES in sharded else whole
-        gradients, parameters = piece if GRADIENTS in sharded else whole, whole
+        part = sum(piece(n, p, rank) for n in sizes)
+        states = part if STATES in sharded else whole
+        gradients, parameters = part if GRADIENTS in sharded else whole, whole
         if GRADIENTS in sharded:
             gradients += peak_whole_gradients(uses, sizes)
     return {"parameters": parameters * itemsize, "gradients": gradients * itemsize,

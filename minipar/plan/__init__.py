@@ -9,6 +9,7 @@
     memory                      its bytes
     search, reasons             the best layouts, and what binds them
     table                       CSV files of layouts and measured runs
+    calculator, export          a page for a browser, and the functions that it evaluates
 
 A GPU and its software generation are a file in `clusters/`: numbers of data sheets, and a few that
 were fitted to published runs, each with a physical meaning.

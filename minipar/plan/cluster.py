@@ -44,6 +44,7 @@ class Software:
     stall: float = 0.0              # seconds that a stalled run loses per microbatch and neighbour
     stalled: tuple[tuple[int, float], ...] = ()         # share of stalled pipelines from N nodes on
     stalled_ddp: tuple[tuple[int, float], ...] = ()     # … of those whose dp ranks share nothing
+    stalled_alone: tuple[tuple[int, float], ...] = ()   # … of runs without a pipeline
     stalls_from: float = 0.0        # bytes of a pipeline message, below which few stall
     tp_overlap: float = 0.0         # hidden share of tp messages
     pp_overlap: float = 0.0         # hidden share of pipeline messages

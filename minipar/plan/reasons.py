@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
 
 def changes(c: Cluster, model: GPTConfig, e: Layout) -> list[Change]:
-    """Layouts that differ in one choice, with the part that changes most."""
+    """Layouts that differ in one choice, with the part that makes most of the difference."""
     before = parts(c, model, e)
     made = []
     for what, other in neighbours(e):
@@ -43,10 +43,10 @@ def changes(c: Cluster, model: GPTConfig, e: Layout) -> list[Change]:
             reason = f"does not fit: {found.num_bytes / GIB:.0f} GiB of {c.usable / GIB:.0f}"
         else:
             after = parts(c, model, other)
-            name = max(before | after, key=lambda name: abs(
-                after.get(name, 0) - before.get(name, 0)))
-            difference = after.get(name, 0) - before.get(name, 0)
-            reason = f"{name} {difference:+.2g} s"
+            more = {name: after[name] - before[name] for name in after}
+            choose = max if found.seconds > sum(before.values()) else min
+            name = choose(more, key=more.__getitem__)
+            reason = f"{name} {more[name]:+.2g} s"
         made.append(Change(what, other, found.seconds, found.num_bytes, reason))
     return made
 

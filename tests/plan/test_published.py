@@ -67,9 +67,8 @@ def test_fitting_again_gives_the_numbers_of_the_files():
 def test_the_shares_of_stalls_are_counted():
     half, _ = ultrascale()
     software = half[0].row.cluster.software
-    for (with_ddp, nodes), (count, num) in count_stalls(half).items():
-        table = dict(software.stalled_ddp if with_ddp else software.stalled)
-        assert table[nodes] == pytest.approx(count / num, abs=0.006)
+    for (name, nodes), (count, num) in count_stalls(half).items():
+        assert dict(getattr(software, name))[nodes] == pytest.approx(count / num, abs=0.006)
 
 
 def test_the_efficiencies_are_those_of_the_fit():

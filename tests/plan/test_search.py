@@ -77,6 +77,7 @@ def test_changes_say_why(found):
         fits = other.num_bytes <= CLUSTER.usable
         assert fits == (not change.reason.startswith("does not fit"))
         assert not fits or change.seconds >= best.seconds
+        assert not fits or " +" in change.reason            # a part that takes longer
     assert "memory is" in binding(CLUSTER, MODEL, best.layout, best.num_bytes)
 
 

@@ -136,6 +136,8 @@ def test_stalls_are_a_range():
     assert ddp.share > usual.share
     alone = stall_range(CLUSTER, MODEL, replace(LAYOUT, pp=1, dp=16))
     assert alone.share == 0 and alone.usual == alone.stalled
+    alone = stall_range(replace(CLUSTER, nodes=64), MODEL, replace(LAYOUT, pp=1, dp=128))
+    assert alone.share > 0.5 and alone.seconds == alone.stalled > alone.usual
 
 
 def test_experts_cost_what_a_token_uses():

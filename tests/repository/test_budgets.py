@@ -7,16 +7,16 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4491,
     ("parallel",): 3575,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5692,
+    ("train", "commands"): 5700,
     ("viz",): 2504,
-    ("plan",): 932,
+    ("plan",): 1057,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37900
+ALL = 38016
 
 
 def count(folder: str) -> int:

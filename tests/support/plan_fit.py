@@ -73,26 +73,26 @@ def fit_memory(judged: Sequence[Judged]) -> tuple[float, float]:
                key=wrong)
 
 
-def count_stalls(judged: Sequence[Judged]) -> dict[tuple[bool, int], tuple[int, int]]:
-    """(stalled, all) pipelines of at least two nodes: {(with DDP, row of the table): …}.
+def count_stalls(judged: Sequence[Judged]) -> dict[tuple[str, int], tuple[int, int]]:
+    """(stalled, all) runs for each row of the tables: {(name of the table, nodes): …}.
 
-    Those count whose share a table says: memory not nearly full, large messages or DDP.
+    Those count whose share the row says: memory not nearly full, large messages or DDP.
     """
-    found: dict[tuple[bool, int], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    found: dict[tuple[str, int], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for j in judged:
         c, model, e = j.row.cluster, j.row.model, j.row.layout
         usual, stalled = (step_time(c, model, e, way).seconds for way in (False, True))
-        with_ddp = e.kind == "ddp" and e.dp > 1
-        if (j.seconds is None or c.nodes == 1 or e.pp == 1 or e.tp >= 4 * c.per_node
+        name = "stalled_alone" if e.pp == 1 else \
+            "stalled_ddp" if e.kind == "ddp" and e.dp > 1 else "stalled"
+        rows = [nodes for nodes, _ in getattr(c.software, name) if c.nodes >= nodes]
+        if (j.seconds is None or not rows or e.tp >= 4 * c.per_node
                 or stalled < 1.3 * usual            # which of the two it was is not clear
-                or j.found.memory_gb * GIB > NEARLY_FULL * c.usable
-                or message_bytes(model, e) < c.software.stalls_from and not with_ddp):
+                or e.pp > 1 and j.found.memory_gb * GIB > NEARLY_FULL * c.usable
+                or name == "stalled" and message_bytes(model, e) < c.software.stalls_from):
             continue
-        table = c.software.stalled_ddp if with_ddp else c.software.stalled
-        key = with_ddp, max(nodes for nodes, _ in table if c.nodes >= nodes)
-        count, num = found[key]
+        count, num = found[name, max(rows)]
         is_stalled = abs(math.log(stalled / j.seconds)) < abs(math.log(usual / j.seconds))
-        found[key] = count + is_stalled, num + 1
+        found[name, max(rows)] = count + is_stalled, num + 1
     return dict(found)
 
 
@@ -123,7 +123,7 @@ if __name__ == "__main__":
         print(f"{name} = {value:.3g}")
     base, kept = fit_memory(half)
     print(f"memory_base = {base:.3g}\nkept = {kept:.3g}")
-    for (with_ddp, nodes), (count, num) in sorted(count_stalls(half).items()):
-        print(f"stalled{'_ddp' * with_ddp} from {nodes} nodes on: {count} of {num}")
+    for (name, nodes), (count, num) in sorted(count_stalls(half).items()):
+        print(f"{name} from {nodes} nodes on: {count} of {num}")
     for group, product in fit_products().items():
         print(f"{group}: product = {product:g}")

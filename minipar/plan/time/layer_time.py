@@ -83,8 +83,11 @@ def expert_messages(c: Cluster, model: GPTConfig, e: Layout, rows: float) -> Sec
     return Seconds(2 * one, 2 * one)
 
 
-def launch(c: Cluster, e: Layout) -> float:
-    """Seconds of the host to launch a layer; tp collectives are late beside pipeline messages."""
+def launch(c: Cluster, e: Layout, stalls: bool = False) -> float:
+    """Seconds of the host to launch a layer.
+
+    tp collectives are late beside pipeline messages; in a run that stalls, without them, too.
+    """
     s, collectives = c.software, 10 if c.software.regather else 8
-    busy = collectives * s.busy * (e.tp - 1) if e.pp > 1 and c.nodes > 1 else 0
+    busy = collectives * s.busy * (e.tp - 1) if (e.pp > 1 or stalls) and c.nodes > 1 else 0
     return s.launch * (4 / 3 if e.remat == "full" else 1) + busy

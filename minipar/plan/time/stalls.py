@@ -1,7 +1,8 @@
-"""Stalls: a measured pipeline loses time at each message, or it does not; no layout says which.
+"""Stalls: a measured run loses time at each message, or it does not; no layout says which.
 
-Runs of the same size fall into two groups.  The plan says the seconds of both, and how many of the
-measured runs stalled.
+A pipeline that stalls loses `stall` seconds per microbatch and neighbour.  A run without one, on
+the largest clusters, launches its tp collectives as late as if it were a pipeline.  Runs of the
+same size fall into two groups: the plan says the seconds of both, and how many of them stalled.
 """
 
 from collections.abc import Sequence
@@ -30,24 +31,26 @@ class StallRange(NamedTuple):
 
 
 def stall_range(c: Cluster, model: GPTConfig, e: Layout) -> StallRange:
-    """What a layout cannot tell: a large pipeline stalls, or it does not."""
+    """What a layout cannot tell: a large run stalls, or it does not."""
     usual, share = step_time(c, model, e).seconds, stall_share(c, model, e)
     stalled = step_time(c, model, e, stalls=True).seconds if share else usual
     return StallRange(usual, stalled, share)
 
 
 def stall_share(c: Cluster, model: GPTConfig, e: Layout) -> float:
-    """The share of measured pipelines like it that stalled, by the tables of the software.
+    """The share of measured runs like it that stalled, by the tables of the software.
 
     Small messages stall a third as often, except in the largest clusters.  Where tp reaches over
-    four nodes, as many stall as there.  All stall whose memory is nearly full: the allocator
-    empties its cache, and asks the driver again.
+    four nodes, as many stall as there.  All pipelines stall whose memory is nearly full: the
+    allocator empties its cache, and asks the driver again.
     """
-    s = c.software
-    if e.pp == 1 or not s.stalled:
+    s, is_wide = c.software, e.tp >= 4 * c.per_node
+    if e.pp == 1:
+        return 0.0 if is_wide or e.tp == 1 else last_share(s.stalled_alone, c.nodes)
+    if not s.stalled:
         return 0.0
     largest, most = s.stalled[-1]
-    if e.tp >= 4 * c.per_node:
+    if is_wide:
         return most
     if total(c, memory(c, model, e)) > NEARLY_FULL * c.usable:
         return 1.0

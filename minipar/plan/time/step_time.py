@@ -34,9 +34,9 @@ class StepTime(NamedTuple):
 
 
 def step_time(c: Cluster, model: GPTConfig, e: Layout, stalls: bool = False) -> StepTime:
-    """Predict a step; with `stalls`, one whose pipeline loses time at each message."""
+    """Predict a step; with `stalls`, one that loses time at each message (stalls.py)."""
     stages = cut(model, e.pp, e.tp, e.ep, c.software.split)
-    layer, host = layer_parts(c, model, e), launch(c, e)
+    layer, host = layer_parts(c, model, e), launch(c, e, stalls)
     rows = e.microbatch * model.context / e.cp
     head = linear(c, rows, model.vocab_size / e.tp, model.width).both
     of_loss, hop = loss(c, model, rows, e.tp), pipeline_message(c, model, e, stalls)

@@ -1,0 +1,46 @@
+"""The data of a page that calculates time and memory of a layout: calculator.html.
+
+The page evaluates the syntax trees of the functions of this room (export.py).
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from .cluster import FOLDER, Cluster, from_file
+from .export import Exporter
+from .layout import KINDS, REMATS, SCHEDULES, Layout, find_fault
+from .memory import memory, total
+from .models import KNOWN, known_models, model_flops, model_of, num_parameters
+from .reasons import parts
+from .time.stalls import stall_range
+
+PAGE = Path(__file__).with_name("calculator.html")
+TITLE = "Time and memory of a training step"
+FUNCTIONS = (find_fault, memory, total, model_flops, model_of, num_parameters, parts, stall_range,
+             Layout)
+START = {"model": "llama3-8b", "cluster": "h100/nanotron", "nodes": 4, "per_node": 8,
+         "batch": 256, "dp": 8, "tp": 4, "kind": "zero1"}
+
+
+def page_data() -> dict[str, Any]:
+    """The functions with all that they need, the choices of the page, and its first values."""
+    exporter = Exporter()
+    functions = {function.__name__: exporter.add(function) for function in FUNCTIONS}
+    clusters = {name: exporter.value(cluster) for name, cluster in all_clusters().items()}
+    choices = {"model": [*known_models()], "cluster": [*clusters], "kind": KINDS,
+               "schedule": [*SCHEDULES], "remat": REMATS}
+    return {"modules": exporter.finish(), "functions": functions, "clusters": clusters,
+            "models": known_models(), "sizes": KNOWN, "choices": choices, "start": START}
+
+
+def all_clusters() -> dict[str, Cluster]:
+    """Every GPU with every software generation of its file, and those of the file it is like."""
+    made = {}
+    for path in sorted(FOLDER.glob("*.toml")):
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        base = FOLDER / f"{table.get('like', path.stem)}.toml"
+        programs = tomllib.loads(base.read_text(encoding="utf-8")).get("software", {})
+        for name in programs | table.get("software", {}):
+            made[f"{path.stem}/{name}"] = from_file(path, name)
+    return made
