@@ -145,8 +145,28 @@ class ParallelConfig:
         None, "shard over N neighbouring ranks, replicate the shards over the others",
         least=1, metavar="N", default_text="all ranks", saved=False)
     every: int | None = option(
-        None, "average the parameters after every K steps", least=1, metavar="K",
+        None, "exchange the parameters after every K steps", least=1, metavar="K",
         default_text="4", saved=False)
+    local_states: str | None = setting(
+        None, "optimizer states when parameters are averaged: kept, averaged or reset to 0",
+        choices="parallel.data.local_sgd:LOCAL_STATES", default_text="kept", saved=False)
+    average_first: int | None = setting(
+        None, "average after each of the first N steps", least=0, metavar="N", default_text="0",
+        saved=False)
+    outer_lr: float | None = setting(None, "learning rate of the outer step", least=0,
+                                     default_text="0.7", saved=False)
+    outer_momentum: float | None = setting(None, "momentum of the outer step", least=0,
+                                           default_text="0.9", saved=False)
+    fragments: int | None = setting(
+        None, "parts of the parameters, which take outer steps in turn", least=1, metavar="P",
+        default_text="1", saved=False)
+    delay: int | None = setting(
+        None, "steps for which a fragment's message may travel, fewer than every / fragments",
+        least=0, default_text="0", saved=False)
+    mix: float | None = setting(None, "share of a rank's own parameters that stays in them",
+                                least=0, default_text="0", saved=False)
+    pull: float | None = setting(None, "share of the way to the centre, and of the centre's way",
+                                 least=0, default_text="0.9 / ranks of dp", saved=False)
     mesh: str | None = option(
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
         metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)

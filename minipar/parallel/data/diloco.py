@@ -1,0 +1,107 @@
+"""DiLoCo: an optimizer over optimizers; each rank trains alone for H steps, then all step together.
+
+    rank 0   θ ─ step ─ … ─ step ─ w₀ ─┐
+                                       ├─ Δ = mean(θ - wᵣ) ─ outer step ─ θ ─ step ─ …
+    rank 1   θ ─ step ─ … ─ step ─ w₁ ─┘
+
+    v ← μ v + Δ            θ ← θ - η (Δ + μ v)            wᵣ ← θ        (old minus new: a gradient)
+
+H steps of each rank's own optimizer, whose states are never averaged, make one gradient for an
+outer Nesterov step with learning rate η and momentum μ.  A rank sends 2Ψ(p-1)/p elements every H
+steps, and keeps 2Ψ more: θ and v, beside room for Δ.  With η = 1 and μ = 0 it is local SGD.
+
+Streaming: the parameters are cut into P fragments, that take their outer steps in turn, one every
+H/P steps.  Δ is taken `delay` steps before it is used, and its sum travels meanwhile:
+
+    step        1      2      3      4      5      6             every=6, fragments=2, delay=1
+    fragment 0     send ∙∙∙∙ use
+    fragment 1                          send ∙∙∙∙ use            wᵣ ← (1 - mix) θ + mix wᵣ
+
+So a message has Ψ/P elements, and as many are sent in all.  After the last step each fragment whose
+steps are left over takes its outer step early (`consensus`).  Douillard et al. 2023, arXiv
+2311.08105; streaming: Douillard et al. 2025, arXiv 2501.18512.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...backend import Array
+from ...comm import Communicator
+from ...comm.collectives import all_reduce, chunk_bounds
+from ...comm.mesh import DeviceMesh
+from ...comm.work import Work, start_work
+from ...nn import Module
+from ...optim import Optimizer
+from .apart import TrainedApart, check_every
+
+
+class DiLoCo(TrainedApart):
+    """Takes an outer step after every `every` steps; or one of `fragments` parts does, in turn."""
+
+    def __init__(self, model: Module, ranks: Communicator | DeviceMesh, every: int = 4,
+                 outer_lr: float = 0.7, outer_momentum: float = 0.9, fragments: int = 1,
+                 delay: int = 0, mix: float = 0.0, **options: Any):
+        check_every(every)
+        if fragments < 1 or every % fragments or not 0 <= delay < every // fragments:
+            raise ValueError(f"every={every}, fragments={fragments}, delay={delay}: choose a "
+                             "number of fragments that divides every, and a delay below "
+                             "every / fragments")
+        self.every, self.num_fragments, self.delay, self.mix = every, fragments, delay, mix
+        self.lr, self.momentum, self.num_steps = outer_lr, outer_momentum, 0
+        self.sums: list[Work] = []                  # of pseudo-gradients, under way
+        super().__init__(model, ranks, **options)
+        self.outer = [{"theta": slab.data.copy(), "velocity": np.zeros_like(slab.data),
+                       "delta": np.zeros_like(slab.data)} for slab in self.slabs]
+
+    def fragment(self, k: int) -> Iterator[tuple[Array, ...]]:
+        """The k-th part of each slab: w, θ, v and Δ."""
+        for slab, outer in zip(self.slabs, self.outer):
+            part = slice(*chunk_bounds(slab.data.shape[0], self.num_fragments)[k])
+            yield slab.data[part], *(array[part] for array in outer.values())
+
+    def update(self, optimizer: Optimizer) -> None:
+        """Step; send the Δ of the fragment that is due `delay` steps later; use what is due now."""
+        optimizer.step()
+        self.num_steps, period = optimizer.num_steps, self.every // self.num_fragments
+        sent, used = ((step // period - 1) % self.num_fragments if step % period == 0 else None
+                      for step in (self.num_steps + self.delay, self.num_steps))
+        if sent is not None:
+            for w, theta, _, delta in self.fragment(sent):
+                np.subtract(theta, w, out=delta)
+                self.sums.append(start_work(all_reduce, self.dp, delta, out=delta))
+        if used is not None:
+            self.wait()
+            for w, theta, velocity, delta in self.fragment(used):
+                theta[...], velocity[...] = self.outer_step(theta, velocity, delta / self.dp.size)
+                w[...] = (1 - self.mix) * theta + self.mix * w
+
+    def outer_step(self, theta: Array, velocity: Array, delta: Array) -> tuple[Array, Array]:
+        """θ and v after a step of SGD with Nesterov's momentum along Δ."""
+        velocity = self.momentum * velocity + delta
+        return theta - self.lr * (delta + self.momentum * velocity), velocity
+
+    def wait(self) -> None:
+        """Wait for the sums under way."""
+        while self.sums:
+            self.sums.pop(0).wait()
+
+    def consensus(self) -> list[Array]:
+        """θ; of fragments whose steps are left over, after an early outer step."""
+        found = [outer["theta"].copy() for outer in self.outer]
+        period = self.every // self.num_fragments
+        for k in range(self.num_fragments):
+            if (self.num_steps - (k + 1) * period) % self.every:
+                for whole, slab, (w, theta, velocity, _) in zip(found, self.slabs,
+                                                                self.fragment(k)):
+                    start, stop = chunk_bounds(slab.data.shape[0], self.num_fragments)[k]
+                    whole[start:stop], _ = self.outer_step(theta, velocity, self.mean(theta - w))
+        return found
+
+    def own_arrays(self, optimizer: Optimizer) -> dict[str, Array]:
+        self.wait()
+        self.num_steps = optimizer.num_steps
+        return super().own_arrays(optimizer) | {
+            f"{i}/{name}": array for i, outer in enumerate(self.outer)
+            for name, array in outer.items()}
