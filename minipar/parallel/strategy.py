@@ -37,7 +37,7 @@ simply add up.  Targets are counted once: on the last stage, by rank 0 of tp and
 Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -360,17 +360,6 @@ class Strategy:
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every parameter by its full name.  Collective."""
         return self.slabs.named([slab.data for slab in self.slabs])
-
-    def rank_state(self, optimizer: optim.Optimizer) -> dict[str, Array]:
-        """The arrays that this rank's next step needs, and no other rank has, by name.  Collective.
-
-        Checkpoints keep them for a run that goes on with as many ranks.
-        """
-        return self.wire.state_dict()
-
-    def load_rank_state(self, optimizer: optim.Optimizer, state: Mapping[str, np.ndarray]) -> None:
-        """Take what `rank_state` gave, unless it is of another strategy or of other shapes."""
-        self.wire.load_state_dict(state)
 
     # For routers of experts, whose losses are averages over the whole batch.
 

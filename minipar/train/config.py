@@ -10,14 +10,13 @@ another type, an unknown choice, a number below `least`, and what lacks what it 
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .option import Beside, OptionField, option, options_of
+from .option import Beside, OptionField, option, options_of, setting
+from .slow_networks import ApartOptions, MessagesConfig
 
 DEVICES = ("cpu", "cuda")
-setting = partial(option, is_flag=False)        # only in a file, or by --set
 MESH_AXES = ("pp (pipeline), dp (data), replicate (copies of what dp shards), cp (context: tokens "
              "of a sequence), tp (tensor parallel) and ep (experts, over neighbours of dp)")
 
@@ -131,7 +130,7 @@ A_PIPELINE = Beside("mesh", "pp", "goes with a pipeline")
 
 
 @dataclass(frozen=True)
-class ParallelConfig:
+class ParallelConfig(ApartOptions):
     """The strategy, the mesh and the pipeline: the division of the work over ranks."""
 
     strategy: str = option("ddp", "the way in which the ranks of dp share the work; or a class of "
@@ -147,26 +146,6 @@ class ParallelConfig:
     every: int | None = option(
         None, "exchange the parameters after every K steps", least=1, metavar="K",
         default_text="4", saved=False)
-    local_states: str | None = setting(
-        None, "optimizer states when parameters are averaged: kept, averaged or reset to 0",
-        choices="parallel.data.local_sgd:LOCAL_STATES", default_text="kept", saved=False)
-    average_first: int | None = setting(
-        None, "average after each of the first N steps", least=0, metavar="N", default_text="0",
-        saved=False)
-    outer_lr: float | None = setting(None, "learning rate of the outer step", least=0,
-                                     default_text="0.7", saved=False)
-    outer_momentum: float | None = setting(None, "momentum of the outer step", least=0,
-                                           default_text="0.9", saved=False)
-    fragments: int | None = setting(
-        None, "parts of the parameters, which take outer steps in turn", least=1, metavar="P",
-        default_text="1", saved=False)
-    delay: int | None = setting(
-        None, "steps for which a fragment's message may travel, fewer than every / fragments",
-        least=0, default_text="0", saved=False)
-    mix: float | None = setting(None, "share of a rank's own parameters that stays in them",
-                                least=0, default_text="0", saved=False)
-    pull: float | None = setting(None, "share of the way to the centre, and of the centre's way",
-                                 least=0, default_text="0.9 / ranks of dp", saved=False)
     mesh: str | None = option(
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
         metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)
@@ -222,7 +201,8 @@ class PrecisionConfig:
         needs=Beside("precision", "fp16", "goes with numbers that underflow"))
     reduce_dtype: str = option(
         "fp32", "format in which data-parallel ranks sum gradients; int8, int4: sent as integers, "
-        "summed in float32, and the rounding error is sent in the next step",
+        "summed in float32, and the rounding error is sent in the next step; the others send few "
+        "numbers, or few bits of each (docs/pages/slow_networks.md)",
         choices="train.setup.precision:WIRES", without=(ROUNDS, Beside(
             "strategy", "dp", "goes with sums over ranks")))
     gather_dtype: str = option("fp32", "format in which fsdp gathers weights",
@@ -292,6 +272,7 @@ class TrainConfig:
     parallel: ParallelConfig = ParallelConfig()
     context: ContextConfig = ContextConfig()
     precision: PrecisionConfig = PrecisionConfig()
+    messages: MessagesConfig = MessagesConfig()
     memory: MemoryConfig = MemoryConfig()
     run: RunConfig = RunConfig()
 

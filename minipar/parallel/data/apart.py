@@ -59,16 +59,14 @@ class TrainedApart(DistributedDataParallel):
         with self.dp.labelled("state"):
             return self.slabs.named(self.consensus())
 
-    def own_arrays(self, optimizer: Optimizer) -> dict[str, Array]:
-        """The arrays in which this rank's next step differs from that of others, by name."""
+    def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
+        """The arrays (not copies) in which this rank differs from others, by name.  Collective."""
         return {f"{i}/{name}": array for i, states in enumerate(optimizer.states)
                 for name, array in {"parameters": self.slabs[i].data, **states}.items()}
 
-    def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
-        return self.own_arrays(optimizer)
-
     def load_rank_state(self, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
-        own = self.own_arrays(optimizer)
+        """Take what `rank_state` gave, unless names or shapes differ."""
+        own = self.rank_state(optimizer)
         if all(name in state and state[name].shape == array.shape for name, array in own.items()):
             for name, array in own.items():
                 array[...] = asarray_like(state[name], array)

@@ -75,6 +75,7 @@ class Copies(Strategy):
         return self.means()
 
     def state_dict(self) -> dict[str, np.ndarray]:
+        """The parameters that the run gives, by name."""
         return self.model.slabs.named(self.consensus())
 
 
@@ -88,6 +89,7 @@ class LocalSGDByCopies(Copies):
     """Every `every` steps the copies become their mean; their states, too, or these become 0."""
 
     def update(self, optimizer: Optimizer) -> None:
+        """Step; average when it is time."""
         optimizer.step()
         if optimizer.num_steps % self.rule["every"]:
             return
@@ -114,6 +116,7 @@ class DiLoCoByCopies(Copies):
             yield theta - lr * (delta + momentum * velocity), velocity
 
     def update(self, optimizer: Optimizer) -> None:
+        """Step; take the outer step when it is time."""
         optimizer.step()
         self.is_over = optimizer.num_steps % self.rule["every"] == 0
         if self.is_over:
@@ -122,6 +125,7 @@ class DiLoCoByCopies(Copies):
                 set_all(copies, theta)
 
     def consensus(self) -> Sequence[Array]:
+        """θ, after an early outer step if steps are left over."""
         return self.centres if self.is_over else [theta for theta, _ in self.outer_step()]
 
 
@@ -129,6 +133,7 @@ class GossipByCopies(Copies):
     """Each step starts from the mean of a copy and its neighbours, with the old gradient."""
 
     def update(self, optimizer: Optimizer) -> None:
+        """Step from the old parameters, and move to the mean."""
         p = len(self.copies)
         moves = []
         for copies in self.weights():
@@ -145,6 +150,7 @@ class ElasticByCopies(Copies):
     """In every `every`-th step each copy and the centre pull each other."""
 
     def update(self, optimizer: Optimizer) -> None:
+        """Step; pull when it is time."""
         pulls = []
         if (optimizer.num_steps + 1) % self.rule["every"] == 0:
             pull = self.rule.get("pull") or 0.9 / len(self.copies)
@@ -157,4 +163,5 @@ class ElasticByCopies(Copies):
                 array -= pulled
 
     def consensus(self) -> Sequence[Array]:
+        """The centre."""
         return self.centres

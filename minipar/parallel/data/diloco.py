@@ -99,9 +99,10 @@ class DiLoCo(TrainedApart):
                     whole[start:stop], _ = self.outer_step(theta, velocity, self.mean(theta - w))
         return found
 
-    def own_arrays(self, optimizer: Optimizer) -> dict[str, Array]:
+    def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
+        """Also θ, v, and the sums of Δ that are under way: they are waited for."""
         self.wait()
         self.num_steps = optimizer.num_steps
-        return super().own_arrays(optimizer) | {
+        return super().rank_state(optimizer) | {
             f"{i}/{name}": array for i, outer in enumerate(self.outer)
             for name, array in outer.items()}

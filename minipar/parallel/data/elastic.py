@@ -30,8 +30,8 @@ class ElasticAveraging(TrainedApart):
         super().__init__(model, ranks, **options)
         self.every, self.pull = every, 0.9 / self.dp.size if pull is None else pull
         if not 0 < self.pull * self.dp.size < 1:
-            raise ValueError(f"pull={self.pull:g}: {self.dp.size} ranks would throw the centre past "
-                             f"them: choose a number between 0 and 1 / {self.dp.size}")
+            raise ValueError(f"pull={self.pull:g}: {self.dp.size} ranks would throw the centre "
+                             f"past them: choose a number between 0 and 1 / {self.dp.size}")
         self.centres = [slab.data.copy() for slab in self.slabs]
 
     def update(self, optimizer: Optimizer) -> None:
@@ -48,6 +48,7 @@ class ElasticAveraging(TrainedApart):
         """The centre."""
         return self.centres
 
-    def own_arrays(self, optimizer: Optimizer) -> dict[str, Array]:
-        return super().own_arrays(optimizer) | {
+    def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
+        """Also the centre."""
+        return super().rank_state(optimizer) | {
             f"{i}/centre": centre for i, centre in enumerate(self.centres)}

@@ -9,19 +9,38 @@ error feedback keeps a debt.  Without these a resumed run would be another run.
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.collectives import gather_object
+from ...parallel.data.apart import TrainedApart
+
+if TYPE_CHECKING:
+    from ..loop import TrainState
 
 KIND = "ranks"
 
 
+def rank_state(state: "TrainState") -> dict[str, Array]:
+    """The arrays that this rank's next step needs, and no other rank has, by name.  Collective."""
+    strategy = state.strategy
+    own = strategy.rank_state(state.optimizer) if isinstance(strategy, TrainedApart) else {}
+    return own | strategy.wire.state_dict()
+
+
+def load_rank_state(state: "TrainState", own: Mapping[str, np.ndarray]) -> None:
+    """Take what `rank_state` gave, as far as strategy, wire and shapes are the same."""
+    if isinstance(state.strategy, TrainedApart):
+        state.strategy.load_rank_state(state.optimizer, own)
+    state.strategy.wire.load_state_dict(own)
+
+
 def gather_rank_states(comm: Communicator, arrays: Mapping[str, Array]) -> dict[str, np.ndarray]:
     """Collective.  On rank 0 the arrays of all ranks, as "ranks/rank/name"; {} elsewhere."""
-    own = {name: np.ascontiguousarray(to_host(array)) for name, array in arrays.items()}
+    own = {name: np.asarray(to_host(array), order="C") for name, array in arrays.items()}
     forms = gather_object(comm, [[name, str(a.dtype), a.shape] for name, a in own.items()])
     found: dict[str, np.ndarray] = {}
     with comm.labelled("state"):

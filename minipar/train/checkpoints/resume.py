@@ -17,7 +17,7 @@ from ...checkpoint import Checkpoint
 from ...checkpoint import save as write_files
 from ...comm import Communicator
 from ...launcher import on_first_rank
-from .rank_states import gather_rank_states, rank_state_of
+from .rank_states import gather_rank_states, load_rank_state, rank_state, rank_state_of
 from .schema import describe_config
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def resume(state: "TrainState", saved: Checkpoint) -> None:
             and scale_option == state.config.precision.loss_scale:
         state.scaler.load_state_dict(entries["scaler"])
     if own := rank_state_of(state.strategy.comm, saved.others):
-        state.strategy.load_rank_state(state.optimizer, own)
+        load_rank_state(state, own)
 
 
 def save(comm: Communicator, state: "TrainState", step: int,
@@ -49,7 +49,7 @@ def save(comm: Communicator, state: "TrainState", step: int,
     `edit(checkpoint)` returns what is written.
     """
     model, states = state.strategy.state_dict(), state.optimizer.state_dict()
-    own = gather_rank_states(comm, state.strategy.rank_state(state.optimizer))
+    own = gather_rank_states(comm, rank_state(state))
     config = state.config
 
     def write() -> None:

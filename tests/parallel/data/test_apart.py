@@ -6,7 +6,6 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.optim import SGD, AdamW
-from minipar.parallel.data.apart import TrainedApart
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
