@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .option import setting
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ApartOptions:
     """What ranks that train apart exchange, and when."""
 

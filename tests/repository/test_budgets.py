@@ -5,17 +5,17 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
     ("comm",): 4480,
-    ("parallel",): 3572,
+    ("parallel",): 3810,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5490,
+    ("train", "commands"): 5640,
     ("viz",): 2460,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
-    ("compress",): 2060,
+    ("compress",): 2425,
     ("school",): 3716,
 }
-ALL = 36715
+ALL = 37460
 
 
 def count(folder: str) -> int:

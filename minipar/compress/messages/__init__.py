@@ -8,6 +8,7 @@ For gradients of whole tensors, on slow networks (docs/pages/slow_networks.md):
 
     tensor_wire.py             base: a flat's tensors by name, and what a method remembers of them
     powersgd.py                PowerSGD: a product of two thin matrices
+    sparse_sum.py              sums of a few numbers of each rank, with their indices
     top_k.py                   TopK, DGC: the largest numbers, with momentum before the sum
     signs.py                   Signs: one bit a number, with error feedback
     onebit_adam.py             OneBitAdam: signs of Adam's momentum

@@ -14,7 +14,7 @@ SignSGD (2019), arXiv 1901.09847.
 
 import numpy as np
 
-from ...backend import Array, asarray_like, record_allocation
+from ...backend import Array, record_allocation, to_device_of
 from .block_codec import BlockCodec
 
 
@@ -49,5 +49,5 @@ class ErrorFeedback:
         residual = self.residuals.get(key)
         if residual is None or residual.shape != numbers.shape:
             self.residuals[key] = record_allocation("communication", np.zeros_like(numbers))
-        self.residuals[key] = asarray_like(self.residuals[key], numbers)    # from a checkpoint
+        self.residuals[key] = to_device_of(self.residuals[key], numbers)    # of a checkpoint
         return encode_with_feedback(numbers, self.residuals[key], codec, self.scale)

@@ -16,7 +16,7 @@ gradient of zeros leaves no NaN in Q.  Vogels, Karimireddy & Jaggi 2019, arXiv 1
 
 import numpy as np
 
-from ...backend import Array, asarray_like
+from ...backend import Array, to_device_of
 from ...comm import Communicator
 from ...random import generator
 from .tensor_wire import Tensors, TensorWire, size_of, sum_together
@@ -60,8 +60,8 @@ class PowerSGD(TensorWire):
                 matrices[name] += self.remembered(f"{name}/error", matrices[name])
             q = self.kept.get(f"{name}/q")
             if q is None or q.shape != (m, rank) or not self.warm_start:
-                q = self.first_q(name, step, (m, rank))
-            qs[name] = orthonormal(asarray_like(q.astype(tensor.dtype), tensor))
+                q = self.first_q(name, step, (m, rank)).astype(tensor.dtype)
+            qs[name] = orthonormal(to_device_of(q, tensor))
         sums = sum_together(comm, full | {name: matrices[name] @ q for name, q in qs.items()})
         ps = {name: orthonormal(sums[name]) for name in qs}
         qs = sum_together(comm, {name: matrices[name].T @ p for name, p in ps.items()})

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import Array, asarray_like, record_allocation
+from ...backend import Array, record_allocation, to_device_of
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, sum_over_ranks
 from ...parallel.flats import Flat, Wire
@@ -89,7 +89,7 @@ class TensorWire(Wire):
         """What was remembered of that name; zeros if nothing was, or an array of another shape."""
         found = self.kept.get(name)
         return np.zeros_like(like) if found is None or found.shape != like.shape \
-            else asarray_like(found, like)
+            else to_device_of(found, like)
 
     def state_dict(self) -> Tensors:
         return {f"{type(self).__name__}/{name}": array for name, array in self.kept.items()}

@@ -10,7 +10,7 @@ clipping to 2.5 standard deviations keeps s small.  Each rank's codes, 2 bits a 
 
 import numpy as np
 
-from ...backend import Array, asarray_like
+from ...backend import Array, to_device_of
 from ...comm import Communicator
 from ...comm.collectives import all_gather, all_reduce
 from ...number_formats.packing import pack, unpack
@@ -26,7 +26,7 @@ class TernGrad(TensorWire):
     def draw(self, name: str, step: int, rank: int, like: Array) -> Array:
         """Uniform numbers in [0, 1), in the shape of `like`."""
         random = generator(0, "TernGrad", name, step, rank).random(like.shape)
-        return asarray_like(random.astype(like.dtype), like)
+        return to_device_of(random.astype(like.dtype), like)
 
     def combine(self, comm: Communicator, tensors: Tensors, step: int) -> tuple[Tensors, Tensors]:
         scales = []

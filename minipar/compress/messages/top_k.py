@@ -27,10 +27,8 @@ import numpy as np
 
 from ...backend import Array
 from ...comm import Communicator
-from ...comm.collectives import all_gather
+from .sparse_sum import largest, num_sent, sum_sparse
 from .tensor_wire import Tensors, TensorWire, joined, parted, sum_together
-
-INDEX = np.dtype(np.int32)
 
 
 class TopK(TensorWire):
@@ -51,11 +49,8 @@ class TopK(TensorWire):
 
     def add_momentum(self, u: Array, g: Array) -> tuple[Array, Array]:
         """The new u, and the step that it makes of g."""
-        if self.nesterov:
-            u = self.momentum * (u + g)
-            return u, u + g
-        u = self.momentum * u + g
-        return u, u
+        u = self.momentum * (u + g) if self.nesterov else self.momentum * u + g
+        return u, u + g if self.nesterov else u
 
     def combine(self, comm: Communicator, tensors: Tensors, step: int) -> tuple[Tensors, Tensors]:
         """An all-gather of the largest numbers of matrices, an all-reduce of the rest."""
@@ -68,10 +63,11 @@ class TopK(TensorWire):
                 continue
             u, move = self.add_momentum(self.remembered(f"{name}/u", g), g)
             v = self.remembered(f"{name}/v", g) + move
-            sent = largest(v.reshape(v.size), num_sent(v.size, density))
+            waited = v.reshape(v.size)
+            sent = largest(waited, num_sent(v.size, density))
             chosen.append(sent + sum(a.size for a in waiting.values()))
             waiting[name] = v
-            left = np.ones(v.size, v.dtype, like=v)
+            left = np.ones_like(waited)
             left[sent] = 0
             left = left.reshape(v.shape)
             kept |= {f"{name}/u": u * left if self.masking else u, f"{name}/v": v * left}
@@ -102,35 +98,3 @@ class DGC(TopK):
         super().__init__(density, stage_steps)
         self.momentum, self.nesterov, self.masking = wire_momentum, nesterov, masking
         self.clip = wire_clip
-
-
-def num_sent(size: int, density: float) -> int:
-    """⌈density · size⌉, without the rounding error of the product."""
-    return math.ceil(round(density * size, 6))
-
-
-def largest(values: Array, k: int) -> Array:
-    """The indices of the k largest |values| (n,), ascending; of equal ones the first; NaN is sent.
-    """
-    size = np.abs(values)
-    order = np.argsort(-np.where(np.isnan(size), np.inf, size), kind="stable")
-    return np.sort(order[:k])
-
-
-def sum_sparse(comm: Communicator, values: Array, indices: Array) -> Array:
-    """The sum (n,) of what all ranks send of their `values` (n,), at `indices` (k,).  Collective.
-
-    Every rank adds in the order of ranks, so all get the same bits.
-    """
-    k, own = indices.shape[0], values[indices]
-    message = np.concatenate([own.view(np.uint8), indices.astype(INDEX).view(np.uint8)])
-    total = np.zeros_like(values)
-    for arrived in all_gather(comm, message).reshape(comm.size, message.shape[0]):
-        numbers, places = np.split(arrived.copy(), [k * values.dtype.itemsize])     # aligned
-        total[places.view(INDEX)] += numbers.view(values.dtype)
-    return total
-
-
-def sparse_bytes(sizes: list[int], density: float, num_ranks: int, itemsize: int = 4) -> int:
-    """Bytes that a rank sends in the all-gather of the largest numbers of matrices."""
-    return (num_ranks - 1) * sum(num_sent(n, density) for n in sizes) * (itemsize + INDEX.itemsize)

@@ -22,7 +22,7 @@ steps are left over takes its outer step early (`consensus`).  Douillard et al. 
 2311.08105; streaming: Douillard et al. 2025, arXiv 2501.18512.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from ...comm.mesh import DeviceMesh
 from ...comm.work import Work, start_work
 from ...nn import Module
 from ...optim import Optimizer
-from .apart import TrainedApart, check_every
+from .apart import TrainedApart
 
 
 class DiLoCo(TrainedApart):
@@ -43,37 +43,35 @@ class DiLoCo(TrainedApart):
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, every: int = 4,
                  outer_lr: float = 0.7, outer_momentum: float = 0.9, fragments: int = 1,
                  delay: int = 0, mix: float = 0.0, **options: Any):
-        check_every(every)
-        if fragments < 1 or every % fragments or not 0 <= delay < every // fragments:
+        if min(every, fragments) < 1 or every % fragments or not 0 <= delay < every // fragments:
             raise ValueError(f"every={every}, fragments={fragments}, delay={delay}: choose a "
                              "number of fragments that divides every, and a delay below "
                              "every / fragments")
-        self.every, self.num_fragments, self.delay, self.mix = every, fragments, delay, mix
-        self.lr, self.momentum, self.num_steps = outer_lr, outer_momentum, 0
+        self.num_fragments, self.period, self.delay = fragments, every // fragments, delay
+        self.lr, self.momentum, self.mix, self.num_steps = outer_lr, outer_momentum, mix, 0
         self.sums: list[Work] = []                  # of pseudo-gradients, under way
         super().__init__(model, ranks, **options)
         self.outer = [{"theta": slab.data.copy(), "velocity": np.zeros_like(slab.data),
                        "delta": np.zeros_like(slab.data)} for slab in self.slabs]
 
-    def fragment(self, k: int) -> Iterator[tuple[Array, ...]]:
-        """The k-th part of each slab: w, θ, v and Δ."""
-        for slab, outer in zip(self.slabs, self.outer):
+    def fragment(self, step: int, *more: Sequence[Array]) -> Iterator[tuple[Array, ...]]:
+        """Of each slab the part that is used after `step` steps: of w, θ, v, Δ, and of `more`."""
+        k = (step // self.period - 1) % self.num_fragments
+        for slab, outer, *others in zip(self.slabs, self.outer, *more):
             part = slice(*chunk_bounds(slab.data.shape[0], self.num_fragments)[k])
-            yield slab.data[part], *(array[part] for array in outer.values())
+            yield tuple(array[part] for array in (slab.data, *outer.values(), *others))
 
     def update(self, optimizer: Optimizer) -> None:
         """Step; send the Δ of the fragment that is due `delay` steps later; use what is due now."""
         optimizer.step()
-        self.num_steps, period = optimizer.num_steps, self.every // self.num_fragments
-        sent, used = ((step // period - 1) % self.num_fragments if step % period == 0 else None
-                      for step in (self.num_steps + self.delay, self.num_steps))
-        if sent is not None:
-            for w, theta, _, delta in self.fragment(sent):
-                np.subtract(theta, w, out=delta)
+        self.num_steps = optimizer.num_steps
+        if (self.num_steps + self.delay) % self.period == 0:
+            for w, theta, _, delta in self.fragment(self.num_steps + self.delay):
+                delta[...] = theta - w
                 self.sums.append(start_work(all_reduce, self.dp, delta, out=delta))
-        if used is not None:
+        if self.num_steps % self.period == 0:
             self.wait()
-            for w, theta, velocity, delta in self.fragment(used):
+            for w, theta, velocity, delta in self.fragment(self.num_steps):
                 theta[...], velocity[...] = self.outer_step(theta, velocity, delta / self.dp.size)
                 w[...] = (1 - self.mix) * theta + self.mix * w
 
@@ -89,20 +87,16 @@ class DiLoCo(TrainedApart):
 
     def consensus(self) -> list[Array]:
         """θ; of fragments whose steps are left over, after an early outer step."""
-        found = [outer["theta"].copy() for outer in self.outer]
-        period = self.every // self.num_fragments
-        for k in range(self.num_fragments):
-            if (self.num_steps - (k + 1) * period) % self.every:
-                for whole, slab, (w, theta, velocity, _) in zip(found, self.slabs,
-                                                                self.fragment(k)):
-                    start, stop = chunk_bounds(slab.data.shape[0], self.num_fragments)[k]
-                    whole[start:stop], _ = self.outer_step(theta, velocity, self.mean(theta - w))
+        found = [self.outer_step(theta, velocity, self.mean(theta - slab.data))[0]
+                 for slab, (theta, velocity, _) in zip(self.slabs, map(dict.values, self.outer))]
+        if self.num_steps % self.period == 0:
+            for _, theta, _, _, whole in self.fragment(self.num_steps, found):
+                whole[...] = theta
         return found
 
     def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
         """Also θ, v, and the sums of Δ that are under way: they are waited for."""
         self.wait()
         self.num_steps = optimizer.num_steps
-        return super().rank_state(optimizer) | {
-            f"{i}/{name}": array for i, outer in enumerate(self.outer)
-            for name, array in outer.items()}
+        return super().rank_state(optimizer) | {f"{i}/{name}": array for i, outer in enumerate(
+            self.outer) for name, array in outer.items()}

@@ -8,9 +8,10 @@ from minipar.compress.messages.onebit_adam import OneBitAdam
 from minipar.compress.messages.powersgd import PowerSGD
 from minipar.compress.messages.sign_vote import SignVote
 from minipar.compress.messages.signs import Signs
+from minipar.compress.messages.sparse_sum import largest, sparse_bytes
 from minipar.compress.messages.terngrad import TernGrad
 from minipar.compress.messages.threshold import Threshold
-from minipar.compress.messages.top_k import DGC, TopK, largest, sparse_bytes
+from minipar.compress.messages.top_k import DGC, TopK
 from minipar.formulas.data_parallel import all_reduce_elements, even
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy

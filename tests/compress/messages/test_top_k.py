@@ -5,7 +5,8 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
-from minipar.compress.messages.top_k import DGC, TopK, num_sent, sparse_bytes
+from minipar.compress.messages.sparse_sum import num_sent, sparse_bytes
+from minipar.compress.messages.top_k import DGC, TopK
 from minipar.formulas.data_parallel import all_reduce_elements
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy
