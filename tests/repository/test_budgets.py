@@ -13,7 +13,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2425,
-    ("school",): 3716,
+    ("school",): 3717,
 }
 ALL = 37460
 

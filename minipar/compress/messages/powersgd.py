@@ -62,6 +62,11 @@ class PowerSGD(TensorWire):
             if q is None or q.shape != (m, rank) or not self.warm_start:
                 q = self.first_q(name, step, (m, rank)).astype(tensor.dtype)
             qs[name] = orthonormal(to_device_of(q, tensor))
+        return self.sum_factors(comm, matrices, qs, full)
+
+    def sum_factors(self, comm: Communicator, matrices: Tensors, qs: Tensors,
+                    full: Tensors) -> tuple[Tensors, Tensors]:
+        """The sums of `matrices` by their orthonormal `qs`, and of `full`; errors and new Q."""
         sums = sum_together(comm, full | {name: matrices[name] @ q for name, q in qs.items()})
         ps = {name: orthonormal(sums[name]) for name in qs}
         qs = sum_together(comm, {name: matrices[name].T @ p for name, p in ps.items()})

@@ -21,7 +21,6 @@ Lin et al. 2018, arXiv 1712.01887 (their code clips each tensor by itself); top-
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -61,16 +60,9 @@ class TopK(TensorWire):
             if g.ndim < 2 or density == 1:
                 full[name] = g
                 continue
-            u, move = self.add_momentum(self.remembered(f"{name}/u", g), g)
-            v = self.remembered(f"{name}/v", g) + move
-            waited = v.reshape(v.size)
-            sent = largest(waited, num_sent(v.size, density))
+            v, sent, new = self.choose(name, g, num_sent(g.size, density))
             chosen.append(sent + sum(a.size for a in waiting.values()))
-            waiting[name] = v
-            left = np.ones_like(waited)
-            left[sent] = 0
-            left = left.reshape(v.shape)
-            kept |= {f"{name}/u": u * left if self.masking else u, f"{name}/v": v * left}
+            waiting[name], kept = v, kept | new
         sums = sum_together(comm, full)
         for name, total in sums.items():
             u, sums[name] = self.add_momentum(
@@ -78,14 +70,24 @@ class TopK(TensorWire):
             kept[f"{name}/u"] = u / comm.size       # this rank's share, also if sparse steps follow
         if waiting:
             sums |= parted(sum_sparse(comm, joined(waiting), np.concatenate(chosen)), waiting)
-        return sums, kept
+        return sums, {name: array for name, array in kept.items()
+                      if self.momentum or name.endswith("/v")}
 
-    def clip_factor(self, gradient: Array, num_ranks: int) -> Any:
+    def choose(self, name: str, g: Array, k: int) -> tuple[Array, Array, Tensors]:
+        """v before k of its numbers are sent, their places in v as a vector, and the new u and v.
+        """
+        u, move = self.add_momentum(self.remembered(f"{name}/u", g), g)
+        v = self.remembered(f"{name}/v", g) + move
+        waiting = v.reshape(v.size)
+        sent, stays = largest(waiting, k), np.ones_like(waiting)
+        stays[sent] = 0
+        stays = stays.reshape(v.shape)
+        return v, sent, {f"{name}/u": u * stays if self.masking else u, f"{name}/v": v * stays}
+
+    def clip_factor(self, gradient: Array, num_ranks: int) -> float:
         """min(1, clip / (√p ‖g‖)); 1 without clipping."""
-        if not self.clip:
-            return 1.0
-        norm = math.sqrt(num_ranks) * np.sqrt(np.sum(gradient * gradient))
-        return np.where(norm > self.clip, self.clip / norm, 1.0).astype(gradient.dtype)
+        norm = math.sqrt(num_ranks * float(np.sum(gradient * gradient)))
+        return min(1.0, self.clip / norm) if self.clip and norm else 1.0
 
 
 class DGC(TopK):
