@@ -13,7 +13,8 @@ A strategy's `wire` encodes the messages, of gradients and, as `gather_wire`, of
     DistributedDataParallel(model, comm)                                   float32, 4 bytes a number
     DistributedDataParallel(model, comm, wire=LowPrecisionWire(BFLOAT16))  2 bytes a number
 
-`low_precision_wire.py` sends bfloat16 or float16, `compress/messages` 8 or 4 bits.
+`low_precision_wire.py` sends bfloat16 or float16, `compress/messages` 8 or 4 bits, and
+`compress/gradients` few numbers or one bit.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@
     start.py                from a configuration to the objects with which the loop works
     loop.py                 the loop itself, and one step
     setup/                  what the configuration means: strategy, precision, memory, device …
-    tasks.py                a GPT on a text, an MLP on digits; task.py: what both bring
+    tasks.py                a GPT on a text, an MLP on digits
     report.py               the headline, the progress bar, the pictures
     checkpoints/            saving, resuming; checkpoints of models
     recipes/                the runs of `minipar prune`, `distill`, `milestone`, and of --verify

@@ -8,14 +8,14 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("parallel",): 3810,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5640,
-    ("viz",): 2460,
+    ("viz",): 2510,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2425,
     ("school",): 3717,
 }
-ALL = 37460
+ALL = 37520
 
 
 def count(folder: str) -> int:

@@ -40,6 +40,7 @@ Tables, some of which become pages of docs/:
                            matrix_memory.py, matrix_offload.py, matrix_precision.py and
                            matrix_quantized.py
     memory_page.py         the tables of docs/pages/memory.md
+    slow_network_page.py   the table and pictures of docs/pages/slow_networks.md
     operations.py          every operation of autograd, found by looking
     operation_table.py     every collective operation and algorithm;  print_table.py prints it
     rooms.py               the packages of minipar and their imports

@@ -11,16 +11,16 @@ Without these options everything is float32.
 from collections.abc import Callable
 from inspect import signature
 
+from ...compress.gradients.onebit_adam import OneBitAdam
+from ...compress.gradients.powersgd import PowerSGD
+from ...compress.gradients.sign_vote import SignVote
+from ...compress.gradients.signs import Signs
+from ...compress.gradients.tensor_wire import TensorWire
+from ...compress.gradients.terngrad import TernGrad
+from ...compress.gradients.threshold import Threshold
+from ...compress.gradients.top_k import DGC, TopK
 from ...compress.messages.block_codec import BlockCodec
-from ...compress.messages.onebit_adam import OneBitAdam
-from ...compress.messages.powersgd import PowerSGD
 from ...compress.messages.quantized_collectives import QuantizedWire
-from ...compress.messages.sign_vote import SignVote
-from ...compress.messages.signs import Signs
-from ...compress.messages.tensor_wire import TensorWire
-from ...compress.messages.terngrad import TernGrad
-from ...compress.messages.threshold import Threshold
-from ...compress.messages.top_k import DGC, TopK
 from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.compress.messages.powersgd import PowerSGD
-from minipar.compress.messages.top_k import DGC
+from minipar.compress.gradients.powersgd import PowerSGD
+from minipar.compress.gradients.top_k import DGC
 from minipar.optim import SGD
 from minipar.parallel.data.diloco import DiLoCo
 from minipar.parallel.data.gossip import Gossip
@@ -89,8 +89,8 @@ def test_power_iteration(p):
     for rank, steps in enumerate(found):
         for step, sums in enumerate(steps):
             where = f"rank {rank} of {p}, step {step}"
-            np.testing.assert_allclose(sums["b"], vectors[step], rtol=1e-9, err_msg=f"{where}: what "
-                                       "is sent in full is not the sum")
+            np.testing.assert_allclose(sums["b"], vectors[step], rtol=1e-9, err_msg=f"{where}: "
+                                       "what is sent in full is not the sum")
             np.testing.assert_allclose(sums["w"], right[step], rtol=1e-7, atol=1e-9, err_msg=where)
 
 

@@ -5,13 +5,13 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
-from minipar.compress.messages.sparse_sum import num_sent, sparse_bytes
-from minipar.compress.messages.top_k import DGC, TopK
+from minipar.compress.gradients.sparse_sum import num_sent, sparse_bytes
+from minipar.compress.gradients.top_k import DGC, TopK
 from minipar.formulas.data_parallel import all_reduce_elements
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy
 from minipar.testing import worlds
-from tests.compress.messages.test_tensor_wires import gradients, sums
+from tests.compress.gradients.test_tensor_wires import gradients, sums
 from tests.support.given_gradients import GivenGradients, step_along
 from tests.support.wires_by_definition import momentum_sgd
 

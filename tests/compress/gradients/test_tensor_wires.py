@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.compress.messages.onebit_adam import OneBitAdam
-from minipar.compress.messages.powersgd import PowerSGD
-from minipar.compress.messages.sign_vote import SignVote
-from minipar.compress.messages.signs import Signs
-from minipar.compress.messages.sparse_sum import largest, sparse_bytes
-from minipar.compress.messages.terngrad import TernGrad
-from minipar.compress.messages.threshold import Threshold
-from minipar.compress.messages.top_k import DGC, TopK
+from minipar.compress.gradients.onebit_adam import OneBitAdam
+from minipar.compress.gradients.powersgd import PowerSGD
+from minipar.compress.gradients.sign_vote import SignVote
+from minipar.compress.gradients.signs import Signs
+from minipar.compress.gradients.sparse_sum import largest, sparse_bytes
+from minipar.compress.gradients.terngrad import TernGrad
+from minipar.compress.gradients.threshold import Threshold
+from minipar.compress.gradients.top_k import DGC, TopK
 from minipar.formulas.data_parallel import all_reduce_elements, even
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy

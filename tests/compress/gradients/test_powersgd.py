@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.compress.messages.powersgd import PowerSGD
+from minipar.compress.gradients.powersgd import PowerSGD
 from minipar.testing import worlds
-from tests.compress.messages.test_tensor_wires import gradients, sums
+from tests.compress.gradients.test_tensor_wires import gradients, sums
 
 MATRIX = {"w": (7, 5)}
 

@@ -5,15 +5,15 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce, chunk_bounds
-from minipar.compress.messages.onebit_adam import OneBitAdam
-from minipar.compress.messages.sign_vote import SignVote
-from minipar.compress.messages.signs import Signs
-from minipar.compress.messages.terngrad import TernGrad
-from minipar.compress.messages.threshold import Threshold
+from minipar.compress.gradients.onebit_adam import OneBitAdam
+from minipar.compress.gradients.sign_vote import SignVote
+from minipar.compress.gradients.signs import Signs
+from minipar.compress.gradients.terngrad import TernGrad
+from minipar.compress.gradients.threshold import Threshold
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy
 from minipar.testing import worlds
-from tests.compress.messages.test_tensor_wires import gradients, sums
+from tests.compress.gradients.test_tensor_wires import gradients, sums
 from tests.support.given_gradients import GivenGradients, step_along
 
 VECTOR = {"w": (37,)}
