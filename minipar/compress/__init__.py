@@ -4,6 +4,7 @@
     pruning/        masks, scores, structured pruning, sparse storage
     distillation/   a small student learns from a teacher, local or spread over ranks
     messages/       gradients and parameters sent as few-bit codes, with error feedback
+    gradients/      sums of gradients for slow networks: few numbers, or few bits of each
     load.py         a checkpoint, with the compression steps it lists, becomes a model
     footprint.py    bytes, FLOPs and seconds of a model's versions
 

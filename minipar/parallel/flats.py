@@ -13,10 +13,11 @@ A strategy's `wire` encodes the messages, of gradients and, as `gather_wire`, of
     DistributedDataParallel(model, comm)                                   float32, 4 bytes a number
     DistributedDataParallel(model, comm, wire=LowPrecisionWire(BFLOAT16))  2 bytes a number
 
-`low_precision_wire.py` sends bfloat16 or float16, `compress/messages` 8 or 4 bits.
+`low_precision_wire.py` sends bfloat16 or float16, `compress/messages` 8 or 4 bits, and
+`compress/gradients` few numbers or one bit.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -43,6 +44,7 @@ class Flat:
         self.segments = [slab.segments[i] for i in members]
         self.runs = runs_of(self.segments)
         self.layout = [*end_to_end(self.segments)]
+        self.name = self.segments[0].name if self.segments else ""     # of no other flat
         self.size = self.layout[-1].stop if self.layout else 0
         bounds = chunk_bounds(self.size, over.size)
         self.counts, self.bounds = [b - a for a, b in bounds], bounds[over.rank]
@@ -170,17 +172,32 @@ class Wire:
     all_gather: Callable[..., Array] = staticmethod(all_gather)             # counts=, out=
 
     def of(self, key: Hashable) -> "Wire":
-        """The wire for one array, whose `key` is the same in every step.
+        """The wire for one array, whose `key` is the same in every step, as error feedback needs.
 
-        Error feedback keeps a residual for each.
+        The key of a flat's gradient is the Flat: its `layout` has the names and shapes of the
+        tensors in the array, for wires that need matrices.
         """
         return self
 
     def start_batch(self, scale: float) -> None:
         """Begin a batch whose gradients are multiplied by `scale`, the loss scale."""
 
+    def state_dict(self) -> dict[str, Array]:
+        """What this rank's wire remembers from step to step, by name: here nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Remember what `state_dict` gave."""
+
 
 UNCOMPRESSED = Wire()
+
+
+def key_name(key: Hashable) -> str:
+    """A name for a key of `Wire.of`, the same in every run."""
+    if isinstance(key, tuple):
+        return "/".join(map(key_name, key))
+    return key.name if isinstance(key, Flat) else str(key)
 
 
 def gather_parameter(tp: Communicator | None, segment: Segment | Parameter, piece: Array,

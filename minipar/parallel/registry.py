@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module
+from .data.by_copies import DiLoCoByCopies, ElasticByCopies, GossipByCopies, LocalSGDByCopies
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
+from .data.diloco import DiLoCo
+from .data.elastic import ElasticAveraging
+from .data.gossip import Gossip
 from .data.local_sgd import LocalSGD
-from .data.local_sgd_by_copies import LocalSGDByCopies
 from .strategy import Strategy
 from .zero.fsdp import FullyShardedDataParallel, ZeRO3
 from .zero.zero1 import ZeRO1
@@ -86,8 +89,16 @@ STRATEGIES = {
                           FullyShardedDataParallel, (*GATHERS, "prefetch", "units"),
                           EVERYTHING_SHARDED),
     "local_sgd": StrategyEntry("each rank alone, parameters averaged every k steps (local SGD)",
-                               LocalSGD, (*BUCKETS, "every"), cost=None,
-                               specification=LocalSGDByCopies),
+                               LocalSGD, (*BUCKETS, "every", "local_states", "average_first"),
+                               cost=None, specification=LocalSGDByCopies),
+    "diloco": StrategyEntry("each rank alone, an outer step on the mean every k steps (DiLoCo)",
+                            DiLoCo, (*BUCKETS, "every", "outer_lr", "outer_momentum", "fragments",
+                                     "delay", "mix"), cost=None, specification=DiLoCoByCopies),
+    "gossip": StrategyEntry("each rank alone, mixed with two neighbours in every step (gossip)",
+                            Gossip, BUCKETS, cost=None, specification=GossipByCopies),
+    "elastic": StrategyEntry("each rank alone, on a spring to a centre (elastic averaging)",
+                             ElasticAveraging, (*BUCKETS, "every", "pull"), cost=None,
+                             specification=ElasticByCopies),
 }
 COMMON = ("wire",)
 PIPELINE_OPTIONS = ("schedule", "virtual_stages", "cuts")

@@ -7,12 +7,13 @@
 
     config.py, option.py    every option of `minipar train`, in frozen dataclasses
     flags.py, config_file.py    options from the command line, also of other commands; from TOML
+    slow_networks.py        … those of local SGD, DiLoCo, PowerSGD and others
     check.py                every mistake that can be found before the ranks start
     program.py              train(config): the whole program
     start.py                from a configuration to the objects with which the loop works
     loop.py                 the loop itself, and one step
     setup/                  what the configuration means: strategy, precision, memory, device …
-    tasks.py                a GPT on a text, an MLP on digits; task.py: what both bring
+    tasks.py                a GPT on a text, an MLP on digits
     report.py               the headline, the progress bar, the pictures
     checkpoints/            saving, resuming; checkpoints of models
     recipes/                the runs of `minipar prune`, `distill`, `milestone`, and of --verify

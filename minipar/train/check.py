@@ -19,7 +19,7 @@ from .option import Beside, CommandOptions, OptionField
 from .setup.device import check_gpu
 from .setup.memory import check_memory, check_offload_folder, try_to_write
 from .setup.mesh import check_mesh, mesh_sizes
-from .setup.precision import check_precision
+from .setup.precision import check_messages, check_precision
 from .setup.strategy import check_strategy
 
 
@@ -33,6 +33,7 @@ def checked(config: TrainConfig) -> TrainConfig:
     check_mesh(config)
     check_memory(config)
     check_precision(config)
+    check_messages(config)
     run, optimizer = config.run, config.optimizer
     follows: dict[str, Any] = {}
     if run.out is None and run.resume is not None and run.resume.is_dir():

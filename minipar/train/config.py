@@ -10,14 +10,13 @@ another type, an unknown choice, a number below `least`, and what lacks what it 
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .option import Beside, OptionField, option, options_of
+from .option import Beside, OptionField, option, options_of, setting
+from .slow_networks import ApartOptions, MessagesConfig
 
 DEVICES = ("cpu", "cuda")
-setting = partial(option, is_flag=False)        # only in a file, or by --set
 MESH_AXES = ("pp (pipeline), dp (data), replicate (copies of what dp shards), cp (context: tokens "
              "of a sequence), tp (tensor parallel) and ep (experts, over neighbours of dp)")
 
@@ -131,7 +130,7 @@ A_PIPELINE = Beside("mesh", "pp", "goes with a pipeline")
 
 
 @dataclass(frozen=True)
-class ParallelConfig:
+class ParallelConfig(ApartOptions):
     """The strategy, the mesh and the pipeline: the division of the work over ranks."""
 
     strategy: str = option("ddp", "the way in which the ranks of dp share the work; or a class of "
@@ -145,7 +144,7 @@ class ParallelConfig:
         None, "shard over N neighbouring ranks, replicate the shards over the others",
         least=1, metavar="N", default_text="all ranks", saved=False)
     every: int | None = option(
-        None, "average the parameters after every K steps", least=1, metavar="K",
+        None, "exchange the parameters after every K steps", least=1, metavar="K",
         default_text="4", saved=False)
     mesh: str | None = option(
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
@@ -202,7 +201,8 @@ class PrecisionConfig:
         needs=Beside("precision", "fp16", "goes with numbers that underflow"))
     reduce_dtype: str = option(
         "fp32", "format in which data-parallel ranks sum gradients; int8, int4: sent as integers, "
-        "summed in float32, and the rounding error is sent in the next step",
+        "summed in float32, and the rounding error is sent in the next step; the others send few "
+        "numbers, or few bits of each (docs/pages/slow_networks.md)",
         choices="train.setup.precision:WIRES", without=(ROUNDS, Beside(
             "strategy", "dp", "goes with sums over ranks")))
     gather_dtype: str = option("fp32", "format in which fsdp gathers weights",
@@ -272,6 +272,7 @@ class TrainConfig:
     parallel: ParallelConfig = ParallelConfig()
     context: ContextConfig = ContextConfig()
     precision: PrecisionConfig = PrecisionConfig()
+    messages: MessagesConfig = MessagesConfig()
     memory: MemoryConfig = MemoryConfig()
     run: RunConfig = RunConfig()
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:       # the loop calls these, and knows nothing of compression
     from .setup.memory import RankMemory
     from .setup.remat import RecordingPolicy
     from .setup.starting_point import Compression
-    from .task import Task
+    from .tasks import Task
 
 MAX_OVERFLOWS = 10  # steps skipped in a row before a run whose loss scale cannot shrink ends
 

@@ -10,6 +10,7 @@ looked up when they are needed, so that `config.py` imports none of what it name
 
 from collections.abc import Collection, Iterable
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -55,6 +56,9 @@ class Option:
 def option(default: Any, help: str, **more: Any) -> Any:
     """A field of a configuration; `more` are fields of Option.  REQUIRED: it has no default."""
     return field(default=default, metadata={"option": Option(help, **more)})
+
+
+setting = partial(option, is_flag=False)        # only in a file, or by --set
 
 
 class OptionField(NamedTuple):

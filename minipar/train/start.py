@@ -6,6 +6,7 @@ The loop (`loop.py`) is given these objects, and makes none.
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..comm import Communicator
 from ..launcher import errors_as_usage
@@ -21,10 +22,12 @@ from .setup.precision import apply_precision, make_scaler
 from .setup.remat import rematerialize_model
 from .setup.starting_point import StartingPoint
 from .setup.strategy import build_strategy, num_microbatches
-from .task import Task
+
+if TYPE_CHECKING:
+    from .tasks import Task
 
 
-def start_run(comm: Communicator, config: TrainConfig, task: Task,
+def start_run(comm: Communicator, config: TrainConfig, task: "Task",
               start: StartingPoint | None = None) -> TrainState:
     """Collective.  A run from its `start`: by default the checkpoint of --resume, if any.
 

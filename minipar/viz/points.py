@@ -5,6 +5,9 @@
             │        ○ c
             └─────────────────── bytes, log
 
+For slow networks: loss against seconds and bytes, one colour for each method, one thin line for
+each seed; and the bytes of sparse messages beside dense ones.
+
 A mask of pruning is as many dots as its weight has elements: dark where it is kept.
 
     tp 8 │ 1.0  1.1  1.4       draw_choices: the cost of each pair of choices, relative to the
@@ -27,12 +30,23 @@ from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, LogLocator
 from matplotlib.transforms import Bbox
 
-from .colors import BLACK, BLUE, DARK, GREY, LIGHT, OLIVE, PALETTE, WINE
-from .figure import empty_figure, label_at, legend_below, new_panels, save, tidy, whole_numbers
+from .colors import BLACK, BLUE, DARK, GREY, LIGHT, MANY, OLIVE, PALETTE, WINE
+from .figure import (
+    empty_figure,
+    in_units,
+    label_at,
+    legend_below,
+    new_figure,
+    new_panels,
+    save,
+    tidy,
+    whole_numbers,
+)
 
 MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
 # Pixels: from a point to its label; between two labels; half of a point.
 RADII, GAP, POINT = (9, 18, 29, 43, 61, 83, 108, 137), 6.0, 5.0
+SMOOTHED = 15           # steps in a moving average of the loss
 ANGLES = np.radians(np.arange(0, 360, 30))
 
 
@@ -55,6 +69,14 @@ class PrunedModel(NamedTuple):
     name: str
     quality: float
     costs: tuple[float, ...]
+
+
+class CostedRun(NamedTuple):
+    """One run: of each step its loss, and seconds and bytes sent until its end."""
+
+    losses: Sequence[float]
+    seconds: Sequence[float]
+    num_bytes: Sequence[float]
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -218,3 +240,52 @@ def _draw_costs(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     else:
         axes.set_xlim(0, max(1.1, 1.05 * most))
     tidy(axes, "both")
+
+
+def draw_loss_by_cost(path: str | Path, rows: Sequence[Mapping[str, Sequence[CostedRun]]],
+                      title: str = "") -> Path:
+    """Draw the runs of methods by name, a row of panels for each mapping; return the path.
+
+    A name that is in several rows keeps its colour.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    colors = dict(zip(names, MANY * len(names)))
+    figure, grid = new_panels(11, 1 + 3.6 * len(rows), title, len(rows), 2, "both", sharey=True)
+    lines = {}
+    for row, panels in zip(rows, grid):
+        for name, runs in row.items():
+            for run in runs:
+                loss = np.convolve(run.losses, np.ones(SMOOTHED) / SMOOTHED, "valid")
+                for axes, costs in zip(panels, (run.seconds, run.num_bytes)):
+                    [lines[name]] = axes.plot(costs[SMOOTHED - 1:], loss, color=colors[name],
+                                              linewidth=1, label=name)
+        for axes, label, unit in zip(panels, ("virtual time", "bytes sent by a rank"), "sB"):
+            axes.set(xscale="log", xlabel=label)
+            in_units(axes.xaxis, unit)
+        panels[0].set_ylabel(f"loss in nats, mean of {SMOOTHED} steps")
+    legend_below(figure, [lines[name] for name in names], 6)
+    return save(figure, path)
+
+
+def draw_sparse_or_dense(path: str | Path, counted: Mapping[int, Mapping[float, float]],
+                         itemsize: int = 4, title: str = "") -> Path:
+    """Draw the bytes of top-k over those of a dense sum, by density; return the path.
+
+    `counted` are quotients that were counted, by number of ranks p and density; lines are the
+    formula, p · density · (itemsize + 4) / (2 itemsize).
+    """
+    figure, axes = new_figure(7.5, 4.6, title)
+    densities = np.geomspace(1e-3, 1, 50)
+    axes.axhline(1, color=BLACK, linewidth=1.2)
+    axes.annotate("a dense all-reduce", (1e-3, 1), xytext=(2, 3), textcoords="offset points",
+                  fontsize=9)
+    for (p, dots), color in zip(counted.items(), MANY):
+        slope = p * (itemsize + 4) / (2 * itemsize)
+        axes.loglog(densities, slope * densities, color=color, linewidth=1.2, label=f"{p} ranks")
+        axes.plot([*dots], [*dots.values()], "o", color=color, markersize=5)
+        axes.axvline(1 / slope, color=color, linestyle=":", linewidth=1.2)
+    axes.set(xlabel="density: the share of numbers that is sent", ylabel="bytes / dense bytes")
+    for axis in (axes.xaxis, axes.yaxis):
+        label_at(axis, axis.get_major_locator())
+    legend_below(figure, axes.get_legend_handles_labels()[0], 6)
+    return save(figure, path)

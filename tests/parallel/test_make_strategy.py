@@ -42,9 +42,9 @@ def test_what_does_not_exist_or_fit_is_refused():
     refused(4, "a strategy's mesh has the axes pp, replicate, dp, cp and tp, not shard",
             lambda comm: make_strategy("fsdp", mlp(), DeviceMesh(
                 comm, replicate=2, shard=2, order=("replicate", "shard"))))
-    refused(2, "every=0: parameters are averaged",
+    refused(2, "every=0: parameters are exchanged",
             lambda comm: make_strategy("local_sgd", mlp(), comm, every=0))
-    refused(2, "trains each rank of dp alone, with all parameters: leave ep out",
+    refused(2, "each rank of dp trains alone, with all parameters: leave ep out",
             lambda comm: make_strategy("local_sgd", mlp(), DeviceMesh(comm, ep=2)))
     refused(2, "no microbatches",
             lambda comm: make_strategy("ddp", mlp(), comm).forward_backward([]))
@@ -73,7 +73,7 @@ def test_on_a_mesh_the_axes_decide():
 
 
 def test_options_go_with_some_strategies_and_axes():
-    refused(2, "bucket_mb goes with ddp or zero1 or zero2 or local_sgd, not with fsdp",
+    refused(2, "or local_sgd or diloco or gossip or elastic, not with fsdp",
             lambda comm: make_strategy("fsdp", mlp(), comm, bucket_mb=1))
     refused(2, "schedule goes with a mesh with pp: give DeviceMesh",
             lambda comm: make_strategy("ddp", mlp(), comm, schedule="1f1b"))

@@ -5,16 +5,16 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
     ("comm",): 4491,
-    ("parallel",): 3575,
+    ("parallel",): 3810,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5700,
-    ("viz",): 2504,
+    ("viz",): 2510,
     ("plan",): 1057,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
-    ("compress",): 2060,
-    ("school",): 3716,
+    ("compress",): 2425,
+    ("school",): 3717,
 }
 ALL = 38016
 

@@ -7,6 +7,7 @@ Training runs, each with one process to compare with:
     low_precision_runs.py  few bits;  quantized_runs.py: quantized messages
     tensor_models.py       tensor parallelism
     scripted_model.py      a GPT that says what a test wants
+    given_gradients.py     a model whose gradients a test gives
     picky.py               a model whose parameters are not all used
     planned.py             models and chains to plan rematerialization for
     measured_step.py       a step under a trace and a ledger;  step_peaks.py: its peak in two ways
@@ -19,6 +20,7 @@ Definitions, written down a second time:
     context_cases.py       attention
     moe_by_definition.py   mixtures of experts
     rows_on_paper.py       what a rank of a pipeline sends and keeps
+    wires_by_definition.py few numbers, few bits: sums over ranks in one process
     slot_contents.py       the slots of a paged cache, without arrays
     schedule_cases.py      stages of each rank, by schedule
 
@@ -40,6 +42,7 @@ Tables, some of which become pages of docs/:
     memory_page.py         the tables of docs/pages/memory.md
     plan_rows.py           published runs, and how well `minipar plan` predicts them;  plan_fit.py
                            fits its numbers;  plan_page.py: the pages on it
+    slow_network_page.py   the table and pictures of docs/pages/slow_networks.md
     operations.py          every operation of autograd, found by looking
     operation_table.py     every collective operation and algorithm;  print_table.py prints it
     rooms.py               the packages of minipar and their imports

@@ -21,9 +21,9 @@ from numpy.lib.stride_tricks import as_strided
 FUNCTIONS = """
     all any arange argmax argsort array_split ascontiguousarray broadcast_to clip concatenate copyto
     count_nonzero cumsum diff einsum empty empty_like expand_dims full full_like max mean min
-    moveaxis ndim nonzero ones ones_like pad prod put_along_axis ravel repeat reshape searchsorted
-    shape size split squeeze stack std sum swapaxes take take_along_axis tensordot tile transpose
-    tril triu var where zeros zeros_like"""
+    moveaxis ndim nonzero ones ones_like packbits pad prod put_along_axis qr ravel repeat reshape
+    searchsorted shape size sort split squeeze stack std sum swapaxes take take_along_axis tensordot
+    tile transpose tril triu unpackbits var where zeros zeros_like"""
 
 
 class StrictArray(NDArrayOperatorsMixin):
@@ -141,7 +141,8 @@ class StrictArray(NDArrayOperatorsMixin):
         return options["out"][0] if "out" in options else wrap(result)
 
     def __array_function__(self, func, types_, args, kwargs):
-        if func.__name__ not in FUNCTIONS.split() or func.__module__ != "numpy":
+        if func.__name__ not in FUNCTIONS.split() or func.__module__ not in (
+                "numpy", "numpy.linalg"):
             raise TypeError(f"np.{func.__name__} is not known to dispatch to CuPy")
         if "device" in kwargs:          # np.full(…, like=x) has one in any case
             raise TypeError(f"{func.__name__}() got an unexpected keyword argument 'device'")
@@ -178,7 +179,8 @@ def wrap(result):
     if isinstance(result, np.generic):
         return StrictArray(np.asarray(result))      # CuPy's results have an array of no axes
     if isinstance(result, list | tuple) and any(isinstance(r, np.ndarray) for r in result):
-        return type(result)(map(wrap, result))
+        parts = map(wrap, result)
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
     return result
 
 

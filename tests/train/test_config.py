@@ -174,7 +174,7 @@ def test_the_help_names_the_strategies_that_take_an_option_once(capsys):
     with pytest.raises(SystemExit):
         make_parser().parse_args(["train", "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "--every K with local_sgd: average the parameters" in said
+    assert "--every K with local_sgd, diloco or elastic: exchange the parameters" in said
     assert "with zero3 or fsdp: shard over N" in said
 
 

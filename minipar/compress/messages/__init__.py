@@ -4,5 +4,6 @@
     error_feedback.py          the rounding error of a message is added to the next one
     quantized_collectives.py   QuantizedWire: all-reduce, reduce-scatter and all-gather of codes
 
-`make_strategy("ddp", model, comm, wire=QuantizedWire())` sends gradients this way.
+`make_strategy("ddp", model, comm, wire=QuantizedWire())` sends gradients this way.  Wires that send
+fewer numbers, or one bit of each, are in `compress/gradients`.
 """

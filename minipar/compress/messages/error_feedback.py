@@ -12,11 +12,9 @@ Seide et al., 1-bit stochastic gradient descent (2014); Karimireddy et al., Erro
 SignSGD (2019), arXiv 1901.09847.
 """
 
-from collections.abc import Hashable
-
 import numpy as np
 
-from ...backend import Array, record_allocation
+from ...backend import Array, record_allocation, to_device_of
 from .block_codec import BlockCodec
 
 
@@ -36,18 +34,20 @@ def encode_with_feedback(numbers: Array, residual: Array, codec: BlockCodec,
 
 
 class ErrorFeedback:
-    """Keeps one residual per array, by a key that is the same in every step.
+    """Keeps one residual per array, by a name that is the same in every step, and in every run.
 
     A residual starts at 0, has the size of its array, and counts as communication in a ledger.
     `scale` is the present loss scale.
     """
 
     def __init__(self):
-        self.residuals: dict[Hashable, Array] = {}
+        self.residuals: dict[str, Array] = {}
         self.scale = 1.0
 
-    def message(self, key: Hashable, numbers: Array, codec: BlockCodec) -> Array:
+    def message(self, key: str, numbers: Array, codec: BlockCodec) -> Array:
         """Encode `numbers` plus the residual of `key`, and update that residual."""
-        if key not in self.residuals:
+        residual = self.residuals.get(key)
+        if residual is None or residual.shape != numbers.shape:
             self.residuals[key] = record_allocation("communication", np.zeros_like(numbers))
+        self.residuals[key] = to_device_of(self.residuals[key], numbers)    # of a checkpoint
         return encode_with_feedback(numbers, self.residuals[key], codec, self.scale)

@@ -20,7 +20,7 @@ ZeRO++, Wang et al. 2023, arXiv 2306.10209 (qgZ, qwZ); 1-bit Adam, Tang et al. 2
 2102.02888 (the two roundings, each with error feedback).
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from itertools import accumulate
 
@@ -29,7 +29,7 @@ import numpy as np
 from ...backend import Array, record_allocation
 from ...comm import Communicator
 from ...comm.collectives import all_gather, all_to_all, chunk_bounds
-from ...parallel.flats import Wire
+from ...parallel.flats import Wire, key_name
 from .block_codec import INT8, BlockCodec
 from .error_feedback import ErrorFeedback
 
@@ -39,7 +39,7 @@ class QuantizedWire(Wire):
 
     Each rank makes one for each strategy.  With `feedback`, the rounding error of a gradient is
     sent in the next step.  The residuals take as much memory as the gradients (for sharded ones,
-    (p-1)/p of it).  Checkpoints do not store them: a resumed run starts with residuals of 0.
+    (p-1)/p of it), and are in checkpoints.
     """
 
     key: Hashable = None        # of the array that is sent (see `of`); None: without feedback
@@ -58,10 +58,19 @@ class QuantizedWire(Wire):
         if self.feedback is not None:
             self.feedback.scale = scale
 
+    def state_dict(self) -> dict[str, Array]:
+        return {} if self.feedback is None else {
+            f"residual/{key}": array for key, array in self.feedback.residuals.items()}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        for name, array in state.items() if self.feedback is not None else ():
+            if name.startswith("residual/"):
+                self.feedback.residuals[name.removeprefix("residual/")] = array.copy()
+
     def _message(self, numbers: Array, piece: int) -> Array:
         if self.feedback is None or self.key is None:
             return self.codec.encode(numbers)
-        return self.feedback.message((self.key, piece), numbers, self.codec)
+        return self.feedback.message(key_name((self.key, piece)), numbers, self.codec)
 
     def reduce_scatter(self, comm: Communicator, flat: Array, *, counts: Sequence[int],
                        in_place: bool = True) -> Array:

@@ -2,8 +2,12 @@
 
     ddp_by_autograd         the specification: copy_to on every use of a weight
     ddp                     DistributedDataParallel: each bucket is summed during backward
-    local_sgd               each rank trains alone, and the parameters are averaged every few steps
-    local_sgd_by_copies     local SGD, specified: copies of a model in one process
+    apart                   base of the four that follow: each rank has parameters of its own
+    local_sgd               … averaged every few steps
+    diloco                  … whose mean is the gradient of an outer optimizer, every few steps
+    gossip                  … mixed with those of two neighbours in every step
+    elastic                 … on a spring to a common centre
+    by_copies               these four, specified: copies of a model in one process
     classic_data_parallel   PyTorch's older DataParallel: rank 0 drives
 
 Read them in this order.  A parameter server is a program: lessons/parameter_server.py.

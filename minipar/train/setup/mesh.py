@@ -7,7 +7,9 @@ from ...comm.mesh import parse_mesh
 from ...environment import launched
 from ...launcher import UsageError, errors_as_usage
 from ...parallel.cut_layers import AXES
+from ...parallel.data.apart import TrainedApart
 from ...parallel.pipeline.schedule.registry import make_schedule
+from ...parallel.registry import entry_of
 from ..config import MESH_AXES, TrainConfig
 from .context import check_context
 
@@ -84,7 +86,7 @@ def check_mesh(config: TrainConfig) -> None:
         check_sequence_parallel(config, sizes)
     check_experts(config, sizes)
     check_context(config, sizes)
-    check_local_sgd(config, sizes)
+    check_apart(config, sizes)
     if is_hybrid(config):
         check_hybrid(config)
 
@@ -109,13 +111,14 @@ def check_hybrid(config: TrainConfig) -> None:
                          f"{parallel.microbatches} say the same thing of a pipeline: leave one out")
 
 
-def check_local_sgd(config: TrainConfig, sizes: Mapping[str, int]) -> None:
+def check_apart(config: TrainConfig, sizes: Mapping[str, int]) -> None:
     """Refuse what needs ranks that take equal steps.  Raises UsageError."""
-    if config.parallel.strategy != "local_sgd":
+    if not issubclass(entry_of(config.parallel.strategy).kind, TrainedApart):
         return
     for axis in {"ep", "replicate"} & sizes.keys():
-        raise UsageError(f"--strategy local_sgd trains each rank of dp alone, with all "
-                         f"parameters: leave {axis} out of --mesh, or choose another strategy")
+        raise UsageError(f"--strategy {config.parallel.strategy} trains each rank of dp alone, "
+                         f"with all parameters: leave {axis} out of --mesh, or choose another "
+                         "strategy")
 
 
 def check_experts(config: TrainConfig, sizes: Mapping[str, int]) -> None:

@@ -9,25 +9,40 @@ Without these options everything is float32.
 """
 
 from collections.abc import Callable
+from inspect import signature
 
+from ...compress.gradients.onebit_adam import OneBitAdam
+from ...compress.gradients.powersgd import PowerSGD
+from ...compress.gradients.sign_vote import SignVote
+from ...compress.gradients.signs import Signs
+from ...compress.gradients.tensor_wire import TensorWire
+from ...compress.gradients.terngrad import TernGrad
+from ...compress.gradients.threshold import Threshold
+from ...compress.gradients.top_k import DGC, TopK
 from ...compress.messages.block_codec import BlockCodec
 from ...compress.messages.quantized_collectives import QuantizedWire
-from ...launcher import UsageError
+from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
+from ...parallel.data.apart import TrainedApart
 from ...parallel.flats import UNCOMPRESSED, Wire
 from ...parallel.low_precision_wire import LowPrecisionWire
 from ...parallel.registry import entry_of, strategies_with
+from ...parallel.zero.zero1 import ZeRO1
 from ...precision import PRECISIONS, LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST
-from ..config import TrainConfig
+from ..config import OPTIONS, TrainConfig
 from ..option import one_of
 
-# What makes the wire that sends numbers in a format.  (256 codes of an integer share a scale.)
-WIRES: dict[str, Callable[[], Wire]] = {
+# What makes the wire that sends numbers in a format.  (256 codes of an integer share a scale.)  A
+# class takes those options of [messages] that it has arguments for.
+WIRES: dict[str, Callable[..., Wire]] = {
     "fp32": lambda: UNCOMPRESSED,
     "bf16": lambda: LowPrecisionWire(BFLOAT16), "fp16": lambda: LowPrecisionWire(FLOAT16),
-    "int8": lambda: QuantizedWire(BlockCodec(8)), "int4": lambda: QuantizedWire(BlockCodec(4))}
+    "int8": lambda: QuantizedWire(BlockCodec(8)), "int4": lambda: QuantizedWire(BlockCodec(4)),
+    "powersgd": PowerSGD, "top_k": TopK, "dgc": DGC, "signs": Signs, "sign_vote": SignVote,
+    "onebit_adam": OneBitAdam, "terngrad": TernGrad, "threshold": Threshold}
+MESSAGE_OPTIONS = [key for key, field in OPTIONS.items() if field.section == "messages"]
 NEEDS_LOSS_SCALE = ("fp16", "fp8")          # small gradients underflow in these formats
 FULL_PRECISION = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32",
                   "gather_dtype": "fp32"}
@@ -50,6 +65,46 @@ def check_precision(config: TrainConfig) -> None:
                              f"for example 1024, not {config.precision.loss_scale!r}")
 
 
+def check_messages(config: TrainConfig) -> None:
+    """Refuse options of wires that do not go together.  Raises UsageError."""
+    name, strategy = config.precision.reduce_dtype, config.parallel.strategy
+    for key in MESSAGE_OPTIONS:
+        takers = [wire for wire in WIRES if key in arguments_of(wire)]
+        if config.get(key) is not None and name not in takers:
+            raise UsageError(f"{OPTIONS[key].flag} goes with --reduce-dtype {one_of(takers)}, not "
+                             f"{name}: leave it out, or choose one of them")
+    if tensor_wire(config.precision.gather_dtype):
+        raise UsageError(f"--gather-dtype {config.precision.gather_dtype} sends gradients, not "
+                         "weights: choose fp32, bf16, fp16, int8 or int4")
+    wire = tensor_wire(name)
+    if wire and issubclass(entry_of(strategy).kind, ZeRO1 | TrainedApart):
+        raise UsageError(f"--reduce-dtype {name} sums whole gradients, and --strategy {strategy} "
+                         "does not: choose ddp, or another format")
+    optimizer = config.optimizer
+    if wire and wire.has_momentum and (optimizer.name != "sgd" or optimizer.momentum
+                                       or optimizer.clip):
+        raise UsageError(f"--reduce-dtype {name} has momentum before the sum, and gives the step's "
+                         "direction: add --optimizer sgd --set optimizer.momentum=0 --clip 0")
+
+
+def tensor_wire(name: str) -> type[TensorWire] | None:
+    """The class of a wire that sends few numbers or bits; None for a number format."""
+    wire = WIRES[name]
+    return wire if isinstance(wire, type) and issubclass(wire, TensorWire) else None
+
+
+def arguments_of(name: str) -> set[str]:
+    """The options of a wire."""
+    return {*signature(WIRES[name]).parameters}
+
+
+def make_wire(config: TrainConfig, name: str) -> Wire:
+    """The wire of that name, with its options."""
+    given = {key: config.get(key) for key in MESSAGE_OPTIONS if key in arguments_of(name)}
+    with errors_as_usage("--set messages: "):
+        return WIRES[name](**{key: value for key, value in given.items() if value is not None})
+
+
 def apply_precision(config: TrainConfig, model: Module) -> Module:
     """Let the model compute in the configured precision; return it."""
     if config.precision.compute != "fp32":
@@ -60,7 +115,7 @@ def apply_precision(config: TrainConfig, model: Module) -> Module:
 def wire_options(config: TrainConfig) -> dict[str, Wire]:
     """The arguments `wire` and `gather_wire` of make_strategy: the formats of its messages."""
     chosen = {"wire": config.precision.reduce_dtype, "gather_wire": config.precision.gather_dtype}
-    return {name: WIRES[dtype]() for name, dtype in chosen.items() if dtype != "fp32"}
+    return {name: make_wire(config, dtype) for name, dtype in chosen.items() if dtype != "fp32"}
 
 
 def activation_format(config: TrainConfig) -> Format | None:
@@ -82,7 +137,8 @@ def describe_precision(config: TrainConfig) -> str:
     words = [config.precision.dtype if config.precision.compute == "fp32" else
              f"{config.precision.compute} with float32 masters"]
     if config.precision.reduce_dtype != "fp32":
-        how = "sent as" if config.precision.reduce_dtype.startswith("int") else "summed in"
+        how = "by" if tensor_wire(config.precision.reduce_dtype) else \
+            "sent as" if config.precision.reduce_dtype.startswith("int") else "summed in"
         words.append(f"gradients {how} {config.precision.reduce_dtype}")
     if config.precision.gather_dtype != "fp32":
         words.append(f"weights gathered as {config.precision.gather_dtype}")

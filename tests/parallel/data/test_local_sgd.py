@@ -1,118 +1,111 @@
-"""Local SGD equals its specification, copies in one process; every step, it is data parallelism."""
+"""Local SGD: what becomes of momentum, when it is data parallelism, what it sends, where it drifts.
+"""
 
 import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.comm.mesh import DeviceMesh
+from minipar.formulas.data_parallel import all_reduce_elements
 from minipar.optim import SGD, AdamW
-from minipar.parallel.data.local_sgd_by_copies import LocalSGDByCopies
-from minipar.parallel.registry import STRATEGIES, make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
-from tests.support import sweeps
 from tests.support.cases import Case, assert_all_close
+from tests.support.given_gradients import GivenGradients, step_along
 
-STEPS = 6
-OPTIMIZERS = {"sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
-              "adamw": lambda slabs: AdamW(slabs, lr=0.01)}
+CASE = Case("mlp", mask="full", parts=(9,))
+MOMENTUM = {"sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
+            "adamw": lambda slabs: AdamW(slabs, lr=0.01)}
 
 
-def train(strategy, case, optimizer, steps=STEPS):
-    """Losses, norms of the first copy or rank, and the parameters at the end."""
+def run(comm, name, optimizer, steps=3, **options):
+    strategy = make_strategy(name, CASE.build(), comm, **options)
     stepper = optimizer(strategy.slabs)
-    found = {}
     for step in range(steps):
-        inputs, targets = case.batch(step)
-        batches = []
-        for part in case.rows_of_parts():
-            mine = np.array(part)[list(strategy.rows(len(part)))].astype(int)
-            batches.append(Microbatch(inputs[mine], targets[mine], step * len(inputs) + mine))
+        x, labels = CASE.batch(step)
+        mine = np.array(strategy.rows(9))
         stepper.zero_grad()
-        found[f"loss {step}"] = strategy.forward_backward(batches, 5, step)
-        strategy.clip_grad_norm(0.5)
+        strategy.forward_backward([Microbatch(x[mine], labels[mine], mine)])
         strategy.step(stepper)
-    return found | strategy.state_dict()
+    return strategy.state_dict()
 
 
-def copies(case, optimizer, num_copies, every):
-    return Cluster(1).run(lambda comm: train(
-        LocalSGDByCopies(case.build(), comm, num_copies, every), case, optimizer))[0][0]
+def distance(one, other):
+    return max(np.abs(one[name] - other[name]).max() for name in one)
 
 
-@worlds(1, 3, mpi=(3,), slow=(2, 4))
-@pytest.mark.parametrize("optimizer, every", sweeps.every(2, [
-    pytest.param(optimizer, every, id=f"{name}-{every}")
-    for name, optimizer in OPTIMIZERS.items() for every in (1, 2, 3)]))
-@pytest.mark.one_in(2)
-def test_it_equals_copies_in_one_process(world, every, optimizer):
-    case = Case("gpt dropout", parts=(7, 4))
-    right = copies(case, optimizer, world.size, every)
-
+@worlds(3, mpi=(3,))
+def test_averaged_every_step_it_is_data_parallelism(world):
+    """With SGD and as many targets on each rank, unless momentum is reset; with Adam it is not."""
     def body(comm):
-        strategy = make_strategy("local_sgd", case.build(), comm, every=every)
-        assert_all_close(train(strategy, case, optimizer), right, rtol=1e-10, atol=1e-13)
-    world.run(body)
-
-
-@worlds(4, mpi=(), slow_mpi=(4,))
-@pytest.mark.parametrize("sizes", [{"pp": 2, "dp": 2}, {"dp": 2, "tp": 2}, {"dp": 2, "cp": 2}],
-                         ids=lambda sizes: "-".join(sizes))
-@pytest.mark.one_in(2)
-def test_also_beside_other_axes(world, sizes):
-    """Over dp ranks train alone; over pp, tp and cp they share one copy."""
-    case = Case("gpt deep tied", parts=(4, 4))
-    right = copies(case, lambda slabs: SGD(slabs, lr=0.3), 2, 3)
-
-    def body(comm):
-        strategy = make_strategy("local_sgd", case.build(), DeviceMesh(comm, **sizes), every=3)
-        assert_all_close(train(strategy, case, lambda slabs: SGD(slabs, lr=0.3)), right,
-                         rtol=1e-10, atol=1e-13)
+        right = run(comm, "ddp", MOMENTUM["sgd"])
+        for states in ("kept", "averaged"):
+            found = run(comm, "local_sgd", MOMENTUM["sgd"], every=1, local_states=states)
+            assert_all_close(found, right, rtol=1e-10, atol=1e-13)
+        for options in ({"every": 1, "local_states": "reset"}, {"every": 2}):
+            assert distance(run(comm, "local_sgd", MOMENTUM["sgd"], **options), right) > 1e-4
+        assert distance(run(comm, "local_sgd", MOMENTUM["adamw"], every=1),
+                        run(comm, "ddp", MOMENTUM["adamw"])) > 1e-4
     world.run(body)
 
 
 @worlds(3, mpi=())
-def test_averaged_every_step_it_is_data_parallelism(world):
-    """With SGD and as many targets on each rank; averaged later, it is not."""
-    case = Case("mlp", mask="full", parts=(9,))
-
-    def run(comm, name, **options):
-        strategy = make_strategy(name, case.build(), comm, **options)
-        stepper = SGD(strategy.slabs, lr=0.3)
-        for step in range(2):
-            x, labels = case.batch(step)
-            mine = np.array(strategy.rows(9))
-            stepper.zero_grad()
-            strategy.forward_backward([Microbatch(x[mine], labels[mine], mine)])
-            strategy.step(stepper)
-        return strategy.state_dict()
-
+def test_post_local_averages_in_each_of_the_first_steps(world):
     def body(comm):
-        right = run(comm, "ddp")
-        assert_all_close(run(comm, "local_sgd", every=1), right, rtol=1e-10, atol=1e-13)
-        late = run(comm, "local_sgd", every=2)
-        assert max(np.abs(late[name] - right[name]).max() for name in right) > 1e-4
+        right = run(comm, "ddp", MOMENTUM["sgd"])
+        found = run(comm, "local_sgd", MOMENTUM["sgd"], every=50, average_first=3)
+        assert_all_close(found, right, rtol=1e-10, atol=1e-13)
     world.run(body)
 
 
-def test_it_sends_parameters_every_few_steps_and_nothing_between():
-    case = Case("mlp", parts=(8,))
-
+@pytest.mark.parametrize("name, options, sends", [
+    ("local_sgd", {"every": 3}, lambda a, n: [0, 0, a] * 2),
+    ("local_sgd", {"every": 3, "local_states": "averaged"}, lambda a, n: [0, 0, 2 * a] * 2),
+    ("diloco", {"every": 3}, lambda a, n: [0, 0, a] * 2),
+    ("elastic", {"every": 2}, lambda a, n: [0, a] * 3),
+    ("gossip", {}, lambda a, n: [2 * n] * 6)])
+def test_bytes_of_each_step(name, options, sends):
     def body(comm):
-        strategy = make_strategy("local_sgd", case.build(), comm, every=3)
-        stepper, sent = SGD(strategy.slabs, lr=0.1), []
+        strategy = make_strategy(name, CASE.build(), comm, **options)
+        stepper, sent = MOMENTUM["sgd"](strategy.slabs), []
         for step in range(6):
-            x, labels = case.batch(step)
-            mine = np.array(strategy.rows(8))
+            x, labels = CASE.batch(step)
+            mine = np.array(strategy.rows(9))
             comm.start_trace()
             stepper.zero_grad()
             strategy.forward_backward([Microbatch(x[mine], labels[mine], mine)])
             strategy.step(stepper)
-            sent.append(comm.stop_trace().bytes_sent())
-        return sent
-    for sent in Cluster(2).run(body)[0]:
-        assert sent[:2] == sent[3:5] == [0, 0] and sent[2] == sent[5] > 0
+            sent.append(comm.stop_trace().bytes_sent(comm.rank))
+        return sent, sum(slab.data.size for slab in strategy.slabs)
+    rings = Cluster(3, chooser=None).run(body)[0]
+    for rank, (sent, n) in enumerate(rings):
+        assert sent == sends(8 * int(all_reduce_elements(n, 3)[rank]), 8 * n)
 
 
-def test_the_table_says_what_it_equals():
-    assert STRATEGIES["local_sgd"].specification is LocalSGDByCopies
+@pytest.mark.parametrize("every, fixed", [(1, 0.0), (2, -0.043), (8, -0.31), (64, -2.5)])
+def test_where_curvatures_differ_the_fixed_point_moves(every, fixed):
+    """Curvatures 1 and 0.1 around 1 and -10, lr 0.1: the gradients of both cancel at 0."""
+    def body(comm):
+        curvature, minimum = [(1.0, 1.0), (0.1, -10.0)][comm.rank]
+        model = GivenGradients({"w": (1,)})
+        model.w.data[...] = 0
+        strategy = make_strategy("local_sgd", model, comm, every=every)
+        stepper = SGD(strategy.slabs, lr=0.1)
+        for _ in range(1280):
+            step_along(strategy, stepper, {"w": curvature * (strategy.slabs[0].data - minimum)})
+        return float(strategy.state_dict()["w"][0])
+    assert Cluster(2).run(body)[0][0] == pytest.approx(fixed, rel=0.03, abs=1e-6)
+
+
+def test_with_equal_curvatures_the_mean_is_that_of_data_parallelism():
+    def body(comm):
+        found = []
+        for every in (1, 7):
+            model = GivenGradients({"w": (3,)})
+            strategy = make_strategy("local_sgd", model, comm, every=every)
+            stepper = SGD(strategy.slabs, lr=0.1, momentum=0.5)
+            for _ in range(20):
+                step_along(strategy, stepper, {"w": strategy.slabs[0].data - comm.rank})
+            found.append(strategy.state_dict())
+        assert_all_close(*found, rtol=1e-10, atol=1e-13)
+    Cluster(3).run(body)

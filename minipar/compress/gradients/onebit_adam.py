@@ -1,0 +1,54 @@
+"""1-bit Adam: Adam whose momentum is sent as signs, once its variances have settled.
+
+    first `start` steps    g = Σ gradients      m ← β₁ m + (1 - β₁) g      v ← β₂ v + (1 - β₂) g²
+    afterwards             mᵣ = β₁ m + (1 - β₁) gᵣ   on each rank          m ← signs of mᵣ, summed
+                                                                           v stays as it is
+    w ← w - lr m / (√v + ε)
+
+Adam is not linear in the gradient, so error feedback on gradients does not help it; but m is
+linear, once v is fixed.  m goes through the sum of signs with its two errors (`signs.py`).  There
+is no bias correction: v averages about 1/(1 - β₂) steps.  `start` has to be larger, or v stays too
+small for ever, and the steps too long.  If f is the share of the first steps, 1/(f + (1 - f)/16)
+times fewer bytes are sent than in fp16.
+
+Where a gradient is always 0 (padding, an unused token), v is 0, and a sign says ± s all the same:
+w would run away.  Such numbers do not move.  The wire gives the step's direction, m / (√v + ε), to
+an SGD without momentum and clipping; its weight decay is then AdamW's.
+
+Tang et al. 2021, arXiv 2102.02888.
+"""
+
+import numpy as np
+
+from ...comm import Communicator
+from .signs import Signs
+from .tensor_wire import Tensors, sum_together
+
+
+class OneBitAdam(Signs):
+    """Sends gradients in full for `start` steps, and signs of momentum from then on."""
+
+    has_momentum = True
+
+    def __init__(self, start: int = 50, beta1: float = 0.9, beta2: float = 0.97,
+                 epsilon: float = 1e-8):
+        super().__init__()
+        self.start, self.betas, self.epsilon = start, (beta1, beta2), epsilon
+
+    def combine(self, comm: Communicator, tensors: Tensors, step: int) -> tuple[Tensors, Tensors]:
+        beta1, beta2 = self.betas
+        m = {name: self.remembered(f"{name}/m", g) for name, g in tensors.items()}
+        v = {name: self.remembered(f"{name}/v", g) for name, g in tensors.items()}
+        kept: Tensors = {}
+        if step < self.start:
+            for name, g in sum_together(comm, tensors).items():
+                m[name] = beta1 * m[name] + (1 - beta1) * g
+                v[name] = beta2 * v[name] + (1 - beta2) * g * g
+        else:
+            share = beta1 / comm.size       # of the common momentum, as gradients are shares
+            m, kept = self.sum_signs(comm, {name: share * m[name] + (1 - beta1) * g
+                                            for name, g in tensors.items()})
+        kept |= {f"{name}/m": array for name, array in m.items()}
+        kept |= {f"{name}/v": array for name, array in v.items()}
+        return {name: np.where(v[name] == 0, 0, m[name]) / (np.sqrt(v[name]) + self.epsilon)
+                for name in tensors}, kept

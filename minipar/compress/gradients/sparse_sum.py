@@ -1,0 +1,51 @@
+"""Sums of a few numbers of each rank: values and indices of the largest, gathered by all.
+
+    rank 0   values 3 -4   at 1 7  ─┐
+                                    ├─ all-gather ─▶ every rank adds up: 0 3 0 2 0 0 0 -4
+    rank 1   values 2      at 3    ─┘
+
+A rank sends (p-1) k (b + 4) bytes for k numbers of b bytes.  The places of different ranks differ,
+so a sum of p ranks has up to p k numbers: such messages cannot be added on their way.
+"""
+
+import math
+
+import numpy as np
+
+from ...backend import Array
+from ...comm import Communicator
+from ...comm.collectives import all_gather
+
+INDEX = np.dtype(np.int32)
+
+
+def num_sent(size: int, density: float) -> int:
+    """⌈density · size⌉, without the rounding error of the product."""
+    return math.ceil(round(density * size, 6))
+
+
+def largest(values: Array, k: int) -> Array:
+    """The indices of the k largest |values| (n,), ascending; of equal ones the first; NaN is sent.
+    """
+    size = np.abs(values)
+    order = np.argsort(-np.where(np.isnan(size), np.inf, size), kind="stable")
+    return np.sort(order[:k])
+
+
+def sum_sparse(comm: Communicator, values: Array, indices: Array) -> Array:
+    """The sum (n,) of what all ranks send of their `values` (n,), at `indices` (k,).  Collective.
+
+    Every rank adds in the order of ranks, so all get the same bits.
+    """
+    k, own = indices.shape[0], values[indices]
+    message = np.concatenate([own.view(np.uint8), indices.astype(INDEX).view(np.uint8)])
+    total = np.zeros_like(values)
+    for arrived in all_gather(comm, message).reshape(comm.size, message.shape[0]):
+        numbers, places = np.split(arrived.copy(), [k * values.dtype.itemsize])     # aligned
+        total[places.view(INDEX)] += numbers.view(values.dtype)
+    return total
+
+
+def sparse_bytes(sizes: list[int], density: float, num_ranks: int, itemsize: int = 4) -> int:
+    """Bytes that a rank sends in the all-gather of the largest numbers of matrices."""
+    return (num_ranks - 1) * sum(num_sent(n, density) for n in sizes) * (itemsize + INDEX.itemsize)

@@ -1,0 +1,102 @@
+"""DiLoCo: an optimizer over optimizers; each rank trains alone for H steps, then all step together.
+
+    rank 0   θ ─ step ─ … ─ step ─ w₀ ─┐
+                                       ├─ Δ = mean(θ - wᵣ) ─ outer step ─ θ ─ step ─ …
+    rank 1   θ ─ step ─ … ─ step ─ w₁ ─┘
+
+    v ← μ v + Δ            θ ← θ - η (Δ + μ v)            wᵣ ← θ        (old minus new: a gradient)
+
+H steps of each rank's own optimizer, whose states are never averaged, make one gradient for an
+outer Nesterov step with learning rate η and momentum μ.  A rank sends 2Ψ(p-1)/p elements every H
+steps, and keeps 2Ψ more: θ and v, beside room for Δ.  With η = 1 and μ = 0 it is local SGD.
+
+Streaming: the parameters are cut into P fragments, that take their outer steps in turn, one every
+H/P steps.  Δ is taken `delay` steps before it is used, and its sum travels meanwhile:
+
+    step        1      2      3      4      5      6             every=6, fragments=2, delay=1
+    fragment 0     send ∙∙∙∙ use
+    fragment 1                          send ∙∙∙∙ use            wᵣ ← (1 - mix) θ + mix wᵣ
+
+So a message has Ψ/P elements, and as many are sent in all.  After the last step each fragment whose
+steps are left over takes its outer step early (`consensus`).  Douillard et al. 2023, arXiv
+2311.08105; streaming: Douillard et al. 2025, arXiv 2501.18512.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...backend import Array
+from ...comm import Communicator
+from ...comm.collectives import all_reduce, chunk_bounds
+from ...comm.mesh import DeviceMesh
+from ...comm.work import Work, start_work
+from ...nn import Module
+from ...optim import Optimizer
+from .apart import TrainedApart
+
+
+class DiLoCo(TrainedApart):
+    """Takes an outer step after every `every` steps; or one of `fragments` parts does, in turn."""
+
+    def __init__(self, model: Module, ranks: Communicator | DeviceMesh, every: int = 4,
+                 outer_lr: float = 0.7, outer_momentum: float = 0.9, fragments: int = 1,
+                 delay: int = 0, mix: float = 0.0, **options: Any):
+        if min(every, fragments) < 1 or every % fragments or not 0 <= delay < every // fragments:
+            raise ValueError(f"every={every}, fragments={fragments}, delay={delay}: choose a "
+                             "number of fragments that divides every, and a delay below "
+                             "every / fragments")
+        self.num_fragments, self.period, self.delay = fragments, every // fragments, delay
+        self.lr, self.momentum, self.mix, self.num_steps = outer_lr, outer_momentum, mix, 0
+        self.sums: list[Work] = []                  # of pseudo-gradients, under way
+        super().__init__(model, ranks, **options)
+        self.outer = [{"theta": slab.data.copy(), "velocity": np.zeros_like(slab.data),
+                       "delta": np.zeros_like(slab.data)} for slab in self.slabs]
+
+    def fragment(self, step: int, *more: Sequence[Array]) -> Iterator[tuple[Array, ...]]:
+        """Of each slab the part that is used after `step` steps: of w, θ, v, Δ, and of `more`."""
+        k = (step // self.period - 1) % self.num_fragments
+        for slab, outer, *others in zip(self.slabs, self.outer, *more):
+            part = slice(*chunk_bounds(slab.data.shape[0], self.num_fragments)[k])
+            yield tuple(array[part] for array in (slab.data, *outer.values(), *others))
+
+    def update(self, optimizer: Optimizer) -> None:
+        """Step; send the Δ of the fragment that is due `delay` steps later; use what is due now."""
+        optimizer.step()
+        self.num_steps = optimizer.num_steps
+        if (self.num_steps + self.delay) % self.period == 0:
+            for w, theta, _, delta in self.fragment(self.num_steps + self.delay):
+                delta[...] = theta - w
+                self.sums.append(start_work(all_reduce, self.dp, delta, out=delta))
+        if self.num_steps % self.period == 0:
+            self.wait()
+            for w, theta, velocity, delta in self.fragment(self.num_steps):
+                theta[...], velocity[...] = self.outer_step(theta, velocity, delta / self.dp.size)
+                w[...] = (1 - self.mix) * theta + self.mix * w
+
+    def outer_step(self, theta: Array, velocity: Array, delta: Array) -> tuple[Array, Array]:
+        """θ and v after a step of SGD with Nesterov's momentum along Δ."""
+        velocity = self.momentum * velocity + delta
+        return theta - self.lr * (delta + self.momentum * velocity), velocity
+
+    def wait(self) -> None:
+        """Wait for the sums under way."""
+        while self.sums:
+            self.sums.pop(0).wait()
+
+    def consensus(self) -> list[Array]:
+        """θ; of fragments whose steps are left over, after an early outer step."""
+        found = [self.outer_step(theta, velocity, self.mean(theta - slab.data))[0]
+                 for slab, (theta, velocity, _) in zip(self.slabs, map(dict.values, self.outer))]
+        if self.num_steps % self.period == 0:
+            for _, theta, _, _, whole in self.fragment(self.num_steps, found):
+                whole[...] = theta
+        return found
+
+    def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
+        """Also θ, v, and the sums of Δ that are under way: they are waited for."""
+        self.wait()
+        self.num_steps = optimizer.num_steps
+        return super().rank_state(optimizer) | {f"{i}/{name}": array for i, outer in enumerate(
+            self.outer) for name, array in outer.items()}

@@ -1,0 +1,62 @@
+"""A run that goes on from a checkpoint, on as many ranks, is the uninterrupted run, bit by bit."""
+
+import numpy as np
+import pytest
+
+from minipar.checkpoint import NEWEST, PREVIOUS, load
+from minipar.train.config import TrainConfig
+from minipar.train.program import train
+
+STEPS, SAVED = 9, 5
+BASE = {"data": "digits", "hidden": "8,8", "steps": STEPS, "batch": 12, "seed": 3, "mesh": "dp=3"}
+PLAIN = {"optimizer": "sgd", "momentum": 0.0, "clip": 0.0, "lr": 0.01}
+RUNS = {        # between two exchanges, and with a message under way, where the method has them
+    "local_sgd": {"strategy": "local_sgd", "every": 3},
+    "local_sgd averaged": {"strategy": "local_sgd", "every": 3, "local_states": "averaged"},
+    "diloco": {"strategy": "diloco", "every": 4},
+    "diloco streaming": {"strategy": "diloco", "every": 6, "fragments": 2, "delay": 1, "mix": 0.25},
+    "gossip": {"strategy": "gossip"},
+    "elastic": {"strategy": "elastic", "every": 2},
+    "int8": {"reduce_dtype": "int8"},
+    "powersgd": {"reduce_dtype": "powersgd", "rank": 1, "start": 2},
+    "top_k": {"reduce_dtype": "top_k", "density": 0.05, "stage_steps": 2},
+    "signs": {"reduce_dtype": "signs"},
+    "terngrad": {"reduce_dtype": "terngrad"},
+    "threshold": {"reduce_dtype": "threshold"},
+    "dgc": {"reduce_dtype": "dgc", "density": 0.05, "stage_steps": 4, **PLAIN},
+    "onebit_adam": {"reduce_dtype": "onebit_adam", "start": 3, **PLAIN},
+    "onebit_adam early": {"reduce_dtype": "onebit_adam", "start": 7, **PLAIN},
+    "sign_vote": {"reduce_dtype": "sign_vote", **PLAIN},
+    "int4 zero1": {"reduce_dtype": "int4", "strategy": "zero1"},
+}
+
+
+def interrupted(tmp_path, options, **changes):
+    """The whole run, and one that goes on after SAVED steps; `changes` are of the second."""
+    whole = train(TrainConfig().updated(**BASE, **options, out=tmp_path, save_every=SAVED))
+    again = train(TrainConfig().updated(**BASE | options | changes, out=tmp_path / "again",
+                                        resume=tmp_path / PREVIOUS))
+    return whole, again
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_resuming_is_going_on(name, tmp_path):
+    whole, again = interrupted(tmp_path, RUNS[name])
+    assert whole.losses == again.losses
+    left, right = (load(folder / NEWEST) for folder in (tmp_path, tmp_path / "again"))
+    for kind in ("model", "optimizer", "others"):
+        one, other = getattr(left, kind), getattr(right, kind)
+        assert one.keys() == other.keys() and (one or kind == "optimizer")
+        for key in one:
+            np.testing.assert_array_equal(one[key], other[key], err_msg=key)
+
+
+def test_another_number_of_ranks_goes_on_from_the_mean(tmp_path):
+    whole, again = interrupted(tmp_path, RUNS["diloco"], mesh="dp=2")
+    assert whole.losses[:SAVED] == again.losses[:SAVED] and len(again.losses) == STEPS
+    assert whole.losses[SAVED:] != again.losses[SAVED:]
+
+
+def test_another_strategy_goes_on_from_the_mean(tmp_path):
+    _, again = interrupted(tmp_path, RUNS["diloco"], strategy="ddp", every=None)
+    assert len(again.losses) == STEPS
