@@ -67,6 +67,7 @@ class StrategyEntry(NamedTuple):
 
 
 BUCKETS = ("bucket_mb", "first_bucket_mb")
+SHARDED_BUCKETS = (*BUCKETS, "whole_parameters")
 GATHERS = ("gather_wire", "hybrid_shard", "reshard_after_forward")
 EVERYTHING_SHARDED = PaperCost((STATES, GRADIENTS, PARAMETERS), reduces_each_microbatch=True,
                                gathers_each_microbatch=True)
@@ -76,15 +77,16 @@ STRATEGIES = {
                         cost=None),
     "ddp": StrategyEntry("gradients summed in buckets (DistributedDataParallel)",
                          DistributedDataParallel, BUCKETS),
-    "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, BUCKETS,
+    "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, SHARDED_BUCKETS,
                            PaperCost((STATES,))),
-    "zero2": StrategyEntry("optimizer states and gradients sharded (ZeRO-2)", ZeRO2, BUCKETS,
+    "zero2": StrategyEntry("optimizer states and gradients sharded (ZeRO-2)", ZeRO2,
+                           SHARDED_BUCKETS,
                            PaperCost((STATES, GRADIENTS), reduces_each_microbatch=True)),
     "zero3": StrategyEntry("everything sharded, each weight gathered by itself (ZeRO-3)", ZeRO3,
                            GATHERS, EVERYTHING_SHARDED),
     "fsdp": StrategyEntry("everything sharded, weights gathered by block (fully_shard)",
-                          FullyShardedDataParallel, (*GATHERS, "prefetch", "units"),
-                          EVERYTHING_SHARDED),
+                          FullyShardedDataParallel, (*GATHERS, "prefetch", "units",
+                                                     "whole_parameters"), EVERYTHING_SHARDED),
     "local_sgd": StrategyEntry("each rank alone, parameters averaged every k steps (local SGD)",
                                LocalSGD, (*BUCKETS, "every"), cost=None,
                                specification=LocalSGDByCopies),

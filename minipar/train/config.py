@@ -117,13 +117,14 @@ class OptimizerConfig:
                        choices="optim.registry:OPTIMIZERS")
     lr: float | None = option(
         None, "peak learning rate; after --warmup a cosine lowers it to LR/10 in the last step",
-        least=0, metavar="LR", default_text="3e-3; sgd: 0.1")
+        least=0, metavar="LR", default_text="3e-3; sgd: 0.1; lars: 1")
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
     weight_decay: float | None = setting(
         None, "weight decay of matrices and embeddings; biases and layer norms do not decay",
         least=0, default_text="adamw: 0.01, adam and sgd: 0")
     decay_all: bool = setting(False, "let biases and layer norms decay too")
-    momentum: float = setting(0.9, "momentum of sgd", least=0)
+    momentum: float | None = setting(None, "momentum of sgd, lars and muon", least=0,
+                                     default_text="sgd and lars: 0.9, muon: 0.95")
     clip: float = option(1.0, "largest norm of all gradients together; 0: no clipping", least=0)
 
 
@@ -144,6 +145,9 @@ class ParallelConfig:
     hybrid_shard: int | None = option(
         None, "shard over N neighbouring ranks, replicate the shards over the others",
         least=1, metavar="N", default_text="all ranks", saved=False)
+    whole_parameters: bool | None = setting(
+        None, "shards are cut between parameters, so that Muon finds whole matrices on a rank",
+        default_text="shards are equally long", saved=False)
     every: int | None = option(
         None, "average the parameters after every K steps", least=1, metavar="K",
         default_text="4", saved=False)

@@ -3,11 +3,11 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 2850,
+    ("autograd", "nn", "optim"): 3050,
     ("comm",): 4480,
-    ("parallel",): 3572,
+    ("parallel",): 3584,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5490,
+    ("train", "commands"): 5492,
     ("viz",): 2460,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 36715
+ALL = 36930
 
 
 def count(folder: str) -> int:
