@@ -11,6 +11,8 @@ from .adam import Adam, AdamW
 from .groups import ParameterGroup
 from .optimizer import Optimizer
 from .sgd import SGD
+from .whole_tensors.lamb import LAMB
+from .whole_tensors.lars import LARS
 from .whole_tensors.muon import Muon
 
 
@@ -27,6 +29,8 @@ OPTIMIZERS = {
     "adamw": OptimizerEntry(AdamW, weight_decay=0.01),
     "adam": OptimizerEntry(Adam),
     "muon": OptimizerEntry(Muon, weight_decay=0.1, momentum=0.95),
+    "lamb": OptimizerEntry(LAMB, weight_decay=0.01),
+    "lars": OptimizerEntry(LARS, lr=1.0, momentum=0.9),
     "sgd": OptimizerEntry(SGD, lr=0.1, momentum=0.9),
 }
 

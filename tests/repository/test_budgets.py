@@ -3,7 +3,7 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3050,
+    ("autograd", "nn", "optim"): 3150,
     ("comm",): 4480,
     ("parallel",): 3584,
     ("memory", "precision"): 1235,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 36930
+ALL = 37030
 
 
 def count(folder: str) -> int:

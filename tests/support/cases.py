@@ -18,6 +18,8 @@ from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import plan_policy
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
+from minipar.optim.whole_tensors.lamb import LAMB
+from minipar.optim.whole_tensors.lars import LARS
 from minipar.optim.whole_tensors.muon import Muon
 from minipar.parallel.context.layout import ContextOptions
 from minipar.parallel.data.ddp import DistributedDataParallel
@@ -41,6 +43,8 @@ OPTIMIZERS = {
 OF_WHOLE_TENSORS = {        # in tests of their own
     "muon": lambda slabs: Muon(slabs, lr=0.01, weight_decay=0.3, groups=GROUPS),
     "muon gathered": lambda slabs: Muon(slabs, lr=0.01, groups=GROUPS, exchange="all_gather"),
+    "lamb": lambda slabs: LAMB(slabs, lr=0.05, weight_decay=0.3, groups=GROUPS),
+    "lars": lambda slabs: LARS(slabs, lr=0.5, weight_decay=0.3, trust=0.1, groups=GROUPS),
 }
 
 
