@@ -5,17 +5,17 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3150,
     ("comm",): 4480,
-    ("parallel",): 3584,
+    ("parallel",): 3845,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5492,
-    ("viz",): 2460,
+    ("viz",): 2462,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37030
+ALL = 37295
 
 
 def count(folder: str) -> int:

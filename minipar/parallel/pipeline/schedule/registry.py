@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .actions import Placement, Schedule
+from .dualpipe_v import dualpipe_v
 from .schedules import (
     gpipe,
     interleaved,
@@ -24,6 +25,8 @@ from .schedules import (
     one_f_one_b,
     v_placement,
 )
+from .v_shapes import v_half, v_min
+from .zb_h2 import zb_h2
 from .zero_bubble import zb_h1, zb_v
 
 
@@ -69,6 +72,15 @@ SCHEDULES: dict[str, ScheduleEntry] = {
     "zb_v": ScheduleEntry(
         zb_v, Formula("(6 * m + p - 1) * F", ("m >= p", "F == I", "I == W")),
         placement=v_placement, num_stages=2, is_quadratic=True),
+    "zb_h2": ScheduleEntry(
+        zb_h2, Formula("(3 * m + p - 1) * F", ("m >= 2 * p - 1", "F == I", "I == W"))),
+    "v_half": ScheduleEntry(v_half, placement=v_placement, num_stages=2, is_quadratic=True),
+    "v_min": ScheduleEntry(v_min, placement=v_placement, num_stages=2, is_quadratic=True),
+    "dualpipe_v": ScheduleEntry(
+        dualpipe_v, Formula("2 * m * (F + B) + (p - 1) * (F + 2 * B - 3 * W)",
+                            ("m >= 2 * p", "F == I", "I == W")),
+        Formula("2 * p + 1", ("m >= 2 * p",)), placement=v_placement, num_stages=2,
+        is_quadratic=True),
 }
 
 
