@@ -16,7 +16,7 @@ A strategy's `wire` encodes the messages, of gradients and, as `gather_wire`, of
 `low_precision_wire.py` sends bfloat16 or float16, `compress/messages` 8 or 4 bits.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -189,6 +189,13 @@ class Wire:
 
     def start_batch(self, scale: float) -> None:
         """Begin a batch whose gradients are multiplied by `scale`, the loss scale."""
+
+    def state_dict(self) -> dict[str, Array]:
+        """What this rank's wire remembers from step to step, by name: here nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Remember what `state_dict` gave."""
 
 
 UNCOMPRESSED = Wire()

@@ -20,6 +20,8 @@ from ..comm.mesh import DeviceMesh
 from ..nn import Module
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
+from .data.delayed_averaging import DelayedAveraging
+from .data.delayed_by_copies import DelayedByCopies
 from .data.local_sgd import LocalSGD
 from .data.local_sgd_by_copies import LocalSGDByCopies
 from .strategy import Strategy
@@ -90,6 +92,9 @@ STRATEGIES = {
     "local_sgd": StrategyEntry("each rank alone, parameters averaged every k steps (local SGD)",
                                LocalSGD, (*BUCKETS, "every"), cost=None,
                                specification=LocalSGDByCopies),
+    "delayed": StrategyEntry("each rank by its own gradients, averaged some steps later (DGA)",
+                             DelayedAveraging, (*BUCKETS, "delay"), cost=None,
+                             specification=DelayedByCopies),
 }
 COMMON = ("wire",)
 PIPELINE_OPTIONS = ("schedule", "virtual_stages", "cuts")

@@ -151,6 +151,8 @@ class ParallelConfig:
     every: int | None = option(
         None, "average the parameters after every K steps", least=1, metavar="K",
         default_text="4", saved=False)
+    delay: int | None = setting(None, "delayed: steps until a rank corrects its own gradient",
+                                least=0, default_text="1", saved=False)
     mesh: str | None = option(
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
         metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)

@@ -18,7 +18,8 @@ from minipar.testing import worlds
 from tests.support.cases import ALL, MODELS, Case, train
 from tests.support.measured_step import CONFIGS, recorded, step
 
-NAMES = (*sorted(STRATEGIES.keys() - {"local_sgd"}), "fsdp no prefetch", "fsdp kept", "fsdp hybrid")
+NAMES = (*sorted(STRATEGIES.keys() - {"local_sgd", "delayed"}), "fsdp no prefetch", "fsdp kept",
+         "fsdp hybrid")
 
 
 def predicted(name: str, model: GPT, p: int, rank: int, buckets: list[int]) -> dict[str, int]:

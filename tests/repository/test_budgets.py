@@ -5,9 +5,9 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3150,
     ("comm",): 4480,
-    ("parallel",): 3845,
+    ("parallel",): 3980,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5492,
+    ("train", "commands"): 5540,
     ("viz",): 2462,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37295
+ALL = 37470
 
 
 def count(folder: str) -> int:

@@ -63,7 +63,7 @@ MISTAKES = {
     "--accumulate 0": "--accumulate must be at least 1, not 0",
     "--bucket-mb 0": "--bucket-mb must be a number >= 1e-06, not 0",
     "--bucket-mb nan": "--bucket-mb must be a number >= 1e-06, not nan",
-    "--bucket-mb 1 --strategy fsdp": "needs --strategy ddp, zero1, zero2 or local_sgd, not fsdp",
+    "--bucket-mb 1 --strategy fsdp": "zero2, local_sgd or delayed, not fsdp",
     "--hybrid-shard 2 --ranks 2": "needs --strategy zero3 or fsdp, not ddp",
     "--every 2 --ranks 2": "--every needs --strategy local_sgd, not ddp",
     "--strategy local_sgd --ranks 2 --verify 1": "with one rank, which --strategy local_sgd",

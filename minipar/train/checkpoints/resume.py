@@ -3,8 +3,10 @@
     the model                               whole parameters, whatever the strategy
     the states of optimizer and scaler      whole, too
     the description                         configuration, step, losses
+    what is each rank's own                 debts of error feedback, parameters that differ
 
-So a run resumes with a different strategy, and on a different number of ranks.
+So a run resumes with a different strategy, and on a different number of ranks; then it begins
+without what was each rank's own (`rank_states.py`).
 """
 
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from ...checkpoint import Checkpoint
 from ...checkpoint import save as write_files
 from ...comm import Communicator
 from ...launcher import on_first_rank
+from .rank_states import gather_rank_states, load_rank_state, rank_state, rank_state_of
 from .schema import describe_config
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ def resume(state: "TrainState", saved: Checkpoint) -> None:
     if state.scaler and entries.get("scaler") \
             and scale_option == state.config.precision.loss_scale:
         state.scaler.load_state_dict(entries["scaler"])
+    if own := rank_state_of(state.strategy.comm, saved.others):
+        load_rank_state(state, own)
 
 
 def save(comm: Communicator, state: "TrainState", step: int,
@@ -44,6 +49,7 @@ def save(comm: Communicator, state: "TrainState", step: int,
     `edit(checkpoint)` returns what is written.
     """
     model, states = state.strategy.state_dict(), state.optimizer.state_dict()
+    own = gather_rank_states(comm, rank_state(state))
     config = state.config
 
     def write() -> None:
@@ -52,6 +58,6 @@ def save(comm: Communicator, state: "TrainState", step: int,
                        "updates": state.optimizer.num_steps,
                        "scaler": state.scaler and state.scaler.state_dict(),
                        "losses": state.losses}
-        saved = edit(Checkpoint(model, states, description))
+        saved = edit(Checkpoint(model, states, description, own))
         write_files(out or config.run.out, state.compression.export(saved))
     on_first_rank(comm, write)

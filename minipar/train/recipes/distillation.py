@@ -91,7 +91,7 @@ def save_student(comm: Communicator, state: TrainState, plan: DistillPlan, step:
                   for name, array in arrays.items() if name not in without_projections(arrays)}
         return files.Checkpoint(without_projections(saved.model),
                                 without_projections(saved.optimizer),
-                                saved.description | {KIND: plan.entry}, others)
+                                saved.description | {KIND: plan.entry}, saved.others | others)
     save(comm, state, step, student_alone, plan.out)
 
 

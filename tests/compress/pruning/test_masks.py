@@ -121,7 +121,7 @@ def masked_gpt():
 
 
 STRATEGIES = {name: lambda model, comm, name=name: make_strategy(name, model, comm)
-              for name in BY_NAME if name != "local_sgd"}
+              for name in BY_NAME if name not in ("local_sgd", "delayed")}
 STRATEGIES |= {"tp": lambda model, comm: make_strategy("ddp", model, DeviceMesh(comm, tp=2)),
                "pp": lambda model, comm: make_strategy("ddp", model, DeviceMesh(comm, pp=2)),
                "tp, zero1": lambda model, comm: make_strategy("zero1", model,

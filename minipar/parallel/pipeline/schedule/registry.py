@@ -16,7 +16,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .actions import Placement, Schedule
-from .dualpipe_v import dualpipe_v
+from .advanced.dualpipe_v import dualpipe_v
+from .advanced.v_shapes import v_half, v_min
+from .advanced.zb_h2 import zb_h2
 from .schedules import (
     gpipe,
     interleaved,
@@ -25,8 +27,6 @@ from .schedules import (
     one_f_one_b,
     v_placement,
 )
-from .v_shapes import v_half, v_min
-from .zb_h2 import zb_h2
 from .zero_bubble import zb_h1, zb_v
 
 

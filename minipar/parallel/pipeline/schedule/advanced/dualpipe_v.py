@@ -15,8 +15,8 @@ DeepSeek-AI 2024, arXiv 2412.19437 (DualPipe); Sea AI Lab 2025 (cut in half: Dua
 
 from collections import Counter, deque
 
-from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Schedule, Together
-from .schedules import check_counts
+from ..actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Schedule, Together
+from ..schedules import check_counts
 
 
 def dualpipe_v(num_ranks: int, num_microbatches: int) -> Schedule:

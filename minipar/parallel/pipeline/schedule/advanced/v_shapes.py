@@ -17,8 +17,8 @@ controllable memory, arXiv 2405.15362.
 
 from collections.abc import Callable, Iterable
 
-from .actions import FORWARD, INPUT, WEIGHT, Action, Schedule
-from .schedules import check_counts
+from ..actions import FORWARD, INPUT, WEIGHT, Action, Schedule
+from ..schedules import check_counts
 
 # of a rank: for F down, F up, I up, I down, and perhaps W, the slot of each microbatch
 Slots = list[list[int]]

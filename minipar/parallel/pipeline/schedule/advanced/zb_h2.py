@@ -17,8 +17,8 @@ Huang & Lin 2023, Zero bubble pipeline parallelism, section 3 (limit 2p).
 
 from collections import Counter
 
-from .actions import FORWARD, INPUT, WEIGHT, Action, Schedule
-from .schedules import check_counts
+from ..actions import FORWARD, INPUT, WEIGHT, Action, Schedule
+from ..schedules import check_counts
 
 
 def zb_h2(num_ranks: int, num_microbatches: int) -> Schedule:
