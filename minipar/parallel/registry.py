@@ -24,6 +24,9 @@ from .data.delayed_averaging import DelayedAveraging
 from .data.delayed_by_copies import DelayedByCopies
 from .data.local_sgd import LocalSGD
 from .data.local_sgd_by_copies import LocalSGDByCopies
+from .pipeline.pipedream import PipeDream
+from .pipeline.pipedream_by_versions import PipeDreamByVersions
+from .pipeline.two_bw import TwoBW
 from .strategy import Strategy
 from .zero.fsdp import FullyShardedDataParallel, ZeRO3
 from .zero.zero1 import ZeRO1
@@ -95,6 +98,12 @@ STRATEGIES = {
     "delayed": StrategyEntry("each rank by its own gradients, averaged some steps later (DGA)",
                              DelayedAveraging, (*BUCKETS, "delay"), cost=None,
                              specification=DelayedByCopies),
+    "pipedream": StrategyEntry("a pipeline whose stages step after each microbatch (PipeDream)",
+                               PipeDream, ("vertical_sync",), cost=None,
+                               specification=PipeDreamByVersions),
+    "two_bw": StrategyEntry("a pipeline without flush, one step late, two versions (2BW)",
+                            TwoBW, ("microbatches_per_step",), cost=None,
+                            specification=PipeDreamByVersions),
 }
 COMMON = ("wire",)
 PIPELINE_OPTIONS = ("schedule", "virtual_stages", "cuts")

@@ -151,6 +151,12 @@ class ParallelConfig:
     every: int | None = option(
         None, "average the parameters after every K steps", least=1, metavar="K",
         default_text="4", saved=False)
+    vertical_sync: bool | None = setting(
+        None, "pipedream: a microbatch meets the same version of the weights on all stages",
+        default_text="each stage's newest", saved=False)
+    microbatches_per_step: int | None = setting(
+        None, "two_bw: microbatches of a step, at least as many as stages", least=1, metavar="M",
+        default_text="pp", saved=False)
     delay: int | None = setting(None, "delayed: steps until a rank corrects its own gradient",
                                 least=0, default_text="1", saved=False)
     mesh: str | None = option(

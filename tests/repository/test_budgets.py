@@ -3,11 +3,11 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3150,
+    ("autograd", "nn", "optim"): 3152,
     ("comm",): 4480,
-    ("parallel",): 3980,
+    ("parallel",): 4146,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5540,
+    ("train", "commands"): 5562,
     ("viz",): 2462,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37470
+ALL = 37665
 
 
 def count(folder: str) -> int:

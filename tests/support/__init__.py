@@ -37,6 +37,7 @@ Tables, some of which become pages of docs/:
     matrix.py              the matrix;  its parts: matrix_context.py, matrix_experts.py,
                            matrix_memory.py, matrix_offload.py, matrix_precision.py and
                            matrix_quantized.py
+    late_weights_page.py   the picture of docs/pages/late_weights.md;  late_quadratic.py: its runs
     memory_page.py         the tables of docs/pages/memory.md
     operations.py          every operation of autograd, found by looking
     operation_table.py     every collective operation and algorithm;  print_table.py prints it

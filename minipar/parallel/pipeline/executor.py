@@ -53,6 +53,7 @@ class Pipeline:
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
         self.specs: ArraySpecs = {}
+        self.batch_type = RankBatch
         self._plans: dict[int, tuple[list[Action], dict[Op, str]]] = {}
 
     def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Op, str]]:
@@ -79,7 +80,7 @@ class Pipeline:
             step: int = 0) -> float:
         """Run the schedule on all microbatches; this rank's share of the loss."""
         row, labels = self.plan(len(microbatches))
-        batch = RankBatch(self, labels, microbatches, loss_divisor, seed, step)
+        batch = self.batch_type(self, labels, microbatches, loss_divisor, seed, step)
         batch.run(row)
         self.intervals, self.most_in_flight = batch.intervals, batch.most_in_flight
         return batch.loss
