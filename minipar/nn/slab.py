@@ -114,6 +114,12 @@ class Slab:
             parameter.slot.grad, parameter.slot.get_grad_buffer = None, lambda buffer=buffer: buffer
             start = stop
 
+    def use_values(self, new: Array) -> None:
+        """Let the parameters be views of another array of values, (n,)."""
+        self.data, self._views = new, [new[s.start:s.stop].reshape(s.shape) for s in self.segments]
+        for parameter, view in zip(self.parameters, self._views):
+            parameter.data = view
+
     def zero_grad(self) -> None:
         """Forget the gradients: the next backward writes instead of adding."""
         for parameter in self.parameters:

@@ -47,25 +47,33 @@ def is_vector(segment: Segment) -> bool:
     return len(segment.global_shape) < 2 or segment.name.endswith(".bias")
 
 
+def is_hidden_matrix(segment: Segment) -> bool:
+    """True for a weight, also of experts, which is not an embedding or the head."""
+    return not is_vector(segment) and not segment.name.endswith(NOT_HIDDEN)
+
+
+NOT_HIDDEN = ("wte.weight", "wpe.weight", "lm_head.weight")
 NO_DECAY_FOR_VECTORS = ParameterGroup(is_vector, weight_decay=0.0)
 
 
 def spans_of(segments: Iterable[Segment], groups: Sequence[ParameterGroup],
              weight_decay: float) -> list[Span]:
-    """The spans of a slab, neighbours of one group joined.
-
-    A parameter belongs to the first group whose rule picks it, if there is one.
-    """
-    everything = ParameterGroup(lambda segment: True)
+    """The spans of a slab, neighbours of one group joined."""
     spans: list[Span] = []
     for segment in segments:
-        group = next(group for group in (*groups, everything) if group.rule(segment))
-        decay = weight_decay if group.weight_decay is None else group.weight_decay
-        span = Span(segment.start, segment.stop, decay, group.lr_scale)
+        span = span_of(segment, groups, weight_decay)
         if spans and spans[-1].stop == span.start and spans[-1][2:] == span[2:]:
             span = span._replace(start=spans.pop().start)
         spans.append(span)
     return spans
+
+
+def span_of(segment: Segment, groups: Sequence[ParameterGroup], weight_decay: float) -> Span:
+    """The span of one parameter: that of the first group whose rule picks it, if there is one."""
+    everything = ParameterGroup(lambda segment: True)
+    group = next(group for group in (*groups, everything) if group.rule(segment))
+    return Span(segment.start, segment.stop, weight_decay if group.weight_decay is None else
+                group.weight_decay, group.lr_scale)
 
 
 def within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:

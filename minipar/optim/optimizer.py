@@ -48,7 +48,7 @@ class Optimizer:
         self.slabs = slabs if isinstance(slabs, Buffers) else Buffers(slabs)
         self.lr, self.num_steps = lr, 0
         self.states = [
-            {name: allocate_zeros("optimizer states", slab.data) for name in self.state_names}
+            {name: allocate_zeros("optimizer states", slab.data) for name in self.states_of(slab)}
             for slab in slabs]
         everything = [a for slab, state in zip(slabs, self.states)
                       for a in (slab.data, slab.grad, *state.values())]
@@ -60,6 +60,10 @@ class Optimizer:
         self._spans: Iterable[Iterable[Sequence[Span]]] = (     # of each slab, of each block
             spans_of_blocks(slabs, groups, weight_decay) if weight_decay or groups
             else repeat(repeat(())))                            # no spans for any block
+
+    def states_of(self, slab: FlatBuffer) -> tuple[str, ...]:
+        """The names of the states that the parameters of `slab` have."""
+        return self.state_names
 
     def begin_step(self) -> None:
         """Compute what changes from step to step, once for all blocks."""
@@ -81,13 +85,13 @@ class Optimizer:
             grad = slab.complete_grad()
             arrays = slab.data, grad, *state.values()
             for block, spans_here in zip(self._blocks(*arrays), spans):
-                self._update_block(spans_here, *block)
+                self.update_block(spans_here, *block)
             mark_changed(slab.parameters)
             if meter:
                 meter.stop(start, type(self).__name__, "optimizer",
                            self.flops_per_parameter * slab.data.size, arrays)
 
-    def _update_block(self, spans: Sequence[Span], p: Array, g: Array, *states: Array) -> None:
+    def update_block(self, spans: Sequence[Span], p: Array, g: Array, *states: Array) -> None:
         """Step a block where its states live: on the host, if they were made there (ZeRO-Offload).
 
         `spans` are the parts of the block with weight decay or a learning rate of their own.

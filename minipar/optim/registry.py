@@ -11,6 +11,9 @@ from .adam import Adam, AdamW
 from .groups import ParameterGroup
 from .optimizer import Optimizer
 from .sgd import SGD
+from .whole_tensors.lamb import LAMB
+from .whole_tensors.lars import LARS
+from .whole_tensors.muon import Muon
 
 
 class OptimizerEntry(NamedTuple):
@@ -19,19 +22,22 @@ class OptimizerEntry(NamedTuple):
     kind: Callable[..., Optimizer]
     lr: float = 3e-3                # the peak learning rate that `minipar train` takes by default
     weight_decay: float = 0.0
-    takes_momentum: bool = False
+    momentum: float | None = None   # its default; None: it takes none
 
 
 OPTIMIZERS = {
     "adamw": OptimizerEntry(AdamW, weight_decay=0.01),
     "adam": OptimizerEntry(Adam),
-    "sgd": OptimizerEntry(SGD, lr=0.1, takes_momentum=True),
+    "muon": OptimizerEntry(Muon, weight_decay=0.1, momentum=0.95),
+    "lamb": OptimizerEntry(LAMB, weight_decay=0.01),
+    "lars": OptimizerEntry(LARS, lr=1.0, momentum=0.9),
+    "sgd": OptimizerEntry(SGD, lr=0.1, momentum=0.9),
 }
 
 
 def make_optimizer(name: str, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float | None,
-                   momentum: float, groups: Sequence[ParameterGroup] = ()) -> Optimizer:
-    """The optimizer of that name; `weight_decay` None means that of its entry.
+                   momentum: float | None, groups: Sequence[ParameterGroup] = ()) -> Optimizer:
+    """The optimizer of that name; None as weight decay or momentum means that of its entry.
 
     Raises ValueError for an unknown name.
     """
@@ -40,4 +46,5 @@ def make_optimizer(name: str, slabs: Sequence[FlatBuffer], lr: float, weight_dec
     entry = OPTIMIZERS[name]
     return entry.kind(slabs, lr, groups=groups, weight_decay=entry.weight_decay
                       if weight_decay is None else weight_decay,
-                      **{"momentum": momentum} if entry.takes_momentum else {})
+                      **{} if entry.momentum is None else
+                      {"momentum": entry.momentum if momentum is None else momentum})

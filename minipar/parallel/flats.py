@@ -19,6 +19,7 @@ A strategy's `wire` encodes the messages, of gradients and, as `gather_wire`, of
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -35,10 +36,11 @@ class Flat:
 
     `layout` are their segments, counted from the start of the flat; `counts` the lengths of all
     ranks' pieces, and `bounds` this rank's piece.  The ranks of `copies` have the same piece.
+    Pieces of `whole_parameters` begin where a parameter begins, and so differ in length.
     """
 
     def __init__(self, slab: Slab, members: Sequence[int], over: Communicator,
-                 copies: Communicator):
+                 copies: Communicator, whole_parameters: bool = False):
         self.slab, self.over, self.copies = slab, over, copies
         self.parameters = [slab.parameters[i] for i in members]
         self.segments = [slab.segments[i] for i in members]
@@ -46,7 +48,8 @@ class Flat:
         self.layout = [*end_to_end(self.segments)]
         self.name = self.segments[0].name if self.segments else ""     # of no other flat
         self.size = self.layout[-1].stop if self.layout else 0
-        bounds = chunk_bounds(self.size, over.size)
+        bounds = between_parameters(self.layout, over.size) if whole_parameters else \
+            chunk_bounds(self.size, over.size)
         self.counts, self.bounds = [b - a for a, b in bounds], bounds[over.rank]
 
     def of(self, array: Array) -> Array:
@@ -72,6 +75,14 @@ class Flat:
         """Write zeros where no gradient came."""
         for parameter in self.parameters:
             parameter.slot.fill_if_missing()
+
+
+def between_parameters(layout: Sequence[Segment], num_pieces: int) -> list[tuple[int, int]]:
+    """Bounds near those of equal pieces, each where a parameter begins or ends."""
+    ends = [0, *(segment.stop for segment in layout)]
+    cuts = [min(ends, key=lambda end: abs(end - i * ends[-1] / num_pieces))
+            for i in range(num_pieces + 1)]
+    return [*pairwise(cuts)]
 
 
 def end_to_end(segments: Sequence[Segment]) -> Iterator[Segment]:

@@ -21,10 +21,15 @@ from ..nn import Module
 from .data.by_copies import DiLoCoByCopies, ElasticByCopies, GossipByCopies, LocalSGDByCopies
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
+from .data.delayed_averaging import DelayedAveraging
+from .data.delayed_by_copies import DelayedByCopies
 from .data.diloco import DiLoCo
 from .data.elastic import ElasticAveraging
 from .data.gossip import Gossip
 from .data.local_sgd import LocalSGD
+from .pipeline.pipedream import PipeDream
+from .pipeline.pipedream_by_versions import PipeDreamByVersions
+from .pipeline.two_bw import TwoBW
 from .strategy import Strategy
 from .zero.fsdp import FullyShardedDataParallel, ZeRO3
 from .zero.zero1 import ZeRO1
@@ -70,6 +75,7 @@ class StrategyEntry(NamedTuple):
 
 
 BUCKETS = ("bucket_mb", "first_bucket_mb")
+SHARDED_BUCKETS = (*BUCKETS, "whole_parameters")
 GATHERS = ("gather_wire", "hybrid_shard", "reshard_after_forward")
 EVERYTHING_SHARDED = PaperCost((STATES, GRADIENTS, PARAMETERS), reduces_each_microbatch=True,
                                gathers_each_microbatch=True)
@@ -79,15 +85,16 @@ STRATEGIES = {
                         cost=None),
     "ddp": StrategyEntry("gradients summed in buckets (DistributedDataParallel)",
                          DistributedDataParallel, BUCKETS),
-    "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, BUCKETS,
+    "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, SHARDED_BUCKETS,
                            PaperCost((STATES,))),
-    "zero2": StrategyEntry("optimizer states and gradients sharded (ZeRO-2)", ZeRO2, BUCKETS,
+    "zero2": StrategyEntry("optimizer states and gradients sharded (ZeRO-2)", ZeRO2,
+                           SHARDED_BUCKETS,
                            PaperCost((STATES, GRADIENTS), reduces_each_microbatch=True)),
     "zero3": StrategyEntry("everything sharded, each weight gathered by itself (ZeRO-3)", ZeRO3,
                            GATHERS, EVERYTHING_SHARDED),
     "fsdp": StrategyEntry("everything sharded, weights gathered by block (fully_shard)",
-                          FullyShardedDataParallel, (*GATHERS, "prefetch", "units"),
-                          EVERYTHING_SHARDED),
+                          FullyShardedDataParallel, (*GATHERS, "prefetch", "units",
+                                                     "whole_parameters"), EVERYTHING_SHARDED),
     "local_sgd": StrategyEntry("each rank alone, parameters averaged every k steps (local SGD)",
                                LocalSGD, (*BUCKETS, "every", "local_states", "average_first"),
                                cost=None, specification=LocalSGDByCopies),
@@ -99,6 +106,15 @@ STRATEGIES = {
     "elastic": StrategyEntry("each rank alone, on a spring to a centre (elastic averaging)",
                              ElasticAveraging, (*BUCKETS, "every", "pull"), cost=None,
                              specification=ElasticByCopies),
+    "delayed": StrategyEntry("each rank by its own gradients, averaged some steps later (DGA)",
+                             DelayedAveraging, (*BUCKETS, "delay"), cost=None,
+                             specification=DelayedByCopies),
+    "pipedream": StrategyEntry("a pipeline whose stages step after each microbatch (PipeDream)",
+                               PipeDream, ("vertical_sync",), cost=None,
+                               specification=PipeDreamByVersions),
+    "two_bw": StrategyEntry("a pipeline without flush, one step late, two versions (2BW)",
+                            TwoBW, ("microbatches_per_step",), cost=None,
+                            specification=PipeDreamByVersions),
 }
 COMMON = ("wire",)
 PIPELINE_OPTIONS = ("schedule", "virtual_stages", "cuts")

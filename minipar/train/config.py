@@ -116,13 +116,14 @@ class OptimizerConfig:
                        choices="optim.registry:OPTIMIZERS")
     lr: float | None = option(
         None, "peak learning rate; after --warmup a cosine lowers it to LR/10 in the last step",
-        least=0, metavar="LR", default_text="3e-3; sgd: 0.1")
+        least=0, metavar="LR", default_text="3e-3; sgd: 0.1; lars: 1")
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
     weight_decay: float | None = setting(
         None, "weight decay of matrices and embeddings; biases and layer norms do not decay",
-        least=0, default_text="adamw: 0.01, adam and sgd: 0")
+        least=0, default_text="adamw and lamb: 0.01, muon: 0.1, others: 0")
     decay_all: bool = setting(False, "let biases and layer norms decay too")
-    momentum: float = setting(0.9, "momentum of sgd", least=0)
+    momentum: float | None = setting(None, "momentum of sgd, lars and muon", least=0,
+                                     default_text="sgd and lars: 0.9, muon: 0.95")
     clip: float = option(1.0, "largest norm of all gradients together; 0: no clipping", least=0)
 
 
@@ -143,9 +144,18 @@ class ParallelConfig(ApartOptions):
     hybrid_shard: int | None = option(
         None, "shard over N neighbouring ranks, replicate the shards over the others",
         least=1, metavar="N", default_text="all ranks", saved=False)
+    whole_parameters: bool | None = setting(
+        None, "shards are cut between parameters, so that Muon finds whole matrices on a rank",
+        default_text="shards are equally long", saved=False)
     every: int | None = option(
         None, "exchange the parameters after every K steps", least=1, metavar="K",
         default_text="4", saved=False)
+    vertical_sync: bool | None = setting(
+        None, "pipedream: a microbatch meets the same version of the weights on all stages",
+        default_text="each stage's newest", saved=False)
+    microbatches_per_step: int | None = setting(
+        None, "two_bw: microbatches of a step, at least as many as stages", least=1, metavar="M",
+        default_text="pp", saved=False)
     mesh: str | None = option(
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
         metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)

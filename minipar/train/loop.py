@@ -121,6 +121,9 @@ def compute_gradients(state: TrainState, step: int) -> float:
 def gradients_of(state: TrainState, step: int, batch: Sequence[Microbatch]) -> float:
     """The same for these microbatches, this rank's part of the batch."""
     state.optimizer.zero_grad()
+    chosen = state.config.optimizer
+    state.optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, state.config.run.steps,
+                                       floor=chosen.lr / 10)
     with state.memory.offloading_activations():
         return state.strategy.forward_backward(batch, state.config.run.seed, step,
                                                state.scaler.scale if state.scaler else 1.0)
@@ -134,8 +137,6 @@ def update_parameters(state: TrainState, step: int) -> float | None:
     chosen, strategy = state.config.optimizer, state.strategy
     norm = strategy.clip_grad_norm(chosen.clip) if chosen.clip else None
     state.loads.append(balance_routers(strategy))
-    state.optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, state.config.run.steps,
-                                       floor=chosen.lr / 10)
     strategy.step(state.optimizer)
     return norm
 

@@ -29,8 +29,8 @@ class ApartOptions:
         None, "parts of the parameters, which take outer steps in turn", least=1, metavar="P",
         default_text="1", saved=False)
     delay: int | None = setting(
-        None, "steps for which a fragment's message may travel, fewer than every / fragments",
-        least=0, default_text="0", saved=False)
+        None, "steps for which a message may travel: diloco's fragment, delayed's gradient",
+        least=0, default_text="diloco: 0, delayed: 1", saved=False)
     mix: float | None = setting(None, "share of a rank's own parameters that stays in them",
                                 least=0, default_text="0", saved=False)
     pull: float | None = setting(None, "share of the way to the centre, and of the centre's way",

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..parallel.pipeline.schedule.actions import Action
+from ..parallel.pipeline.schedule.actions import Action, Together
 from ..parallel.pipeline.schedule.dependencies import OPS
 from ..parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from ..parallel.pipeline.schedule.simulate import DEFAULT, Times
@@ -83,13 +83,16 @@ def encode_row(row: Sequence[Action], stages: Sequence[int]) -> str:
     """A row as text, one letter an action: A for F of the first of `stages`, B for its B, …
 
     A capital is the microbatch after the letter's last one, a small letter the one before it.  Any
-    other microbatch is a number after the letter.  1F1B's first row of 4 is AAAABABABABABBBB.
+    other microbatch is a number after the letter.  1F1B's first row of 4 is AAAABABABABABBBB.  A +
+    stands before the first of a pair.
     """
     last: dict[int, int] = {}
     letters = []
-    for kind, stage, microbatch in row:
+    for action in row:
+        kind, stage, microbatch = action
         number = len(KINDS) * stages.index(stage) + KINDS.index(kind)
         letter, step = chr(ord("A") + number), microbatch - last.get(number, -1)
+        letters.append("+" * isinstance(action, Together))
         letters.append({1: letter, -1: letter.lower()}.get(step, f"{letter}{microbatch}"))
         last[number] = microbatch
     return "".join(letters)

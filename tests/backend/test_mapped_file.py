@@ -186,7 +186,7 @@ def test_a_shard_on_the_host_beside_a_gpu_is_optimized_there(cupy):
     optimizer.num_steps = 1
     optimizer.begin_step()
     p = StrictArray(data.copy())
-    optimizer._update_block([], p, StrictArray(grad), *[np.zeros(3) for _ in range(2)])
+    optimizer.update_block([], p, StrictArray(grad), *[np.zeros(3) for _ in range(2)])
     optimizer.num_steps = 0
     optimizer.step()
     np.testing.assert_array_equal(p.get(), data)

@@ -73,7 +73,7 @@ def test_on_a_mesh_the_axes_decide():
 
 
 def test_options_go_with_some_strategies_and_axes():
-    refused(2, "or local_sgd or diloco or gossip or elastic, not with fsdp",
+    refused(2, "or gossip or elastic or delayed, not with fsdp",
             lambda comm: make_strategy("fsdp", mlp(), comm, bucket_mb=1))
     refused(2, "schedule goes with a mesh with pp: give DeviceMesh",
             lambda comm: make_strategy("ddp", mlp(), comm, schedule="1f1b"))

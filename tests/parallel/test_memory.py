@@ -14,13 +14,11 @@ from minipar.formulas.data_parallel import memory_per_rank, units_of
 from minipar.nn import GPT
 from minipar.optim import SGD
 from minipar.parallel.registry import STRATEGIES
-from minipar.parallel.strategy import Strategy
 from minipar.testing import worlds
-from tests.support.cases import ALL, MODELS, Case, train
+from tests.support.cases import ALL, MODELS, ONE_PROCESS, Case, train
 from tests.support.measured_step import CONFIGS, recorded, step
 
-NAMES = (*sorted(name for name, entry in STRATEGIES.items() if entry.specification is Strategy),
-         "fsdp no prefetch", "fsdp kept", "fsdp hybrid")
+NAMES = (*sorted(ONE_PROCESS), "fsdp no prefetch", "fsdp kept", "fsdp hybrid")
 
 
 def predicted(name: str, model: GPT, p: int, rank: int, buckets: list[int]) -> dict[str, int]:

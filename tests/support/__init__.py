@@ -39,6 +39,7 @@ Tables, some of which become pages of docs/:
     matrix.py              the matrix;  its parts: matrix_context.py, matrix_experts.py,
                            matrix_memory.py, matrix_offload.py, matrix_precision.py and
                            matrix_quantized.py
+    late_weights_page.py   the picture of docs/pages/late_weights.md;  late_quadratic.py: its runs
     memory_page.py         the tables of docs/pages/memory.md
     plan_rows.py           published runs, and how well `minipar plan` predicts them;  plan_fit.py
                            fits its numbers;  plan_page.py: the pages on it

@@ -18,6 +18,9 @@ from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import plan_policy
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
+from minipar.optim.whole_tensors.lamb import LAMB
+from minipar.optim.whole_tensors.lars import LARS
+from minipar.optim.whole_tensors.muon import Muon
 from minipar.parallel.context.layout import ContextOptions
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.ddp_by_autograd import data_parallel
@@ -36,6 +39,12 @@ GROUPS = [NO_DECAY_FOR_VECTORS,
 OPTIMIZERS = {
     "sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
     "adamw": lambda slabs: AdamW(slabs, lr=0.01, weight_decay=0.3, groups=GROUPS),
+}
+OF_WHOLE_TENSORS = {        # in tests of their own
+    "muon": lambda slabs: Muon(slabs, lr=0.01, weight_decay=0.3, groups=GROUPS),
+    "muon gathered": lambda slabs: Muon(slabs, lr=0.01, groups=GROUPS, exchange="all_gather"),
+    "lamb": lambda slabs: LAMB(slabs, lr=0.05, weight_decay=0.3, groups=GROUPS),
+    "lars": lambda slabs: LARS(slabs, lr=0.5, weight_decay=0.3, trust=0.1, groups=GROUPS),
 }
 
 
@@ -192,7 +201,7 @@ def train(comm, name: str, case: Case, at_once: bool = False,
     """
     model = with_remat(case.build(), case.remat, name, comm)
     strategy = (ALL | CONTEXT_PARALLEL)[name](model, comm)
-    optimizer = OPTIMIZERS[case.optimizer](strategy.slabs)
+    optimizer = (OPTIMIZERS | OF_WHOLE_TENSORS)[case.optimizer](strategy.slabs)
     found: dict[str, np.ndarray] = {}
     for step in range(NUM_STEPS):
         inputs, targets = case.batch(step)

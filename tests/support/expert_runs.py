@@ -8,6 +8,8 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig, MoEConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
+from minipar.optim.whole_tensors.lamb import LAMB
+from minipar.optim.whole_tensors.muon import Muon
 from minipar.parallel.expert.router_bias import balance_routers
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
@@ -41,6 +43,8 @@ MODELS = {
 OPTIMIZERS = {
     "sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
     "adamw": lambda slabs: AdamW(slabs, lr=0.01, weight_decay=0.3, groups=[NO_DECAY_FOR_VECTORS]),
+    "muon": lambda slabs: Muon(slabs, lr=0.01),
+    "lamb": lambda slabs: LAMB(slabs, lr=0.05),
 }
 
 

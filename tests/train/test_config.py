@@ -131,7 +131,7 @@ def test_resume_is_before_the_file_and_the_file_before_flags(tmp_path):
     (TrainConfig(run=RunConfig(steps=0)), "--steps must be at least 1, not 0"),
     (TrainConfig(run=RunConfig(steps="3")), "--steps takes int, not '3'"),
     (TrainConfig(model=ModelConfig(untied=1)), "--set model.untied takes true or false, not 1"),
-    (TrainConfig(optimizer=OptimizerConfig("lamb")), "--optimizer: invalid choice: 'lamb'"),
+    (TrainConfig(optimizer=OptimizerConfig("rmsprop")), "--optimizer: invalid choice: 'rmsprop'"),
     (TrainConfig(parallel=ParallelConfig("ddp", hybrid_shard=2)),
      "needs --strategy zero3 or fsdp")])
 def test_a_mistake_in_python_is_the_same_sentence(config, says):

@@ -16,6 +16,9 @@ from minipar.nn.gpt import MLPS, FeedForward
 from minipar.nn.moe.routing import queue_places
 from minipar.optim import SGD, Adam, AdamW
 from minipar.optim.registry import OPTIMIZERS, make_optimizer
+from minipar.optim.whole_tensors.lamb import LAMB
+from minipar.optim.whole_tensors.lars import LARS
+from minipar.optim.whole_tensors.muon import Muon
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.registry import make_strategy
 from minipar.precision.policy import precision_preset
@@ -26,7 +29,7 @@ from minipar.train.setup.device import device_array
 from minipar.train.setup.precision import WIRES, activation_format
 
 NEW = "new one"
-KNOWN = {"adamw": AdamW, "adam": Adam, "sgd": SGD}
+KNOWN = {"adamw": AdamW, "adam": Adam, "muon": Muon, "lamb": LAMB, "lars": LARS, "sgd": SGD}
 
 
 @pytest.fixture

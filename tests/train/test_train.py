@@ -63,7 +63,7 @@ MISTAKES = {
     "--accumulate 0": "--accumulate must be at least 1, not 0",
     "--bucket-mb 0": "--bucket-mb must be a number >= 1e-06, not 0",
     "--bucket-mb nan": "--bucket-mb must be a number >= 1e-06, not nan",
-    "--bucket-mb 1 --strategy fsdp": "gossip or elastic, not fsdp",
+    "--bucket-mb 1 --strategy fsdp": "gossip, elastic or delayed, not fsdp",
     "--hybrid-shard 2 --ranks 2": "needs --strategy zero3 or fsdp, not ddp",
     "--every 2 --ranks 2": "--every needs --strategy local_sgd, diloco or elastic, not ddp",
     "--strategy diloco --every 4 --set parallel.fragments=3": "a number of fragments that divides",

@@ -60,7 +60,8 @@ def test_drawn_rectangles_are_the_boxes(name):
     assert np.allclose(sorted((a.xyann[0], a.xy[0]) for a in arrows),
                        sorted((m.start, m.end) for m in timeline.messages))
     numbers = [text.get_text() for text in axes.texts if text.get_text().isdigit()]
-    assert len(numbers) == len(timeline.intervals)
+    has_room = timeline.makespan() < 120            # for the numbers in the narrowest boxes, too
+    assert len(numbers) == len(timeline.intervals) or not has_room
 
 
 def test_the_picture_says_makespan_bubble_and_peaks():

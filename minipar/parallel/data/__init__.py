@@ -2,12 +2,14 @@
 
     ddp_by_autograd         the specification: copy_to on every use of a weight
     ddp                     DistributedDataParallel: each bucket is summed during backward
-    apart                   base of the four that follow: each rank has parameters of its own
+    apart                   base of the five that follow: each rank has parameters of its own
     local_sgd               … averaged every few steps
     diloco                  … whose mean is the gradient of an outer optimizer, every few steps
     gossip                  … mixed with those of two neighbours in every step
     elastic                 … on a spring to a common centre
     by_copies               these four, specified: copies of a model in one process
+    delayed_averaging       … stepped by its own gradient, which is corrected some steps later
+    delayed_by_copies       the same, specified
     classic_data_parallel   PyTorch's older DataParallel: rank 0 drives
 
 Read them in this order.  A parameter server is a program: lessons/parameter_server.py.

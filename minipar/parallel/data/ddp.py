@@ -67,8 +67,9 @@ class DistributedDataParallel(Strategy):
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh,
                  bucket_mb: float = BUCKET_MB, first_bucket_mb: float = 1.0,
-                 **options: Any):
+                 whole_parameters: bool = False, **options: Any):
         self.limits = bucket_limits(first_bucket_mb, bucket_mb)
+        self.whole_parameters = whole_parameters
         super().__init__(model, ranks, **options)
 
     def place(self) -> None:
@@ -90,7 +91,8 @@ class DistributedDataParallel(Strategy):
         """The flats of a slab: its buckets."""
         sizes = [parameter.data.nbytes for parameter in slab.parameters]
         buckets = cut_into_buckets(sizes, self.stages.bucket_keys(slab), self.limits)
-        return [Flat(slab, members, *self.ranks_of(slab)) for members in buckets or [[]]]
+        return [Flat(slab, members, *self.ranks_of(slab), self.whole_parameters)
+                for members in buckets or [[]]]
 
     def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
         """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""

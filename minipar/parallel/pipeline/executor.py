@@ -13,6 +13,7 @@ by the number of microbatches, and gradients add up.  Huang et al. 2019; Narayan
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from ...comm.collectives import gather_object, gather_trace
 from ...number_formats import Format
 from .p2p import P2P, ArraySpecs
 from .schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
-from .schedule.dependencies import Op, sent
+from .schedule.dependencies import Op, cells, sent
 from .schedule.timeline import Interval, Timeline
 from .schedule.validate import find_fault
 
@@ -52,6 +53,7 @@ class Pipeline:
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
         self.specs: ArraySpecs = {}
+        self.batch_type = RankBatch
         self._plans: dict[int, tuple[list[Action], dict[Op, str]]] = {}
 
     def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Op, str]]:
@@ -78,7 +80,7 @@ class Pipeline:
             step: int = 0) -> float:
         """Run the schedule on all microbatches; this rank's share of the loss."""
         row, labels = self.plan(len(microbatches))
-        batch = RankBatch(self, labels, microbatches, loss_divisor, seed, step)
+        batch = self.batch_type(self, labels, microbatches, loss_divisor, seed, step)
         batch.run(row)
         self.intervals, self.most_in_flight = batch.intervals, batch.most_in_flight
         return batch.loss
@@ -125,26 +127,33 @@ class RankBatch:
 
     def run(self, row: Sequence[Action]) -> None:
         """Do all actions of the row, and wait until all sends have arrived."""
-        do: dict[str, Callable[[Action, Array | None], Array | None]] = {
-            FORWARD: self.forward, BACKWARD: self.backward,
-            INPUT: self.input_gradient, WEIGHT: self.weight_gradients}
         self.last = {a.stage: a.microbatch for a in row if a.kind in (BACKWARD, WEIGHT)}
-        for position, action in enumerate(row):
-            for later in row[position:position + AHEAD + 1]:
+        todo = cells(row)
+        for position, cell in enumerate(todo):      # one action, or a pair
+            for later in chain(*todo[position:position + AHEAD + 1]):
                 self.messages.post_recv(later)
-            fmt, array = self.pipeline.activation_format, self.messages.recv(action)
-            start = self.comm.now()
-            if fmt is not None and array is not None:
-                array = fmt.decode(array)
-            out = do[action.kind](action, array)
-            if fmt is not None and out is not None and out.ndim:
-                out = fmt.encode(out)
-            self.intervals.append(Interval(self.comm.rank, *action, start, self.comm.now()))
-            self.messages.send(action, out)
+            arrays = [self.messages.recv(action) for action in cell]
+            outs = [self.do(action, array) for action, array in zip(cell, arrays)]
+            for action, out in zip(cell, outs):
+                self.messages.send(action, out)
             with self.after_send:
                 self.after_send = nullcontext()
             self.poll()
         self.messages.finish()
+
+    def do(self, action: Action, array: Array | None) -> Array | None:
+        """The result of an action for what was received, both perhaps as codes."""
+        kinds: dict[str, Callable[[Action, Array | None], Array | None]] = {
+            FORWARD: self.forward, BACKWARD: self.backward, INPUT: self.input_gradient,
+            WEIGHT: self.weight_gradients}
+        fmt, start = self.pipeline.activation_format, self.comm.now()
+        if fmt is not None and array is not None:
+            array = fmt.decode(array)
+        out = kinds[action.kind](action, array)
+        if fmt is not None and out is not None and out.ndim:
+            out = fmt.encode(out)
+        self.intervals.append(Interval(self.comm.rank, *action, start, self.comm.now()))
+        return out
 
     def forward(self, action: Action, x: Array | None) -> Array:
         """The output y of a stage; the last stage returns the loss."""

@@ -31,7 +31,8 @@ from ..flats import Flat, Piece, Pieces
 class ZeRO1(DistributedDataParallel):
     """Optimizer states are sharded: each rank steps on its piece of every flat.
 
-    The ranks of the mesh's axis `replicate` have the same pieces, whose gradients they sum.
+    The ranks of the mesh's axis `replicate` have the same pieces, whose gradients they sum.  With
+    `whole_parameters` each rank owns whole parameters, for an optimizer that needs matrices (Muon).
     """
 
     def place(self) -> None:

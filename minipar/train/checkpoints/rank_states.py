@@ -16,7 +16,6 @@ import numpy as np
 from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.collectives import gather_object
-from ...parallel.data.apart import TrainedApart
 
 if TYPE_CHECKING:
     from ..loop import TrainState
@@ -27,13 +26,13 @@ KIND = "ranks"
 def rank_state(state: "TrainState") -> dict[str, Array]:
     """The arrays that this rank's next step needs, and no other rank has, by name.  Collective."""
     strategy = state.strategy
-    own = strategy.rank_state(state.optimizer) if isinstance(strategy, TrainedApart) else {}
+    own = strategy.rank_state(state.optimizer) if hasattr(strategy, "rank_state") else {}
     return own | strategy.wire.state_dict()
 
 
 def load_rank_state(state: "TrainState", own: Mapping[str, np.ndarray]) -> None:
     """Take what `rank_state` gave, as far as strategy, wire and shapes are the same."""
-    if isinstance(state.strategy, TrainedApart):
+    if hasattr(state.strategy, "load_rank_state"):
         state.strategy.load_rank_state(state.optimizer, own)
     state.strategy.wire.load_state_dict(own)
 

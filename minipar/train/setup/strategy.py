@@ -7,6 +7,8 @@ from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
+from ...parallel.pipeline.pipedream import PipeDream
+from ...parallel.pipeline.two_bw import TwoBW
 from ...parallel.registry import COMMON, entry_of, make_strategy, strategies_with
 from ...parallel.strategy import Strategy
 from ..config import OPTIONS, TrainConfig
@@ -29,6 +31,13 @@ def check_strategy(config: TrainConfig) -> None:
             raise UsageError(f"--{name.replace('_', '-')} needs --strategy "
                              f"{one_of(strategies_with(name))}, not {parallel.strategy}: "
                              "leave it out, or choose a strategy that takes it")
+    if issubclass(entry.kind, PipeDream) and config.optimizer.clip:
+        raise UsageError(f"--strategy {parallel.strategy} clips no gradients, since no stage waits "
+                         "for the norm of all: add --clip 0")
+    per_step = parallel.microbatches_per_step or mesh_sizes(config).get("pp", 1)
+    if entry.kind is TwoBW and num_microbatches(config) % per_step:
+        raise UsageError(f"--strategy two_bw steps after every {per_step} microbatches: give a "
+                         f"multiple, not --microbatches {num_microbatches(config)}")
     if config.run.verify and entry.specification is not Strategy:
         raise UsageError(f"--verify compares with one rank, which --strategy {parallel.strategy} "
                          "does not equal: leave it out")

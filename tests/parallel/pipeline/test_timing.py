@@ -10,6 +10,7 @@ from minipar.comm.simulated.topology import Link
 from minipar.formulas import pipelines as predict
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.pipeline.schedule.csv import from_csv
+from minipar.parallel.pipeline.schedule.dependencies import cells
 from minipar.parallel.pipeline.schedule.metrics import (
     bubble,
     in_flight,
@@ -41,9 +42,9 @@ def test_the_makespan_is_the_closed_form_s_and_never_below_the_bound(name):
         expected = predict.makespan(name, p, m, times, v)
         assert expected in (None, took), (p, m, v, times)
         proven += expected is not None
-        split = name.startswith("zb")
+        split = any(action.kind == "W" for row in schedule for action in row)
         assert took >= predict.lower_bound(placement, m, times, split), (p, m, v, times)
-    assert proven >= 45
+    assert proven >= 20 or SCHEDULES[name].makespan is None, proven
 
 
 def test_the_textbook_bubbles():
@@ -60,6 +61,11 @@ def test_the_textbook_bubbles():
     assert bubble(simulate(schedule, Times(3, 4, 2))).of_ideal == pytest.approx(3 * 5 / (8 * 9))
 
 
+AT_MOST = {         # microbatches in flight, those of all stages of a rank
+    "zb_v": lambda p: 2 * p, "zb_h2": lambda p: 2 * p - 1, "dualpipe_v": lambda p: 2 * p + 1,
+    "v_half": lambda p: 2 * ((p + 2) // 2), "v_min": lambda p: 2 * ((p + 4) // 3)}
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_in_flight_is_the_closed_form_s_in_the_list_and_over_time(name):
     for p, m, v in cases(name, 5):
@@ -70,7 +76,7 @@ def test_in_flight_is_the_closed_form_s_in_the_list_and_over_time(name):
             peak = max(in_flight(row))
             assert peak == peak_memory(timeline, rank)
             assert predict.in_flight(name, rank, p, m, v) in (None, peak), (p, m, v, rank)
-            assert peak <= 2 * p or name != "zb_v"
+            assert name not in AT_MOST or peak <= AT_MOST[name](p)
 
 
 def test_memory_over_time_by_hand():
@@ -86,24 +92,27 @@ def relaxed(schedule, times, latency):
     """End of every action, by going over all pairs until nothing changes any more."""
     last = max(a.stage for row in schedule for a in row)
     end = {a: 0.0 for row in schedule for a in row}
+    sent = dict(end)                    # those of actions that go together: at the end of both
     rank_of = {a: r for r, row in enumerate(schedule) for a in row}
     changed = True
     while changed:
         changed = False
         for row in schedule:
-            for before, a in zip([None, *row], row):
-                start = end[before] if before else 0.0
-                for b in end:
+            for before, cell in zip([None, *cells(row)], cells(row)):
+                start = sent[before[0]] if before else 0.0
+                for a, b in itertools.product(cell, end):
                     near = b.microbatch == a.microbatch and (
                         (a.kind == "F" and b.kind == "F" and b.stage == a.stage - 1)
                         or (a.kind in "BI" and b.kind in "BI" and b.stage == a.stage + 1 <= last)
                         or (a.kind in "BI" and b.kind == "F" and b.stage == a.stage)
                         or (a.kind == "W" and b.kind == "I" and b.stage == a.stage))
                     if near:
-                        start = max(start, end[b] + latency * (rank_of[a] != rank_of[b]))
-                start += times[a.stage].of(a.kind)
-                if start > end[a]:
-                    end[a], changed = start, True
+                        start = max(start, sent[b] + latency * (rank_of[a] != rank_of[b]))
+                for a in cell:
+                    start += times[a.stage].of(a.kind)
+                    if start > end[a]:
+                        end[a], changed = start, True
+                sent |= dict.fromkeys(cell, start)
     return end
 
 
@@ -144,14 +153,17 @@ def run_on_cluster(schedule, placement, times, cluster, num_bytes):
             if action.kind != "W" and 0 <= other <= last and placement[other] != comm.rank:
                 out = np.empty(num_bytes, np.uint8)
                 arrays[action] = comm.irecv(out, placement[other], tag=number(action, other))
-        for action in row:
-            if action in arrays:
-                arrays[action].wait()
-            comm.report_compute(str(action), int(times.of(action.kind) * 1e6), 0, 0.0)
-            other = action.stage + (1 if action.kind == "F" else -1)
-            if action.kind != "W" and 0 <= other <= last and placement[other] != comm.rank:
-                sends.append(comm.isend(np.zeros(num_bytes, np.uint8), placement[other],
-                                        tag=number(action, action.stage)))
+        for cell in cells(row):
+            for action in cell:
+                if action in arrays:
+                    arrays[action].wait()
+            for action in cell:
+                comm.report_compute(str(action), int(times.of(action.kind) * 1e6), 0, 0.0)
+            for action in cell:
+                other = action.stage + (1 if action.kind == "F" else -1)
+                if action.kind != "W" and 0 <= other <= last and placement[other] != comm.rank:
+                    sends.append(comm.isend(np.zeros(num_bytes, np.uint8), placement[other],
+                                            tag=number(action, action.stage)))
         for send in sends:
             send.wait()
 

@@ -206,6 +206,7 @@ def test_each_mutation_is_named_by_its_true_first_fault(number):
     while found < number:
         name, p, m = rng.choice([*SCHEDULES]), rng.randint(1, 4), rng.randint(1, 5)
         schedule, placement = make_schedule(name, p, m)
+        schedule = [[Action(*action) for action in row] for row in schedule]    # without pairs
         bad, how, action = mutate(schedule, rng, m)
         if bad == schedule:
             continue

@@ -2,6 +2,7 @@
 
     actions                     Action; a schedule is a row of actions for each rank
     schedules, zero_bubble      functions that make schedules
+    advanced                    … that exchange memory for time, or go two ways at once
     registry                    all of them by name, with their papers' formulas: add yours here
     dependencies                what an action waits for, and what it sends
     validate                    the first fault of a schedule, in a sentence

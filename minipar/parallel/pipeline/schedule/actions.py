@@ -33,5 +33,12 @@ class Action(NamedTuple):
         return f"{self.stage}{self.kind}{self.microbatch}"
 
 
+class Together(Action):
+    """An action that goes together with the next of its row; the pair is written 0F3+1B1.
+
+    It begins when the inputs of both are there, and sends the results of both at its end.
+    """
+
+
 Schedule = list[list[Action]]       # for each rank its row: the actions, in order
 Placement = list[int]               # for each stage its rank

@@ -11,7 +11,9 @@
 Validation, simulation and the executor all use these two functions.
 """
 
-from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
+from collections.abc import Sequence
+
+from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Together
 
 Op = tuple[str, int, int]       # kind (F, I or W), stage, microbatch: equal to an Action
 OPS = {FORWARD: (FORWARD,), BACKWARD: (INPUT, WEIGHT), INPUT: (INPUT,), WEIGHT: (WEIGHT,)}
@@ -36,3 +38,16 @@ def sent(action: Action, num_stages: int) -> tuple[Op, int] | None:
     if kind in (INPUT, BACKWARD) and stage:
         return (INPUT, stage, i), stage - 1
     return None
+
+
+def cells(row: Sequence[Action]) -> list[tuple[Action, ...]]:
+    """The actions that follow one another, those of a pair in one tuple."""
+    found: list[tuple[Action, ...]] = []
+    together = False
+    for action in row:
+        if together:
+            found[-1] += (action,)
+        else:
+            found.append((action,))
+        together = isinstance(action, Together)
+    return found

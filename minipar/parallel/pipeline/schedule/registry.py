@@ -17,6 +17,9 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from .actions import Placement, Schedule
+from .advanced.dualpipe_v import dualpipe_v
+from .advanced.v_shapes import v_half, v_min
+from .advanced.zb_h2 import zb_h2
 from .schedules import (
     gpipe,
     interleaved,
@@ -72,6 +75,15 @@ SCHEDULES: dict[str, ScheduleEntry] = {
     "zb_v": ScheduleEntry(
         zb_v, Formula("(6 * m + p - 1) * F", ("m >= p", "F == I", "I == W")),
         placement=v_placement, num_stages=2, is_quadratic=True),
+    "zb_h2": ScheduleEntry(
+        zb_h2, Formula("(3 * m + p - 1) * F", ("m >= 2 * p - 1", "F == I", "I == W"))),
+    "v_half": ScheduleEntry(v_half, placement=v_placement, num_stages=2, is_quadratic=True),
+    "v_min": ScheduleEntry(v_min, placement=v_placement, num_stages=2, is_quadratic=True),
+    "dualpipe_v": ScheduleEntry(
+        dualpipe_v, Formula("2 * m * (F + B) + (p - 1) * (F + 2 * B - 3 * W)",
+                            ("m >= 2 * p", "F == I", "I == W")),
+        Formula("2 * p + 1", ("m >= 2 * p",)), placement=v_placement, num_stages=2,
+        is_quadratic=True),
 }
 
 

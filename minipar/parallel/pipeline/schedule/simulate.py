@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ....comm.simulated.topology import Link
 from ....comm.trace import Message
 from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
-from .dependencies import OPS, Op, needs, sent
+from .dependencies import OPS, Op, cells, needs, sent
 from .schedules import placement_of
 from .timeline import Interval, Timeline
 from .validate import Fault, find_fault
@@ -83,11 +83,11 @@ class _Simulation:
             raise ValueError(f"{len(placement)} stages take as many times, not {len(times)}: give "
                              "one for each")
         self.seconds = [{kind: each.of(kind) for kind in OPS} for each in times]
-        self.schedule, self.placement, self.link = schedule, placement, link
+        self.rows, self.placement, self.link = [*map(cells, schedule)], placement, link
         self.transfer, self.num_bytes = message_bytes / link.bandwidth, message_bytes
         num_ranks = len(schedule)
         self.timeline = Timeline(num_ranks)
-        self.position = [0] * num_ranks             # of each rank in its row
+        self.position = [0] * num_ranks             # of each rank in its row's cells
         self.port_out, self.port_in = [0.0] * num_ranks, [0.0] * num_ranks   # when they are free
         self.done: dict[Op, float] = {}             # when, for the same rank
         self.arrived: dict[Op, float] = {}          # when, on the rank that it is sent to
@@ -99,7 +99,7 @@ class _Simulation:
         collecting = gc.isenabled()
         gc.disable()                # it would scan the growing list of intervals again and again
         try:
-            for rank in range(len(self.schedule)):
+            for rank in range(len(self.rows)):
                 self.start_next(rank, 0.0)
             while self.ends:
                 self.end_one(*heappop(self.ends))
@@ -109,29 +109,32 @@ class _Simulation:
         return self.timeline
 
     def end_one(self, now: float, rank: int) -> None:
-        """End the rank's action: send its result, and start the next action."""
-        action = self.schedule[rank][self.position[rank]]
+        """End the rank's action, or pair: send its results, and start the next action."""
+        actions = self.rows[rank][self.position[rank]]
         self.position[rank] += 1
-        for kind in OPS[action.kind]:
-            self.done[kind, action.stage, action.microbatch] = now
-        self.send(rank, action, now)
+        for action in actions:
+            for kind in OPS[action.kind]:
+                self.done[kind, action.stage, action.microbatch] = now
+            self.send(rank, action, now)
         self.start_next(rank, now)
 
     def start_next(self, rank: int, now: float) -> None:
         """Start the next action of a rank that is free since `now`, or let it wait for an input."""
-        row, position = self.schedule[rank], self.position[rank]
+        row, position = self.rows[rank], self.position[rank]
         if position == len(row):
             return
-        action = row[position]
-        for need in needs(action, len(self.placement)):
+        actions = row[position]
+        for need in (need for action in actions for need in needs(action, len(self.placement))):
             ready = self.done if self.placement[need[1]] == rank else self.arrived
             if need not in ready:
                 self.waiting[need] = rank, now
                 return
             now = max(now, ready[need])
-        end = now + self.seconds[action.stage][action.kind]
-        self.timeline.intervals.append(Interval(rank, *action, now, end))
-        heappush(self.ends, (end, rank))
+        for action in actions:
+            end = now + self.seconds[action.stage][action.kind]
+            self.timeline.intervals.append(Interval(rank, *action, now, end))
+            now = end
+        heappush(self.ends, (now, rank))
 
     def send(self, rank: int, action: Action, now: float) -> None:
         """Send the op of the action that another rank needs, which may be waiting for it."""

@@ -12,9 +12,10 @@ end, an action may still be missing.  Of the faults of one round, that of the lo
 """
 
 from collections import defaultdict
+from math import inf
 from typing import NamedTuple
 
-from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
+from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule, Together
 from .dependencies import OPS, Op, needs
 from .schedules import placement_of
 
@@ -79,8 +80,8 @@ class _Replay:
                 if fault:
                     first = first or fault      # its rank stops, the others may go on
                     continue
-                need = self._awaited(rank, action)
-                if need is None or self.done.get(need, now) < now:
+                need = self._awaited(rank, action, now)
+                if need is None:
                     for kind in OPS[action.kind]:
                         op = (kind, action.stage, action.microbatch)
                         self.done[op] = now
@@ -98,11 +99,13 @@ class _Replay:
     def _next(self, rank: int) -> Action:
         return self.schedule[rank][self.position[rank]]
 
-    def _awaited(self, rank: int, action: Action) -> Op | None:
-        """The op of another rank that the action needs."""
-        for need in needs(action, len(self.placement)):
-            if self.placement[need[1]] != rank:
-                return need
+    def _awaited(self, rank: int, action: Action, now: float = inf) -> Op | None:
+        """The op of another rank that the action, or its pair, needs and that is not done yet."""
+        at = self.position[rank]
+        for each in self.schedule[rank][at:at + 1 + isinstance(action, Together)]:
+            for need in needs(each, len(self.placement)):
+                if self.placement[need[1]] != rank and self.done.get(need, inf) >= now:
+                    return need
         return None
 
     def _check(self, rank: int, action: Action) -> Fault | None:
@@ -128,6 +131,11 @@ class _Replay:
                                    if before == action else f"comes after {before} (position "
                                    f"{at}): a microbatch goes back by B, or by I and W",
                                    (rank, at))
+        if isinstance(action, Together):
+            second = self.schedule[rank][self.position[rank] + 1]
+            if any(need == action for need in needs(second, num_stages)):
+                return self._fault(OUT_OF_ORDER, rank, f"goes together with {second}, which needs "
+                                   "it", (rank, self.position[rank] + 1))
         for need in needs(action, num_stages):
             if self.placement[need[1]] == rank and need not in self.done:
                 later = self._places(need, rank)
@@ -150,9 +158,12 @@ class _Replay:
                 if (*where,) == op[1:] and op[0] in OPS.get(kind, ())]
 
     def _action(self, op: Op) -> Action:
-        """The op as an action of this schedule: B does I and W unless the schedule splits it."""
+        """The op as an action of this schedule: B, unless the schedule splits this backward."""
         kind, stage, i = op
-        split = any(action.kind == INPUT for row in self.schedule for action in row)
+        other = Action(WEIGHT if kind == INPUT else INPUT, stage, i)
+        kinds = {action.kind for row in self.schedule for action in row}
+        split = INPUT in kinds and BACKWARD not in kinds or any(
+            other in row for row in self.schedule)
         return Action(kind if kind == FORWARD or split else BACKWARD, stage, i)
 
     def _missing(self, need: Op, rank: int) -> Fault:
