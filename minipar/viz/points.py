@@ -33,7 +33,6 @@ from matplotlib.transforms import Bbox
 from .colors import BLACK, BLUE, DARK, GREY, LIGHT, MANY, OLIVE, PALETTE, WINE
 from .figure import (
     empty_figure,
-    in_units,
     label_at,
     legend_below,
     new_figure,
@@ -261,7 +260,7 @@ def draw_loss_by_cost(path: str | Path, rows: Sequence[Mapping[str, Sequence[Cos
                                               linewidth=1, label=name)
         for axes, label, unit in zip(panels, ("virtual time", "bytes sent by a rank"), "sB"):
             axes.set(xscale="log", xlabel=label)
-            in_units(axes.xaxis, unit)
+            label_at(axes.xaxis, LogLocator(subs=(1, 2, 5)), EngFormatter(unit))
         panels[0].set_ylabel(f"loss in nats, mean of {SMOOTHED} steps")
     legend_below(figure, [lines[name] for name in names], 6)
     return save(figure, path)
