@@ -28,7 +28,7 @@ KINDS = {               # strategy, options by number of ranks, versions kept on
     "vertical sync": ("pipedream", lambda p: {"vertical_sync": True}, lambda p, s: p)}
 STREAM, STAGES, WIDTH, ROWS = 32, 4, 32, 32     # of the timed runs: microbatches, stages; samples
 DATA, SIZES, BATCH, STEPS, SEEDS = digits(), [64, 32, 10], 32, 80, (0, 1, 2)
-DELAYS, RATES, FACTORS = (0, 1, 3, 7), tuple(0.04 * 2**k for k in range(6)), (0.7, 0.9, 1.1, 1.3)
+DELAYS, RATES, FACTORS = (0, 1, 3, 7), tuple(0.08 * 2**k for k in range(5)), (0.7, 0.9, 1.1, 1.3)
 GUESSING = np.log(10)           # the loss of a model that knows nothing of ten digits
 
 
