@@ -111,7 +111,7 @@ def main(comm: Communicator) -> None:
                     "steps the largest stable rate is about π/(4D + 2) of that of SGD.")
     lesson.exercises("one_f_one_b", questions=[
         "In stream, write `np.subtract(versions[-1], RATE * grad, versions[-1])` in place of "
-        "`versions[-1] - RATE * grad`. What has which rank computed now?",
+        "`versions[-1] - RATE * grad`. Which ranks compute something else now?",
         "How few microbatches may a step of 2BW have, and why?",
         "16 stages step at ηλ = 0.3, at which SGD is far from its limit. Which of them diverge?"])
 

@@ -42,7 +42,7 @@ class Method(NamedTuple):
 DENSE = "all gradients (DDP)"
 METHODS = {             # of the rates 0.0125, 0.025, 0.05, 0.1 that with the least loss at the end
     DENSE: Method("ddp", 0.05),
-    f"DGC, {DENSITY:.0%}": Method("ddp", 0.1, wire=partial(DGC, DENSITY), momentum=0.0),
+    f"DGC, {100 * DENSITY:g} %": Method("ddp", 0.1, wire=partial(DGC, DENSITY), momentum=0.0),
     f"PowerSGD, rank {RANK}": Method("ddp", 0.05, wire=partial(PowerSGD, RANK, start=0)),
     "signs": Method("ddp", 0.025, wire=Signs),
     f"local SGD, H = {H}": Method("local_sgd", 0.025, {"every": H}),
@@ -61,18 +61,20 @@ def compare_with_library(lesson: Lesson, dgc: Callable, power_sgd: Callable, sig
     lesson.table([Row(name, num_bytes, runs[name][0].num_bytes[-1] / STEPS, "B", ABOUT)
                   for name, num_bytes in predicted_bytes().items() if runs],
                  "bytes, by the formulas for rings", "counted")
-    lesson.say("Short sums go by doubling, with fewer messages and more bytes; vectors are sent in "
-               f"full by DGC and PowerSGD. All methods have momentum. The loss is the mean of "
-               f"{LAST} steps, at the end of {len(SEEDS)} seeds; {GOAL:g} is reached where this "
-               "mean first is.")
+    lesson.say("Short sums go by doubling, with fewer messages and more bytes. DGC and PowerSGD "
+               "send vectors in full. The dense sum goes in two levels (lesson 04), so that only a "
+               "third of its bytes cross the slow link. In each step the ranks also sum the loss, "
+               "which costs latency: more than half of a step of local SGD. All methods have "
+               f"momentum. The loss is the mean of {LAST} steps, with its range over {len(SEEDS)} "
+               "seeds; the last column says when this mean is small enough.")
     lesson.grid(["virtual time", "ms a step", "÷ DDP", f"loss after {STEPS} steps",
                  f"s to a loss of {GOAL:g}"], [summary(runs, name) for name in runs])
-    lesson.say("What neither table nor picture says: each method has the best of four learning "
-               "rates and no other tuning; what is outer, density, rank and H are one choice of "
-               f"many. The model is a toy, and {STEPS} steps are the beginning of a run: an outer "
-               "momentum has hardly begun. Computing is free here, also sorting and QR. In a "
-               "larger model the dense sum takes a larger share of a step, so all of them gain "
-               "more; on more ranks DGC gains less.")
+    lesson.say("Neither table nor picture says this: each method has the best of four learning "
+               "rates and no other tuning. The outer rate and momentum, density, rank and H are "
+               f"one choice of many. The model is a toy, and {STEPS} steps are the beginning of a "
+               f"run, with {STEPS // H} outer steps. Sorting and QR take no virtual time. In a "
+               "larger model the dense sum takes a larger share of a step, so all methods gain "
+               "more; with more ranks DGC gains less.")
     lesson.picture(lambda path: draw_loss_by_cost(
         path, [runs], f"An MLP on two nodes with 100 Mbit/s between them, {len(SEEDS)} seeds each"))
 

@@ -65,11 +65,12 @@ def compare_with_library(lesson: Lesson, weights: np.ndarray, x: np.ndarray, lab
     lesson.grid(["learning rate", *(f"D = {delay}" for delay in DELAYS)], [
         (f"{rate:g}", *(in_words(max(losses[delay, seed][i] for seed in SEEDS))
                         for delay in DELAYS)) for i, rate in enumerate(RATES) if losses])
-    lesson.say("What the picture does not say: a quadratic has one curvature, a network has many, "
-               "which change as it trains, and the largest one decides. Momentum and noise lower "
-               "the limit. In PipeDream only the first stage is as late as D; so its rate could be "
-               "smaller than that of the last. And a late gradient also costs something below the "
-               "limit: as many steps as it is late. The model is a toy.")
+    lesson.say("The largest useful rate falls about as the limit does. Below it, too, late "
+               "gradients cost something: compare a row. The picture does not say more than that. "
+               "A quadratic has one curvature; a network has many, which change as it trains. In "
+               "PipeDream only the first stage is D steps late, so only its rate has to be so "
+               "small. There is no momentum here, with which the limit falls further. The model is "
+               f"a toy, and {STEPS} steps are the beginning of a run.")
     lesson.picture(lambda path: draw(path, late_sgd, losses))
 
 
@@ -109,8 +110,9 @@ def show_times(lesson: Lesson) -> None:
     p, n = STAGES, STREAM
     seconds = {name: seconds_of(name) for name in ("1f1b", "PipeDream", "2BW")} \
         if lesson.comm.rank == 0 else {}
-    lesson.say(f"What it is for: {n} microbatches on {p} simulated stages, with a step after each "
-               f"{p}. 1F1B has its bubble n/p times, a stream once. In steps of F + B:")
+    lesson.say(f"The gain: {n} microbatches on {p} simulated stages, with a step after each "
+               f"{p}. 1F1B has its bubble n/p times, a stream has it once (if all stages "
+               "take equally long, and messages no time):")
     lesson.table([Row(f"1F1B, over {name}: n/p (2p − 1)/(n + p − 1)",
                       n / p * (2 * p - 1) / (n + p - 1), seconds["1f1b"] / seconds[name], "", ABOUT)
                   for name in KINDS if name in seconds], "virtual time", "simulated")

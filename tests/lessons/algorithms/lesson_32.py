@@ -109,4 +109,16 @@ def check_change(names):
     assert [round(limits[d], 3) for d in (0, 1, 2, 3, 7)] == [2, 1, 0.618, 0.445, 0.209]
     assert (round(limits[4], 3), round(limits[5], 3)) == (0.347, 0.285)
     assert [s for s in range(16) if limits[15 - s] < 0.3] == [*range(11)]
+    for delay, momentum, most in ((0, 0.9, 3.8), (1, 0.9, 0.1), (1, 0.5, 0.5), (7, 0.9, 0.016),
+                                  (7, 0, limits[7])):
+        assert largest(delay, momentum, 0.97 * most) < 1 < largest(delay, momentum, 1.03 * most)
+    says("32", "that is 3.8 and 0.1, and for D = 7 it is 0.016")
     says("32", "0.347 for D = 4 and 0.285 for D = 5", "stages 0 to 10 would diverge")
+
+
+def largest(delay, momentum, a):
+    """The largest |z| with w(t) = zᵗ and w(t+1) = w(t) + μ (w(t) − w(t−1)) − a w(t−D)."""
+    powers = np.zeros(max(delay, 1) + 2)
+    powers[:3] = 1, -1 - momentum, momentum
+    powers[1 + delay] += a
+    return abs(np.roots(powers)).max()
