@@ -4,8 +4,8 @@ Between two nodes with 100 Mbit/s, the sum of gradients takes longer than all th
 rank can send few numbers, few bits of each, or send seldom.  What it has not said it remembers,
 and says later: *error feedback*, e = what I wanted to say - what I said.
 
-    full gradient   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓      bytes of a rank: 2 (p-1)/p · n b
-    the largest k   ▓▓ values, indices ▒▒         (p-1) k (b + 4)     less if k/n < 1/p or so
+    all gradients   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓      2 (p-1)/p · n b       bytes that a rank sends
+    the largest k   ▓▓ values, indices ▒▒         (p-1) k (b + 4)       less if k/n < 1/p, for b = 4
     p qᵀ, rank r    ▓▓▓                           2 (p-1)/p · r (rows + columns) b
     signs           ▒ a bit for each, a scale     2 (p-1)/p · n/8, and 2 (p-1) b
     H steps alone   ▓▓▓▓▓▓▓▓ … once in H steps    2 (p-1)/p · n b / H
@@ -29,7 +29,7 @@ from minipar.launcher import launch
 
 def dgc(comm: Communicator, grad: np.ndarray, u: np.ndarray, v: np.ndarray, k: int,
         momentum: float) -> np.ndarray:
-    """The sum of what waited longest to be large.  u: momentum, v: what was not sent, in place."""
+    """The sum of each rank's k largest v: what it has not sent.  u: momentum; both change."""
     u[:] = momentum * u + grad                  # before the sum: v has all that u would have added
     v += u
     sent = np.sort(np.argsort(-np.abs(v), axis=None, kind="stable")[:k]).astype(np.int32)
@@ -61,7 +61,7 @@ def decode(message: np.ndarray) -> np.ndarray:
 
 def signs(comm: Communicator, grad: np.ndarray, error: np.ndarray,
           owner_error: np.ndarray) -> np.ndarray:
-    """The sum of signs of (n,), n a multiple of 8 p; its piece's owner tells signs of it, too."""
+    """The sum of signs of (n,), n a multiple of 8 p; the owner of a piece tells signs of it."""
     p, r, numbers = comm.size, comm.rank, grad + error
     scale = np.sqrt(np.mean(numbers**2, keepdims=True))
     messages = [encode(piece, scale) for piece in np.split(numbers, p)]
@@ -89,7 +89,7 @@ def main(comm: Communicator) -> None:
     lesson, p, r = Lesson(comm, __file__, __doc__), comm.size, comm.rank
     grads = np.random.default_rng(0).standard_normal((p, 8 * p, 8))         # of all ranks
     (g, flat), alone, n = (grads[r], grads[r].ravel()), grads.sum(0), grads[0].size
-    error, owned, w = np.zeros(n), np.zeros(n // p), -g
+    error, owned, w = np.zeros(n), np.zeros(n // p), -g         # w: one step from 0, of rate 1
     diloco(comm, w, 0 * g, 0 * g, 1.0, 0.0)
     exact = (dgc(comm, g, 0 * g, 0 * g, n, 0.0), power_sgd(comm, g, 0 * g, np.eye(8)), -p * w)
     later = signs(comm, flat, error, owned) + all_reduce(comm, error) + all_gather(comm, owned, n)
