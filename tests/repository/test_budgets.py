@@ -8,7 +8,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("parallel",): 3575,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5692,
-    ("viz",): 2504,
+    ("viz",): 2498,
     ("plan",): 932,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -16,7 +16,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37900
+ALL = 37894
 
 
 def count(folder: str) -> int:
