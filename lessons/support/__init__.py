@@ -4,7 +4,7 @@
     rows.py                    Row: a predicted value beside a counted or timed one      all lessons
     page.py                    a lesson's page: guess, derivation, answers, algorithm    all lessons
     kept_trace.py              the trace that a lesson writes to out/NN/trace.json       all lessons
-    measuring.py               traces, rounds, critical path, seconds, totals  02-09, 11, 13-17, 23
+    measuring.py               traces, rounds, seconds, totals     00, 02-11, 13-19, 21, 23, 27, 28
     auto_choice.py             why "auto" takes which algorithm                               02, 03
     lesson_NN.py               the library beside the algorithm of lesson NN        one a lesson
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00

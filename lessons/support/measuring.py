@@ -1,4 +1,4 @@
-"""Count and time a call that every rank makes, on simulated or real ranks (lessons 02 to 23)."""
+"""Count and time a call that every rank makes, on simulated or real ranks (most lessons)."""
 
 from collections.abc import Callable
 from math import inf

@@ -28,7 +28,7 @@ TESTS = "tests/school/exercises"
 # In course order; catalog/ has one file for each.
 TOPICS = ("collectives", "costs", "autograd", "optimizers", "data parallelism", "sharding",
           "pipelines", "tensor parallelism", "context parallelism", "experts", "meshes", "gspmd",
-          "memory", "precision", "pruning", "quantization", "distillation", "inference")
+          "memory", "precision", "pruning", "quantization", "distillation", "inference", "planning")
 # core: an idea of the lesson, which everyone should have written once.  plumbing: what a real
 # system needs around the idea; it can be left out.
 EXERCISE_KINDS = ("core", "plumbing")
