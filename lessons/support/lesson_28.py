@@ -145,14 +145,14 @@ def play_here(lesson: Lesson, ring: Callable) -> None:
 def compare_clocks(lesson: Lesson, simulate: Callable, ring: Callable) -> None:
     """On 16 ranks the lesson's simulator has the clocks of the library's cluster, to the last bit.
     """
-    mesh, n = Mesh(4, 4), 16 * 4000
+    mesh, n, m = Mesh(4, 4), 16 * 4000, 4
     cluster, ranks = library_cluster(mesh), range(mesh.size)
-    clocks = cluster.run(lambda comm: play(comm, step(mesh, comm.rank, ring)))[0]
-    own = simulate({i: step(mesh, i, ring) for i in ranks}, mesh.link, ranks)
+    clocks = cluster.run(lambda comm: play(comm, step(mesh, comm.rank, ring, m, 10 * n)))[0]
+    own = simulate({i: step(mesh, i, ring, m, 10 * n) for i in ranks}, mesh.link, ranks)
     sums = library_cluster(mesh).run(lambda comm: all_reduce(
         comm, np.ones(n // 8), algorithm="ring"))[1]
     alone = simulate({i: ring(i, ranks, n) for i in ranks}, mesh.link, ranks)
-    hops = 2 * M * (mesh.pp - 1) * mesh.dp + mesh.pp * 2 * mesh.dp * (mesh.dp - 1)
+    hops = 2 * m * (mesh.pp - 1) * mesh.dp + mesh.pp * 2 * mesh.dp * (mesh.dp - 1)
     lesson.say("On 16 ranks of the library's cluster, in nodes of 4: the library's own all-reduce "
                "of numbers, and a step of pp 4 × dp 4, 1F1B and a ring.")
     lesson.table([
