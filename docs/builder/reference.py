@@ -9,14 +9,13 @@ from stage import Stage
 import minipar
 
 SECTION = "API"
-SKIPPED = ("minipar.testing",)
 
 
 def packages() -> list[tuple[str, list[str]]]:
     """Each package with its own modules, in the order of their names."""
     found: dict[str, list[str]] = {"minipar": []}
     for module in pkgutil.walk_packages([str(Path(minipar.__file__).parent)], "minipar."):
-        if module.name.startswith(SKIPPED) or "._" in module.name or "__main__" in module.name:
+        if "._" in module.name or "__main__" in module.name:
             continue
         parent = module.name.rpartition(".")[0]
         if module.ispkg:

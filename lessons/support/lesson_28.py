@@ -8,7 +8,7 @@ import numpy as np
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_reduce
 from minipar.comm.simulated.topology import Link, Links
-from minipar.viz import draw_rank_maps
+from minipar.viz import draw_rank_map
 
 from .kit import Lesson, Row
 from .measuring import counted
@@ -127,9 +127,8 @@ def compare_with_library(lesson: Lesson, simulate: Callable, classes: Callable,
                "slower. The picture shows whom it makes wait: in the pipeline those of its own "
                "place in dp, in the ring all others of their stages.")
     lesson.grid(["the mesh", "ranks simulated", "of", "a step", ""], rows)
-    lesson.picture(lambda path: draw_rank_maps(
-        path, maps, ("stage", "place in dp"), "ms", f"pp {SMALL[0]} × dp {SMALL[1]}: when each "
-        "rank has its gradients (above), and their sum (below)"))
+    lesson.picture(lambda path: draw_rank_map(
+        path, maps, f"pp {SMALL[0]} × dp {SMALL[1]}: milliseconds until each rank has …"))
 
 
 def play_here(lesson: Lesson, ring: Callable) -> None:
@@ -146,14 +145,14 @@ def play_here(lesson: Lesson, ring: Callable) -> None:
 def compare_clocks(lesson: Lesson, simulate: Callable, ring: Callable) -> None:
     """On 16 ranks the lesson's simulator has the clocks of the library's cluster, to the last bit.
     """
-    mesh, n = Mesh(4, 4), 16 * 4000
+    mesh, n, m = Mesh(4, 4), 16 * 4000, 4
     cluster, ranks = library_cluster(mesh), range(mesh.size)
-    clocks = cluster.run(lambda comm: play(comm, step(mesh, comm.rank, ring)))[0]
-    own = simulate({i: step(mesh, i, ring) for i in ranks}, mesh.link, ranks)
+    clocks = cluster.run(lambda comm: play(comm, step(mesh, comm.rank, ring, m, 10 * n)))[0]
+    own = simulate({i: step(mesh, i, ring, m, 10 * n) for i in ranks}, mesh.link, ranks)
     sums = library_cluster(mesh).run(lambda comm: all_reduce(
         comm, np.ones(n // 8), algorithm="ring"))[1]
     alone = simulate({i: ring(i, ranks, n) for i in ranks}, mesh.link, ranks)
-    hops = 2 * M * (mesh.pp - 1) * mesh.dp + mesh.pp * 2 * mesh.dp * (mesh.dp - 1)
+    hops = 2 * m * (mesh.pp - 1) * mesh.dp + mesh.pp * 2 * mesh.dp * (mesh.dp - 1)
     lesson.say("On 16 ranks of the library's cluster, in nodes of 4: the library's own all-reduce "
                "of numbers, and a step of pp 4 × dp 4, 1F1B and a ring.")
     lesson.table([
@@ -167,11 +166,12 @@ def compare_clocks(lesson: Lesson, simulate: Callable, ring: Callable) -> None:
 
 WHOLE = Mesh(*SMALL)
 MIDDLE = WHOLE.size // 2 + WHOLE.dp // 2 + PER_NODE - 1         # the last one of a node
-LINK = "one link to the next stage at a quarter of its rate"
+SLOW, RING = "one rank computes 30 % longer", "one link of a ring at a quarter of its rate"
 MESHES = {
-    "all alike": WHOLE, "one rank computes 30 % longer": WHOLE._replace(slow=(MIDDLE,)),
-    LINK: WHOLE._replace(bad=((MIDDLE, MIDDLE + WHOLE.dp),)),
-    "one link of a ring at a quarter of its rate": WHOLE._replace(bad=((MIDDLE, MIDDLE + 1),)),
+    "all alike": WHOLE, SLOW: WHOLE._replace(slow=(MIDDLE,)),
+    "one link to the next stage at a quarter of its rate": WHOLE._replace(
+        bad=((MIDDLE, MIDDLE + WHOLE.dp),)),
+    RING: WHOLE._replace(bad=((MIDDLE, MIDDLE + 1),)),
     f"pp {LARGE[0]} × dp {LARGE[1]}, all alike": Mesh(*LARGE)}
 
 
@@ -186,7 +186,7 @@ def break_symmetry(simulate: Callable, classes: Callable, ring: Callable
                    ) -> tuple[list[tuple], dict[str, np.ndarray]]:
     """Rows of a table of MESHES, each folded as far as it goes; and milliseconds of some by rank.
     """
-    rows, ready, done = [], {}, {}
+    rows, maps = [], {}
     for name, mesh in MESHES.items():
         first, clock = folded(mesh, simulate, classes, ring)
         seconds = max(clock.values())
@@ -196,10 +196,11 @@ def break_symmetry(simulate: Callable, classes: Callable, ring: Callable
             assert all(every[i] == clock[first[i]] for i in every), "folded is not the whole"
         rows.append((name, f"{len(clock):,}", f"{mesh.size:,}", f"{seconds * 1e3:.1f} ms",
                      f"{seconds / usual - 1:+.0%}" if seconds != usual else ""))
-        if mesh.size == WHOLE.size and name != LINK:
-            ready[name] = by_rank(mesh, *folded(mesh, simulate, classes, None))
-            done[f"{name}: summed"] = by_rank(mesh, first, clock)
-    return rows, ready | done
+        if mesh == WHOLE or name == SLOW:
+            maps[f"its gradients, {name}"] = by_rank(mesh, *folded(mesh, simulate, classes, None))
+        if name in (SLOW, RING):
+            maps[f"their sum, {name}"] = by_rank(mesh, first, clock)
+    return rows, maps
 
 
 def by_rank(mesh: Mesh, first: list[int], clock: dict[int, float]) -> np.ndarray:

@@ -8,7 +8,7 @@
                     requests                                 who waits, gets tokens, has which block
                     terminal                                 timelines as text
     curves          curves                                   losses, costs, loads, limits
-                    points                                   quality against cost; maps of ranks
+                    points                                   quality against cost
                     distributions                            numbers and what formats keep of them
                     traffic                                  who sends how much, to whom
     grids           rounds, rounds_picture                   which chunk is where, in each round
@@ -38,7 +38,7 @@ _MODULES = {
     "perfetto": ("write_perfetto",),
     "pipeline": ("draw_pipeline", "draw_pipelines"),
     "points": ("CostedRun", "ParetoPanel", "PrunedModel", "draw_choices", "draw_loss_by_cost",
-               "draw_pareto", "draw_pruning_masks", "draw_rank_maps", "draw_sparse_or_dense"),
+               "draw_pareto", "draw_pruning_masks", "draw_sparse_or_dense"),
     "remat": ("draw_remat_tradeoff",),
     "requests": ("draw_block_pool", "draw_request_timeline", "uses_of_blocks"),
     "ring_attention": ("draw_ring_attention",),
@@ -51,7 +51,8 @@ _MODULES = {
     "space_time": ("draw_space_time",),
     "terminal": ("pipeline_in_terminal", "timeline_in_terminal"),
     "timeline": ("draw_timeline", "draw_timelines"),
-    "traffic": ("MeshTraffic", "draw_mesh_traffic", "draw_rank_traffic", "draw_stacked_bars"),
+    "traffic": ("MeshTraffic", "draw_mesh_traffic", "draw_rank_map", "draw_rank_traffic",
+                "draw_stacked_bars"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)

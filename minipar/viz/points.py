@@ -1,4 +1,4 @@
-"""Quality against cost: points, and the front of those that none beats in both; maps of values.
+"""Quality against cost: points, and the front of those that none beats in both.
 
     quality │        ● b ─ ─ ● dense       a point outside of the front is no choice: another one
             │   ● a                        costs less, and is at least as good
@@ -12,9 +12,6 @@ A mask of pruning is as many dots as its weight has elements: dark where it is k
 
     tp 8 │ 1.0  1.1  1.4       draw_choices: the cost of each pair of choices, relative to the
     tp 4 │ 1.2   –    –        best; a pair without a number is not possible
-
-    stage 0 │ ▒▒▒▒▒▒█▒▒▒       draw_rank_maps: a value of each rank of a mesh, as its colour
-    stage 1 │ ░░░░░░▓░░░
 """
 
 
@@ -39,7 +36,6 @@ from .figure import (
     new_panels,
     save,
     tidy,
-    whole_numbers,
 )
 
 MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
@@ -165,33 +161,6 @@ def draw_choices(path: str | Path, costs: Mapping[tuple[int, int], float], names
     axes.set_xticks(range(len(columns)), map(str, columns))
     axes.set(ylabel=names[0], xlabel=names[1])
     axes.tick_params(length=0)
-    return save(figure, path)
-
-
-def draw_rank_maps(path: str | Path, maps: Mapping[str, np.ndarray], names: tuple[str, str],
-                   label: str, title: str = "", columns: int = 3) -> Path:
-    """Draw a value of each rank as a colour; all `maps` (rows, columns) share one scale.
-
-    `names` are those of the rows and of the columns, `label` says what the values are, `columns` is
-    the number of maps side by side.  Returns the path written.  Raises ValueError without maps.
-    """
-    if not maps:
-        raise ValueError("nothing to draw: give at least one map of ranks")
-    columns = min(columns, len(maps))
-    rows, tallest = -(-len(maps) // columns), max(len(values) for values in maps.values())
-    figure, grid = new_panels(1.5 + 3.6 * columns, 0.8 + rows * (0.9 + 0.16 * tallest), title,
-                              rows, columns)
-    low, high = (bound([bound(values) for values in maps.values()]) for bound in (np.min, np.max))
-    for axes in grid.flat[len(maps):]:
-        axes.set_axis_off()
-    for axes, (name, values) in zip(grid.flat, maps.items()):
-        image = axes.imshow(values, cmap="viridis_r", vmin=low, vmax=high, aspect="auto",
-                            interpolation="nearest")
-        axes.set_title(name, loc="left", fontsize=10)
-        axes.set(ylabel=names[0], xlabel=names[1])
-        for axis in (axes.xaxis, axes.yaxis):
-            whole_numbers(axis)
-    figure.colorbar(image, ax=list(grid.flat), label=label, pad=0.01)
     return save(figure, path)
 
 

@@ -16,7 +16,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2425,
     ("school",): 3717,
 }
-ALL = 38016
+ALL = 38050
 
 
 def count(folder: str) -> int:
