@@ -20,7 +20,7 @@ WORDS = {
     "ddp": "", "fp16": "--precision fp16", "fp8": "--precision fp8",
     "bf16 pipeline": "--precision bf16 --mesh pp=2", "int8 sums": "--reduce-dtype int8",
     "powersgd": "--reduce-dtype powersgd --set messages.start=1", "top-k": "--reduce-dtype top_k",
-    "signs": "--reduce-dtype signs", "codes": "--reduce-dtype terngrad",
+    "signs": "--reduce-dtype signs", "columns": "--reduce-dtype columns", "codes": "--reduce-dtype terngrad",
     "threshold": "--reduce-dtype threshold", "DiLoCo": "--strategy diloco --every 2",
     "gossip": "--strategy gossip", "elastic": "--strategy elastic --every 2",
     "int4 gathers": "--strategy fsdp --gather-dtype int4",
