@@ -91,7 +91,7 @@ def onebit_adam(gradients, start, beta1=0.9, beta2=0.97, epsilon=1e-8):
         yield np.where(v > 0, m / (np.sqrt(v) + epsilon), 0)
 
 
-def columns(gradients):
+def onebit_sgd(gradients):
     """Two means for each column of a matrix, number by number."""
     errors = np.zeros_like(gradients[0])
     for g in gradients:

@@ -22,7 +22,7 @@ RUNS = {        # between two exchanges, and with a message under way, where the
     "powersgd": {"reduce_dtype": "powersgd", "rank": 1, "start": 2},
     "top_k": {"reduce_dtype": "top_k", "density": 0.05, "stage_steps": 2},
     "signs": {"reduce_dtype": "signs"},
-    "columns": {"reduce_dtype": "columns"},
+    "onebit_sgd": {"reduce_dtype": "onebit_sgd"},
     "terngrad": {"reduce_dtype": "terngrad"},
     "threshold": {"reduce_dtype": "threshold"},
     "dgc": {"reduce_dtype": "dgc", "density": 0.05, "stage_steps": 4, **PLAIN},

@@ -17,7 +17,7 @@ from ...comm.collectives import all_gather
 from .tensor_wire import Tensors, TensorWire, joined, parted, size_of
 
 
-class OneBitColumns(TensorWire):
+class OneBitSGD(TensorWire):
     """Sends signs, and the means of positive and negative numbers of each column."""
 
     def combine(self, comm: Communicator, tensors: Tensors, step: int) -> tuple[Tensors, Tensors]:
