@@ -31,13 +31,14 @@ WITHIN, BETWEEN, FLOPS = Link(5e-6, 1e10), Link(5e-4, 12.5e6), 1e12     # 100 Mb
 SGD = {"optimizer": "sgd", "momentum": 0.0, "clip": 0.0}
 METHODS = {
     "DDP": {}, "PowerSGD, rank 8": {"reduce_dtype": "powersgd", "rank": 8},
-    "signs": {"reduce_dtype": "signs"}, "TernGrad": {"reduce_dtype": "terngrad"},
     "local SGD, 8 steps": {"strategy": "local_sgd", "every": 8},
     "DiLoCo, 8 steps": {"strategy": "diloco", "every": 8},
     "gossip": {"strategy": "gossip"}, "elastic, 4 steps": {"strategy": "elastic", "every": 4},
     "DDP, SGD": {"optimizer": "sgd"},
     "PowerSGD, rank 4, SGD": {"optimizer": "sgd", "reduce_dtype": "powersgd"},
     "top-k, 5 %, SGD": {"optimizer": "sgd", "reduce_dtype": "top_k", "density": 0.05},
+    "signs, SGD": {"optimizer": "sgd", "reduce_dtype": "signs"},
+    "TernGrad, SGD": {"optimizer": "sgd", "reduce_dtype": "terngrad"},
     "DGC, 5 %": {"reduce_dtype": "dgc", "density": 0.05, "wire_clip": 2.0, "lr": 0.1, **SGD},
     "1-bit Adam": {"reduce_dtype": "onebit_adam", "beta2": 0.95, "lr": 1e-3, **SGD},
 }
