@@ -1,13 +1,23 @@
-"""On two nodes with 100 Mbit/s between them: a step of the demo's model, in virtual time."""
+"""In virtual time: α + nβ of each wire; a step of the demo's model on two nodes far apart."""
+
+import numpy as np
+import pytest
 
 from minipar.comm import Cluster
+from minipar.comm.collectives import barrier
 from minipar.comm.simulated.topology import Link, Links
+from minipar.compress.gradients.powersgd import PowerSGD
+from minipar.compress.gradients.signs import Signs
+from minipar.compress.gradients.top_k import TopK
 from minipar.launcher import metered
+from minipar.parallel.flats import UNCOMPRESSED
+from minipar.parallel.registry import make_strategy
 from minipar.train.check import checked
 from minipar.train.config import TrainConfig
 from minipar.train.loop import take_step
 from minipar.train.start import start_run
 from minipar.train.tasks import make_task
+from tests.support.given_gradients import GivenGradients
 
 SGD = {"optimizer": "sgd", "momentum": 0.0, "clip": 0.0}
 
@@ -41,3 +51,26 @@ def test_on_a_fast_link_there_is_little_to_gain():
     """10 Gbit/s: computation and the latency of two messages are all there is."""
     slow = seconds(1.25e9)
     assert slow < 1.5 * seconds(1.25e9, reduce_dtype="powersgd", rank=8, start=1)
+
+
+ROWS, COLUMNS, P, ALPHA, BETA = 64, 32, 4, 1e-3, 1e-6
+NUMBERS = ROWS * COLUMNS
+
+
+@pytest.mark.parametrize("wire, rounds, sent", [
+    (lambda: UNCOMPRESSED, 2 * (P - 1), 2 * 4 * NUMBERS / P * (P - 1)),
+    (lambda: PowerSGD(4, 0), 4 * (P - 1), 2 * 4 * 4 * (ROWS + COLUMNS) / P * (P - 1)),
+    (lambda: TopK(0.125), P - 1, (P - 1) * NUMBERS / 8 * 8),
+    (Signs, 2 * (P - 1), 2 * (P - 1) * (NUMBERS / P / 8 + 4))],
+    ids=["dense", "PowerSGD", "top-k", "signs"])
+def test_a_sum_takes_alpha_a_round_and_beta_a_byte(wire, rounds, sent):
+    """On rings, as the page's table has it; computation takes no time here."""
+    def body(comm):
+        strategy = make_strategy("ddp", GivenGradients({"w": (ROWS, COLUMNS)}, np.float32), comm)
+        [flat], own = strategy.flats, np.ones(NUMBERS, np.float32)
+        barrier(comm)
+        begin = comm.now()
+        wire().of(flat).all_reduce(comm, own, out=own)
+        return comm.now() - begin
+    found = Cluster(P, latency=ALPHA, bandwidth=1 / BETA, chooser=None).run(body)[0]
+    assert max(found) == pytest.approx(rounds * ALPHA + sent * BETA, rel=1e-9)
