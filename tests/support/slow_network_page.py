@@ -83,10 +83,12 @@ def draw() -> None:
             for name, seeds in found.items() if seeds}
     apart = [name for name in runs if "strategy" in METHODS[name]]
     sgd = [name for name in runs if METHODS[name].get("optimizer") == "sgd" and name not in apart]
-    rows = [["DDP", *(name for name in runs if name not in (*apart, *sgd, "DDP"))], sgd,
-            ["DDP", *apart]]
-    draw_loss_by_cost(IMAGES / "slow_networks.png", [{n: runs[n] for n in row} for row in rows],
-                      "The model of `make demo` on two nodes with 100 Mbit/s between them")
+    adam = ["DDP", *(name for name in runs if name not in (*apart, *sgd, "DDP"))]
+    rows = {"few numbers, few bits: with AdamW": adam, "with SGD": sgd,
+            "seldom: ranks that train apart, with AdamW": ["DDP", *apart]}
+    draw_loss_by_cost(IMAGES / "slow_networks.png",
+                      {title: {name: runs[name] for name in row} for title, row in rows.items()},
+                      "The demo's model on two nodes with 100 Mbit/s between them")
     draw_sparse_or_dense(IMAGES / "sparse_or_dense.png", {p: {
         density: counted_quotient(p, density) for density in (0.002, 0.01, 0.05, 0.2, 0.8)}
         for p in (2, 4, 8, 16)}, title="Top-k sends less than a dense sum below a density of 1/p")
