@@ -1,4 +1,4 @@
-"""Pictures of slow networks: each run is one line against its own costs; 1/p is where lines cross."""
+"""Pictures of slow networks: each run is one line against its own costs; 1/p is a crossing."""
 
 import numpy as np
 import pytest
