@@ -8,6 +8,7 @@
 
 import argparse
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from .checkpoints.models import read_config_to_resume
 from .config import OPTIONS, TrainConfig
 from .config_file import read_config, read_setting
 from .option import REQUIRED, CommandOptions, OptionField, declared, one_of
+from .slow_networks import MessagesConfig
 
 METAVARS = {int: "N", float: "X"}
 Declared = TypeVar("Declared", bound=CommandOptions)
@@ -139,4 +141,6 @@ def parse_config(options: argparse.Namespace) -> TrainConfig:
     values |= given(options)
     resume = values.get("resume")
     base = TrainConfig() if resume is None else read_config_to_resume(resume)
+    if values.get("reduce_dtype", base.precision.reduce_dtype) != base.precision.reduce_dtype:
+        base = replace(base, messages=MessagesConfig())     # those were options of another wire
     return base.updated(**values)

@@ -28,15 +28,7 @@ from matplotlib.ticker import EngFormatter, LogLocator
 from matplotlib.transforms import Bbox
 
 from .colors import BLACK, BLUE, DARK, GREY, LIGHT, MANY, OLIVE, PALETTE, WINE
-from .figure import (
-    empty_figure,
-    label_at,
-    legend_below,
-    new_figure,
-    new_panels,
-    save,
-    tidy,
-)
+from .figure import empty_figure, label_at, legend_below, new_figure, new_panels, save, tidy
 
 MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
 # Pixels: from a point to its label; between two labels; half of a point.
@@ -210,27 +202,29 @@ def _draw_costs(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     tidy(axes, "both")
 
 
-def draw_loss_by_cost(path: str | Path, rows: Sequence[Mapping[str, Sequence[CostedRun]]],
+def draw_loss_by_cost(path: str | Path, rows: Mapping[str, Mapping[str, Sequence[CostedRun]]],
                       title: str = "") -> Path:
-    """Draw the runs of methods by name, a row of panels for each mapping; return the path.
+    """Draw the runs of methods by name, a row of panels for each title; return the path.
 
     A name that is in several rows keeps its colour.
     """
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows.values() for name in row)
     colors = dict(zip(names, MANY * len(names)))
-    figure, grid = new_panels(11, 1 + 3.6 * len(rows), title, len(rows), 2, "both", sharey=True)
+    figure, grid = new_panels(11, 1 + 3.6 * len(rows), title, len(rows), 2, "both",
+                              sharex="col", sharey=True)
     lines = {}
-    for row, panels in zip(rows, grid):
+    for (row_title, row), panels in zip(rows.items(), grid):
+        panels[0].set_title(row_title, loc="left", fontsize=10.5)
         for name, runs in row.items():
             for run in runs:
                 loss = np.convolve(run.losses, np.ones(SMOOTHED) / SMOOTHED, "valid")
                 for axes, costs in zip(panels, (run.seconds, run.num_bytes)):
                     [lines[name]] = axes.plot(costs[SMOOTHED - 1:], loss, color=colors[name],
                                               linewidth=1, label=name)
-        for axes, label, unit in zip(panels, ("virtual time", "bytes sent by a rank"), "sB"):
-            axes.set(xscale="log", xlabel=label)
-            label_at(axes.xaxis, LogLocator(subs=(1, 2, 5)), EngFormatter(unit))
         panels[0].set_ylabel(f"loss in nats, mean of {SMOOTHED} steps")
+    for axes, label, unit in zip(grid[-1], ("virtual time", "bytes sent by a rank"), "sB"):
+        axes.set(xscale="log", xlabel=label)
+        label_at(axes.xaxis, LogLocator(subs=(1, 3)), EngFormatter(unit))
     legend_below(figure, [lines[name] for name in names], 6)
     return save(figure, path)
 

@@ -19,11 +19,11 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.lib.stride_tricks import as_strided
 
 FUNCTIONS = """
-    all any arange argmax argsort array_split ascontiguousarray broadcast_to clip concatenate copyto
-    count_nonzero cumsum diff einsum empty empty_like expand_dims full full_like max mean min
-    moveaxis ndim nonzero ones ones_like packbits pad prod put_along_axis qr ravel repeat reshape
-    searchsorted shape size sort split squeeze stack std sum swapaxes take take_along_axis tensordot
-    tile transpose tril triu unpackbits var where zeros zeros_like"""
+    all any arange argmax argsort array_split ascontiguousarray broadcast_to clip concatenate
+    copyto count_nonzero cumsum diff einsum empty empty_like expand_dims full full_like max mean
+    min moveaxis ndim nonzero ones ones_like packbits pad partition prod put_along_axis qr ravel
+    repeat reshape searchsorted shape size sort split squeeze stack std sum swapaxes take
+    take_along_axis tensordot tile transpose tril triu unpackbits var where zeros zeros_like"""
 
 
 class StrictArray(NDArrayOperatorsMixin):

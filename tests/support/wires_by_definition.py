@@ -91,6 +91,20 @@ def onebit_adam(gradients, start, beta1=0.9, beta2=0.97, epsilon=1e-8):
         yield np.where(v > 0, m / (np.sqrt(v) + epsilon), 0)
 
 
+def onebit_sgd(gradients):
+    """Two means for each column of a matrix, number by number."""
+    errors = np.zeros_like(gradients[0])
+    for g in gradients:
+        c, said = g + errors, np.zeros_like(g)
+        for rank, column in np.ndindex(len(g), g.shape[2]):
+            values = c[rank, :, column]
+            for chosen in (values >= 0, values < 0):
+                if chosen.any():
+                    said[rank, chosen, column] = values[chosen].mean()
+        errors = c - said
+        yield said.sum(0)
+
+
 def sign_vote(gradients, momentum):
     u = np.zeros_like(gradients[0])
     for g in gradients:

@@ -6,6 +6,7 @@ import pytest
 from minipar.checkpoint import NEWEST, PREVIOUS, load
 from minipar.train.config import TrainConfig
 from minipar.train.program import train
+from tests.train.test_train import parse
 
 STEPS, SAVED = 9, 5
 BASE = {"data": "digits", "hidden": "8,8", "steps": STEPS, "batch": 12, "seed": 3, "mesh": "dp=3"}
@@ -21,6 +22,7 @@ RUNS = {        # between two exchanges, and with a message under way, where the
     "powersgd": {"reduce_dtype": "powersgd", "rank": 1, "start": 2},
     "top_k": {"reduce_dtype": "top_k", "density": 0.05, "stage_steps": 2},
     "signs": {"reduce_dtype": "signs"},
+    "onebit_sgd": {"reduce_dtype": "onebit_sgd"},
     "terngrad": {"reduce_dtype": "terngrad"},
     "threshold": {"reduce_dtype": "threshold"},
     "dgc": {"reduce_dtype": "dgc", "density": 0.05, "stage_steps": 4, **PLAIN},
@@ -55,6 +57,16 @@ def test_another_number_of_ranks_goes_on_from_the_mean(tmp_path):
     whole, again = interrupted(tmp_path, RUNS["diloco"], mesh="dp=2")
     assert whole.losses[:SAVED] == again.losses[:SAVED] and len(again.losses) == STEPS
     assert whole.losses[SAVED:] != again.losses[SAVED:]
+
+
+def test_another_wire_forgets_the_options_of_the_one_before(tmp_path):
+    train(TrainConfig().updated(**BASE, **RUNS["powersgd"], out=tmp_path))
+    words = ["--resume", str(tmp_path), "--steps", "10", "--mesh", "dp=3"]
+    assert parse(*words).messages.rank == 1
+    assert parse(*words, "--reduce-dtype", "int8").messages.rank is None
+    assert parse(*words, "--reduce-dtype", "top_k", "--set", "messages.density=0.1").get(
+        "density") == 0.1
+    assert len(train(parse(*words, "--reduce-dtype", "fp32")).losses) == 10
 
 
 def test_another_strategy_goes_on_from_the_mean(tmp_path):

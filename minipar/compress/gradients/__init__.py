@@ -5,6 +5,7 @@
     top_k.py          TopK, DGC: the largest numbers, with momentum before the sum
     sparse_sum.py     … how these are summed
     signs.py          Signs: one bit a number, with error feedback
+    onebit_sgd.py     OneBitSGD: one bit a number, two means a column
     onebit_adam.py    OneBitAdam: signs of Adam's momentum
     sign_vote.py      SignVote: each number goes where most ranks want it to go
     terngrad.py       TernGrad: -1, 0 or 1 at random, right on average

@@ -5,11 +5,11 @@
                                                                            v stays as it is
     w ← w - lr m / (√v + ε)
 
-Adam is not linear in the gradient, so error feedback on gradients does not help it; but m is
-linear, once v is fixed.  m goes through the sum of signs with its two errors (`signs.py`).  There
-is no bias correction: v averages about 1/(1 - β₂) steps.  `start` has to be larger, or v stays too
-small for ever, and the steps too long.  If f is the share of the first steps, 1/(f + (1 - f)/16)
-times fewer bytes are sent than in fp16.
+Adam is not linear in the gradient, so error feedback on gradients does not help it.  Once v is
+fixed, the step is linear in m: m goes through the sum of signs, with its two errors (`signs.py`).
+There is no bias correction, and v averages about 1/(1 - β₂) steps.  With a smaller `start` v stays
+too small for ever, and the steps too long.  If f is the share of the first steps,
+1/(f + (1 - f)/16) times fewer bytes are sent than in fp16.
 
 Where a gradient is always 0 (padding, an unused token), v is 0, and a sign says ± s all the same:
 w would run away.  Such numbers do not move.  The wire gives the step's direction, m / (√v + ε), to

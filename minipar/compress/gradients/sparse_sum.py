@@ -27,9 +27,10 @@ def num_sent(size: int, density: float) -> int:
 def largest(values: Array, k: int) -> Array:
     """The indices of the k largest |values| (n,), ascending; of equal ones the first; NaN is sent.
     """
-    size = np.abs(values)
-    order = np.argsort(-np.where(np.isnan(size), np.inf, size), kind="stable")
-    return np.sort(order[:k])
+    size = np.where(np.isnan(values), np.inf, np.abs(values))
+    limit = np.partition(size, size.shape[0] - k)[size.shape[0] - k]        # the k-th largest
+    [above], [equal] = np.nonzero(size > limit), np.nonzero(size == limit)
+    return np.sort(np.concatenate([above, equal[:k - above.shape[0]]]))
 
 
 def sum_sparse(comm: Communicator, values: Array, indices: Array) -> Array:

@@ -86,7 +86,7 @@ class TensorWire(Wire):
                          "gradients in another way")
 
     def remembered(self, name: str, like: Array) -> Array:
-        """What was remembered of that name; zeros if nothing was, or an array of another shape."""
+        """The array of that name; zeros if none was remembered, or one of another shape."""
         found = self.kept.get(name)
         return np.zeros_like(like) if found is None or found.shape != like.shape \
             else to_device_of(found, like)

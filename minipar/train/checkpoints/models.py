@@ -55,7 +55,7 @@ def read(path: Path, to_train: bool = False) -> files.Checkpoint:
 def read_to_train(path: Path) -> StartingPoint:
     """A checkpoint from which training can go on, with its masks.  Raises UsageError."""
     saved = read(path, to_train=True)
-    check_numbers(path, saved.model | saved.optimizer)
+    check_numbers(path, saved.model | saved.optimizer | saved.others)
     with naming(path):
         start = StartingPoint.of(*expand(saved))
         lost = [key for key in start.checkpoint.optimizer

@@ -1,8 +1,8 @@
 """What belongs to one rank alone, in a checkpoint: parameters that differ, and what a wire owes.
 
-    ranks/0/wire/0.weight/error       of rank 0     a run that goes on with as many ranks gives
-    ranks/1/wire/0.weight/error       of rank 1     each its own; with another number it begins
-    …                                               without them
+    ranks/0/PowerSGD/0.weight/error     of rank 0     a run that goes on with as many ranks gives
+    ranks/1/PowerSGD/0.weight/error     of rank 1     each its own; with another number it begins
+    …                                                 without them
 
 Local SGD, DiLoCo and others keep parameters and optimizer states of their own on every rank;
 error feedback keeps a debt.  Without these a resumed run would be another run.
@@ -64,4 +64,4 @@ def rank_state_of(comm: Communicator, others: Mapping[str, np.ndarray]) -> dict[
         if kind == KIND:
             rank, _, name = place.partition("/")
             states.setdefault(rank, {})[name] = array
-    return states[str(comm.rank)] if len(states) == comm.size else {}
+    return states.get(str(comm.rank), {}) if len(states) == comm.size else {}

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from inspect import signature
 
 from ...compress.gradients.onebit_adam import OneBitAdam
+from ...compress.gradients.onebit_sgd import OneBitSGD
 from ...compress.gradients.powersgd import PowerSGD
 from ...compress.gradients.sign_vote import SignVote
 from ...compress.gradients.signs import Signs
@@ -40,8 +41,9 @@ WIRES: dict[str, Callable[..., Wire]] = {
     "fp32": lambda: UNCOMPRESSED,
     "bf16": lambda: LowPrecisionWire(BFLOAT16), "fp16": lambda: LowPrecisionWire(FLOAT16),
     "int8": lambda: QuantizedWire(BlockCodec(8)), "int4": lambda: QuantizedWire(BlockCodec(4)),
-    "powersgd": PowerSGD, "top_k": TopK, "dgc": DGC, "signs": Signs, "sign_vote": SignVote,
-    "onebit_adam": OneBitAdam, "terngrad": TernGrad, "threshold": Threshold}
+    "powersgd": PowerSGD, "top_k": TopK, "dgc": DGC, "signs": Signs, "onebit_sgd": OneBitSGD,
+    "onebit_adam": OneBitAdam, "sign_vote": SignVote, "terngrad": TernGrad,
+    "threshold": Threshold}
 MESSAGE_OPTIONS = [key for key, field in OPTIONS.items() if field.section == "messages"]
 NEEDS_LOSS_SCALE = ("fp16", "fp8")          # small gradients underflow in these formats
 FULL_PRECISION = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32",

@@ -5,6 +5,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.compress.gradients.onebit_adam import OneBitAdam
+from minipar.compress.gradients.onebit_sgd import OneBitSGD
 from minipar.compress.gradients.powersgd import PowerSGD
 from minipar.compress.gradients.sign_vote import SignVote
 from minipar.compress.gradients.signs import Signs
@@ -26,7 +27,8 @@ WIRES = {
         rank=1, start=0, warm_start=False),
     "top_k": lambda: TopK(0.1), "dgc": lambda: DGC(0.2), "dgc nesterov": lambda: DGC(
         0.1, nesterov=True, masking=False),
-    "signs": Signs, "onebit_adam": lambda: OneBitAdam(start=3), "sign_vote": SignVote,
+    "signs": Signs, "onebit_sgd": OneBitSGD, "onebit_adam": lambda: OneBitAdam(start=3),
+    "sign_vote": SignVote,
     "terngrad": TernGrad, "threshold": lambda: Threshold(0.5)}
 
 
@@ -72,6 +74,9 @@ def by_definition(name, given):
         options = {"momentum": wire.momentum, "masking": wire.masking, "nesterov": wire.nesterov}
         return {key: [*(definition.dgc(array, wire.density, **options) if array.ndim > 3 else
                         nesterov_or_plain(array, wire))] for key, array in given.items()}
+    if name == "onebit_sgd":
+        return {key: [*definition.onebit_sgd(array.reshape(*array.shape[:3], -1))]
+                for key, array in given.items()}
     flat = np.concatenate([a.reshape(*a.shape[:2], -1) for a in given.values()], axis=2)
     found = {"signs": lambda: definition.signs(flat),
              "onebit_adam": lambda: definition.onebit_adam(flat, 3),
@@ -184,6 +189,7 @@ PREDICTED = {       # of a step in which a method sends what it is for; n number
     "dgc": lambda wire, n, p: sparse_bytes([35, 24], 0.2, p) + all_reduce_bytes(5, p),
     "dgc nesterov": lambda wire, n, p: sparse_bytes([35, 24], 0.1, p) + all_reduce_bytes(5, p),
     "signs": lambda wire, n, p: sign_bytes(n, p),
+    "onebit_sgd": lambda wire, n, p: (p - 1) * (n // 8 + 4 * 2 * (5 + 1 + 4)),
     "onebit_adam": lambda wire, n, p: sign_bytes(n, p),
     "sign_vote": lambda wire, n, p: vote_bytes(n, p),
     "terngrad": lambda wire, n, p: (p - 1) * -(-n // 4) + all_reduce_bytes(3, p)}

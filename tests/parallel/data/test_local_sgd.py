@@ -6,7 +6,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.formulas.data_parallel import all_reduce_elements
-from minipar.optim import SGD, AdamW
+from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
@@ -46,6 +46,18 @@ def test_averaged_every_step_it_is_data_parallelism(world):
             assert distance(run(comm, "local_sgd", MOMENTUM["sgd"], **options), right) > 1e-4
         assert distance(run(comm, "local_sgd", MOMENTUM["adamw"], every=1),
                         run(comm, "ddp", MOMENTUM["adamw"])) > 1e-4
+    world.run(body)
+
+
+@worlds(2, mpi=())
+def test_groups_of_parameters_count_as_one_step(world):
+    """PyTorch's averager once counted a step for each group."""
+    def body(comm):
+        def grouped(slabs):
+            return SGD(slabs, lr=0.3, momentum=0.9, groups=[NO_DECAY_FOR_VECTORS])
+        found = run(comm, "local_sgd", grouped, steps=4, every=2)
+        assert_all_close(found, run(comm, "local_sgd", MOMENTUM["sgd"], steps=4, every=2),
+                         rtol=1e-12, atol=1e-14)
     world.run(body)
 
 
