@@ -121,7 +121,7 @@ class OptimizerConfig:
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
     weight_decay: float | None = setting(
         None, "weight decay of matrices and embeddings; biases and layer norms do not decay",
-        least=0, default_text="adamw and lamb: 0.01, muon: 0.1, others: 0")
+        least=0, default_text="adamw, lamb: 0.01; muon: 0.1; others: 0")
     decay_all: bool = setting(False, "let biases and layer norms decay too")
     momentum: float | None = setting(None, "momentum of sgd, lars and muon", least=0,
                                      default_text="sgd and lars: 0.9, muon: 0.95")

@@ -3,7 +3,7 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3152,
+    ("autograd", "nn", "optim"): 3238,
     ("comm",): 4480,
     ("parallel",): 4146,
     ("memory", "precision"): 1235,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37665
+ALL = 37748
 
 
 def count(folder: str) -> int:
