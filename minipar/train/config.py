@@ -157,6 +157,9 @@ class ParallelConfig:
     microbatches_per_step: int | None = setting(
         None, "two_bw: microbatches of a step, at least as many as stages", least=1, metavar="M",
         default_text="pp", saved=False)
+    num_slices: int | None = setting(
+        None, "terapipe: slices of the tokens of a sequence", least=1, metavar="S",
+        default_text="4", saved=False)
     delay: int | None = setting(None, "delayed: steps until a rank corrects its own gradient",
                                 least=0, default_text="1", saved=False)
     mesh: str | None = option(

@@ -25,6 +25,7 @@ from .schedules import (
     loop_placement,
     looped_breadth_first,
     one_f_one_b,
+    terapipe,
     v_placement,
 )
 from .zero_bubble import zb_h1, zb_v
@@ -72,6 +73,7 @@ SCHEDULES: dict[str, ScheduleEntry] = {
     "zb_v": ScheduleEntry(
         zb_v, Formula("(6 * m + p - 1) * F", ("m >= p", "F == I", "I == W")),
         placement=v_placement, num_stages=2, is_quadratic=True),
+    "terapipe": ScheduleEntry(terapipe, Formula("(m + p - 1) * (F + B)"), Formula("m")),
     "zb_h2": ScheduleEntry(
         zb_h2, Formula("(3 * m + p - 1) * F", ("m >= 2 * p - 1", "F == I", "I == W"))),
     "v_half": ScheduleEntry(v_half, placement=v_placement, num_stages=2, is_quadratic=True),

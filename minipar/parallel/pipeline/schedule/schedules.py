@@ -1,6 +1,7 @@
 """The schedules whose backward is whole: GPipe, 1F1B, and both with several stages on each rank.
 
     gpipe                    all forwards, then all backwards      m microbatches in flight
+    terapipe                 … in reverse: for slices of tokens    m slices in flight
     one_f_one_b              a backward as soon as there is one    p - s on stage s
     looped_breadth_first     GPipe with v stages on each rank
     interleaved              1F1B with v stages on each rank       bubble / v, messages · v
@@ -53,6 +54,14 @@ def gpipe(num_ranks: int, num_microbatches: int) -> Schedule:
     check_counts(num_ranks, num_microbatches)
     return [[Action(kind, stage, i) for kind in (FORWARD, BACKWARD)
              for i in range(num_microbatches)] for stage in range(num_ranks)]
+
+
+def terapipe(num_ranks: int, num_microbatches: int) -> Schedule:
+    """All forwards, then all backwards in reverse, as slices of one sequence need (terapipe.py)."""
+    check_counts(num_ranks, num_microbatches)
+    return [[Action(FORWARD, stage, i) for i in range(num_microbatches)]
+            + [Action(BACKWARD, stage, i) for i in reversed(range(num_microbatches))]
+            for stage in range(num_ranks)]
 
 
 def one_f_one_b(num_ranks: int, num_microbatches: int) -> Schedule:
