@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3238,
     ("comm",): 4480,
-    ("parallel",): 4262,
+    ("parallel",): 4400,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5562,
     ("viz",): 2462,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37866
+ALL = 38005
 
 
 def count(folder: str) -> int:

@@ -18,7 +18,7 @@ Breadth-first pipeline parallelism.
 from collections import Counter
 from collections.abc import Sequence
 
-from .actions import BACKWARD, FORWARD, Action, Placement, Schedule
+from .actions import BACKWARD, FORWARD, Action, Placement, Schedule, TwoWay
 
 
 def loop_placement(num_ranks: int, virtual_stages: int = 1) -> Placement:
@@ -34,6 +34,8 @@ def v_placement(num_ranks: int, virtual_stages: int = 2) -> Placement:
 def placement_of(schedule: Schedule) -> Placement:
     """For each stage the rank with most of its actions, the lowest of those with equally many.
 
+    Or a TwoWay, if microbatches go through the ranks in two directions.
+
     Raises ValueError if there is a stage without any action, or none at all.
     """
     counted = Counter((action.stage, rank) for rank, row in enumerate(schedule) for action in row)
@@ -46,7 +48,20 @@ def placement_of(schedule: Schedule) -> Placement:
         if stage not in most:
             raise ValueError(f"no rank does anything for stage {stage}: give it its actions, or "
                              "number the stages without a gap")
-    return [-most[stage][1] for stage in sorted(most)]
+    return _two_ways(schedule, len(most)) or [-most[stage][1] for stage in sorted(most)]
+
+
+def _two_ways(schedule: Schedule, num_stages: int) -> TwoWay | None:
+    """The placement in two directions, if each microbatch goes through all ranks in one of them."""
+    p = len(schedule)
+    ways: dict[int, set[bool]] = {}
+    for rank, row in enumerate(schedule):
+        for _, stage, i in row:
+            possible = {goes_up for goes_up in (False, True)
+                        if stage == (p - 1 - rank if goes_up else rank)}
+            ways[i] = ways.get(i, {False, True}) & possible
+    other = [i for i, way in ways.items() if way == {True}]
+    return TwoWay(range(p), other) if num_stages == p and other and all(ways.values()) else None
 
 
 def gpipe(num_ranks: int, num_microbatches: int) -> Schedule:
