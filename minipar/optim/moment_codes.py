@@ -5,7 +5,10 @@
 
 Levels are dense near 0, as moments are: there are 63 from 0.1 to 1, half as many from 0.01 to 0.1,
 and so on for seven powers of ten.  m has levels of both signs, v positive ones, and so twice as
-many.  Dettmers, Lewis, Shleifer & Zettlemoyer 2022, arXiv 2110.02861; the levels of bitsandbytes.
+many.  A v that is not 0 keeps at least the smallest level: were it 0, m / √v would be a step of any
+length as soon as the gradient vanishes, as behind a ReLU it does.
+
+Dettmers, Lewis, Shleifer & Zettlemoyer 2022, arXiv 2110.02861; the levels of bitsandbytes.
 """
 
 import numpy as np
@@ -54,4 +57,5 @@ class Moment:
         self.scales[start // BLOCK:-(-stop // BLOCK)] = blocks.max(axis=1)
         scale = self.scale(start, stop)
         ratio = values / np.where(scale > 0, scale, 1)
-        self.codes[start:stop] = np.searchsorted(self.bounds, ratio)
+        least = (values > 0) & (self.levels[0] == 0)        # of v: not below the smallest level
+        self.codes[start:stop] = np.maximum(np.searchsorted(self.bounds, ratio), least)

@@ -28,12 +28,17 @@ def test_levels_are_256_dense_near_zero_and_end_at_1(signed):
 
 
 def nearest(values, signed):
-    """Each value's nearest level times its block's scale, by looking at all levels."""
+    """Each value's nearest level times its block's scale, by looking at all levels.
+
+    Of a second moment that is not 0: nearest among those that are not.
+    """
     found = np.empty_like(values)
     for start in range(0, values.size, BLOCK):
         here = values[start:start + BLOCK]
         scale = np.float64(np.float32(np.abs(here).max()))
         choice = np.abs(here[:, None] / (scale or 1) - levels(signed)).argmin(1)
+        if not signed:
+            choice[(choice == 0) & (here > 0)] = 1
         found[start:start + BLOCK] = levels(signed)[choice] * scale
     return found
 
@@ -49,6 +54,18 @@ def test_a_code_is_that_of_the_nearest_level(size, signed):
     np.testing.assert_allclose(moment.decode(0, size), nearest(values, signed), rtol=1e-12)
     moment.encode(0, np.zeros(size))
     assert not moment.decode(0, size).any()
+
+
+def test_a_small_second_moment_does_not_vanish():
+    """A gradient that vanishes beside a large one: m / (√0 + ε) would be a step of 1e4 · lr."""
+    model = Parameters((2,)).initialize(0, np.float64)
+    before = model.p0.data.copy()
+    optimizer = AdamW8bit(model.slabs, 0.01, weight_decay=0)
+    for gradient in ([1.0, 1e-4], [1.0, 0.0], [1.0, 0.0]):
+        optimizer.zero_grad()
+        model.p0.slot.accumulate(np.array(gradient))
+        optimizer.step()
+    assert np.abs(model.p0.data - before).max() < 0.05
 
 
 def test_what_states_cost_in_the_ledger():

@@ -29,7 +29,7 @@ from ...comm.mesh import DeviceMesh
 from ...nn import Module
 from ...optim import Optimizer
 from .. import errors
-from ..strategy import Microbatch, Strategy
+from ..strategy import Microbatch, Strategy, sum_targets
 from .executor import RankBatch
 from .schedule.actions import Action
 
@@ -44,9 +44,9 @@ class PipeDream(Strategy):
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, vertical_sync: bool = False,
                  **options: Any):
+        is_other = options.pop("schedule", None) not in (None, "1f1b")
         super().__init__(model, ranks, **options)
-        if self.pipeline is None or self.pp.size != self.comm.size \
-                or self.stages.placement != [*range(self.pp.size)]:
+        if is_other or self.pipeline is None or self.pp.size != self.comm.size:
             raise ValueError(errors.STAGES_ALONE_MESSAGE)
         if self.stages.shares:
             raise ValueError(errors.TIED_STAGES_MESSAGE)
@@ -88,6 +88,7 @@ class PipeDream(Strategy):
         """Train on the microbatches, one after the other; the mean of their losses.  Collective."""
         if scale != 1:
             raise ValueError(errors.NO_LOSS_SCALE_MESSAGE)
+        sum_targets(self.comm, 0, len(microbatches))        # as many on each rank
         self.first = self.num_steps
         loss = self.run_batch(microbatches, 1.0, seed, step)
         self.use(self.num_steps)
