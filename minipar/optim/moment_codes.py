@@ -3,7 +3,7 @@
     block of m   [ 3e-5  -2e-3  7e-7 … ]     scale = largest |m| = 2e-3
     m / scale    [ 0.015  -1    3e-4 … ]     codes: of the nearest of 256 levels
 
-Levels are dense near 0, as moments are: there are 63 from 0.1 to 1, half as many from 0.01 to 0.1,
+Levels are dense near 0, as moments are: there are 64 between 0.1 and 1, half as many from 0.01 on,
 and so on for seven powers of ten.  m has levels of both signs, v positive ones, and so twice as
 many.  A v that is not 0 keeps at least the smallest level: were it 0, m / √v would be a step of any
 length as soon as the gradient vanishes, as behind a ReLU it does.

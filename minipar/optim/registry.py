@@ -30,8 +30,8 @@ OPTIMIZERS = {
     "adamw": OptimizerEntry(AdamW, weight_decay=0.01),
     "adamw_8bit": OptimizerEntry(AdamW8bit, weight_decay=0.01),
     "adam": OptimizerEntry(Adam),
-    "muon": OptimizerEntry(Muon, weight_decay=0.1, momentum=0.95),
-    "lamb": OptimizerEntry(LAMB, weight_decay=0.01),
+    "muon": OptimizerEntry(Muon, lr=1e-2, weight_decay=0.1, momentum=0.95),
+    "lamb": OptimizerEntry(LAMB, lr=1e-2, weight_decay=0.01),
     "lars": OptimizerEntry(LARS, lr=1.0, momentum=0.9),
     "sgd": OptimizerEntry(SGD, lr=0.1, momentum=0.9),
 }

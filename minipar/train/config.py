@@ -117,7 +117,7 @@ class OptimizerConfig:
                        choices="optim.registry:OPTIMIZERS")
     lr: float | None = option(
         None, "peak learning rate; after --warmup a cosine lowers it to LR/10 in the last step",
-        least=0, metavar="LR", default_text="3e-3; sgd: 0.1; lars: 1")
+        least=0, metavar="LR", default_text="3e-3; muon, lamb: 1e-2; sgd: 0.1; lars: 1")
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
     weight_decay: float | None = setting(
         None, "weight decay of matrices and embeddings; biases and layer norms do not decay",
