@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ..parallel.pipeline.schedule.actions import Placement
+from ..parallel.pipeline.schedule.dependencies import rank_of
 from ..parallel.pipeline.schedule.metrics import Bubble
 from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.pipeline.schedule.simulate import Times
@@ -68,10 +69,11 @@ def lower_bound(placement: Placement, num_microbatches: int, times: Times | Sequ
         behind.append(behind[-1] + time.input + (0 if split else time.weight))
     round_trip = ahead[-1] + behind[-1] + (each[0].weight if split else 0)
     bounds, stages_of = [round_trip], defaultdict(list)
-    for stage, rank in enumerate(placement):
-        stages_of[rank].append(stage)
+    for stage in range(num_stages):
+        for i in range(num_microbatches):
+            stages_of[rank_of(placement, stage, i)].append(stage)
     for stages in stages_of.values():
-        work = num_microbatches * sum(sum(each[stage]) for stage in stages)
+        work = sum(sum(each[stage]) for stage in stages)
         after = 0.0 if split else min(behind[stage] for stage in stages)
         bounds.append(min(ahead[stage] for stage in stages) + work + after)
     return max(bounds)

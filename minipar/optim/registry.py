@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..nn.slab import FlatBuffer
 from .adam import Adam, AdamW
+from .adamw_8bit import AdamW8bit
 from .groups import ParameterGroup
 from .optimizer import Optimizer
 from .sgd import SGD
@@ -27,9 +28,10 @@ class OptimizerEntry(NamedTuple):
 
 OPTIMIZERS = {
     "adamw": OptimizerEntry(AdamW, weight_decay=0.01),
+    "adamw_8bit": OptimizerEntry(AdamW8bit, weight_decay=0.01),
     "adam": OptimizerEntry(Adam),
-    "muon": OptimizerEntry(Muon, weight_decay=0.1, momentum=0.95),
-    "lamb": OptimizerEntry(LAMB, weight_decay=0.01),
+    "muon": OptimizerEntry(Muon, lr=1e-2, weight_decay=0.1, momentum=0.95),
+    "lamb": OptimizerEntry(LAMB, lr=1e-2, weight_decay=0.01),
     "lars": OptimizerEntry(LARS, lr=1.0, momentum=0.9),
     "sgd": OptimizerEntry(SGD, lr=0.1, momentum=0.9),
 }

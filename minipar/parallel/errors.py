@@ -11,6 +11,22 @@ NEEDS_ALL_STAGES_MESSAGE = (
     "the stages of a pipeline compute a batch together, each of them in its turn: give its "
     "microbatches to strategy.forward_backward(microbatches), instead of calling "
     "model.loss and strategy.backward")
+STAGES_ALONE_MESSAGE = (
+    "pipedream and two_bw train a stage on each rank by 1F1B: give the mesh pp alone, and no other "
+    "schedule")
+TIED_STAGES_MESSAGE = (
+    "a weight is on two stages, which step at different times: choose a model with untied "
+    "embeddings (--untied)")
+NO_LOSS_SCALE_MESSAGE = (
+    "a stage steps before a gradient can be unscaled: train without a loss scale")
+NO_NORM_MESSAGE = (
+    "no stage waits for the gradients of the others, so there is no norm of all of them: leave "
+    "clipping out (--clip 0)")
+NEEDS_SLICES_MESSAGE = (
+    "terapipe cuts the sequences of a GPT without dropout and experts into slices: give such a "
+    "model, and the mesh pp alone")
+SLICES_IN_REVERSE_MESSAGE = (
+    "backward takes slices in reverse, which the schedule terapipe alone does: leave it out")
 
 
 def reduced_already_error() -> ValueError:

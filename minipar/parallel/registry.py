@@ -29,6 +29,7 @@ from .data.gossip import Gossip
 from .data.local_sgd import LocalSGD
 from .pipeline.pipedream import PipeDream
 from .pipeline.pipedream_by_versions import PipeDreamByVersions
+from .pipeline.terapipe import TeraPipe, WholeSequences
 from .pipeline.two_bw import TwoBW
 from .strategy import Strategy
 from .zero.fsdp import FullyShardedDataParallel, ZeRO3
@@ -112,6 +113,8 @@ STRATEGIES = {
     "pipedream": StrategyEntry("a pipeline whose stages step after each microbatch (PipeDream)",
                                PipeDream, ("vertical_sync",), cost=None,
                                specification=PipeDreamByVersions),
+    "terapipe": StrategyEntry("a pipeline of slices of tokens (TeraPipe)", TeraPipe,
+                              ("num_slices",), cost=None, specification=WholeSequences),
     "two_bw": StrategyEntry("a pipeline without flush, one step late, two versions (2BW)",
                             TwoBW, ("microbatches_per_step",), cost=None,
                             specification=PipeDreamByVersions),

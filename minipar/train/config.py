@@ -116,11 +116,11 @@ class OptimizerConfig:
                        choices="optim.registry:OPTIMIZERS")
     lr: float | None = option(
         None, "peak learning rate; after --warmup a cosine lowers it to LR/10 in the last step",
-        least=0, metavar="LR", default_text="3e-3; sgd: 0.1; lars: 1")
+        least=0, metavar="LR", default_text="3e-3; muon, lamb: 1e-2; sgd: 0.1; lars: 1")
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
     weight_decay: float | None = setting(
         None, "weight decay of matrices and embeddings; biases and layer norms do not decay",
-        least=0, default_text="adamw and lamb: 0.01, muon: 0.1, others: 0")
+        least=0, default_text="adamw, lamb: 0.01; muon: 0.1; others: 0")
     decay_all: bool = setting(False, "let biases and layer norms decay too")
     momentum: float | None = setting(None, "momentum of sgd, lars and muon", least=0,
                                      default_text="sgd and lars: 0.9, muon: 0.95")
@@ -156,6 +156,9 @@ class ParallelConfig(ApartOptions):
     microbatches_per_step: int | None = setting(
         None, "two_bw: microbatches of a step, at least as many as stages", least=1, metavar="M",
         default_text="pp", saved=False)
+    num_slices: int | None = setting(
+        None, "terapipe: slices of the tokens of a sequence", least=1, metavar="S",
+        default_text="4", saved=False)
     mesh: str | None = option(
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
         metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..parallel.pipeline.schedule.actions import Action, Together
+from ..parallel.pipeline.schedule.actions import Action, Together, stages_on
 from ..parallel.pipeline.schedule.dependencies import OPS
 from ..parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from ..parallel.pipeline.schedule.simulate import DEFAULT, Times
@@ -56,7 +56,7 @@ def write_schedule_page(path: str | Path, schedule: str = "1f1b", num_ranks: int
 def tabulate(name: str) -> dict:
     """The table's entry of a schedule, and its rows at all numbers that the sliders reach.
 
-    `placements["p v"]` are the ranks of the stages, `rows["p m v"]` the rows of the ranks as text
+    `placements["p v"]` are the stages of the ranks, `rows["p m v"]` the rows of the ranks as text
     (see `encode_row`), one after the other.
     """
     entry = SCHEDULES[name]
@@ -65,9 +65,9 @@ def tabulate(name: str) -> dict:
         for p in slider("p"):
             for m in slider("m"):
                 schedule, placement = make_schedule(name, p, m, v)
-                placements[f"{p} {v}"] = placement
+                placements[f"{p} {v}"] = [stages_on(placement, rank) for rank in range(p)]
                 rows[f"{p} {m} {v}"] = " ".join(
-                    encode_row(row, [s for s, owner in enumerate(placement) if owner == rank])
+                    encode_row(row, stages_on(placement, rank))
                     for rank, row in enumerate(schedule))
     return {"any_stages": entry.any_stages, "num_stages": entry.num_stages,
             "makespan": entry.makespan, "placements": placements, "rows": rows}

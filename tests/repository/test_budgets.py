@@ -3,9 +3,9 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3152,
+    ("autograd", "nn", "optim"): 3238,
     ("comm",): 4491,
-    ("parallel",): 4146,
+    ("parallel",): 4400,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5700,
     ("viz",): 2510,

@@ -15,6 +15,7 @@ from minipar.nn import GPT, MLP, Activation, GPTConfig, MoEConfig
 from minipar.nn.gpt import MLPS, FeedForward
 from minipar.nn.moe.routing import queue_places
 from minipar.optim import SGD, Adam, AdamW
+from minipar.optim.adamw_8bit import AdamW8bit
 from minipar.optim.registry import OPTIMIZERS, make_optimizer
 from minipar.optim.whole_tensors.lamb import LAMB
 from minipar.optim.whole_tensors.lars import LARS
@@ -29,7 +30,8 @@ from minipar.train.setup.device import device_array
 from minipar.train.setup.precision import WIRES, activation_format
 
 NEW = "new one"
-KNOWN = {"adamw": AdamW, "adam": Adam, "muon": Muon, "lamb": LAMB, "lars": LARS, "sgd": SGD}
+KNOWN = {"adamw": AdamW, "adamw_8bit": AdamW8bit, "adam": Adam, "muon": Muon,
+         "lamb": LAMB, "lars": LARS, "sgd": SGD}
 
 
 @pytest.fixture

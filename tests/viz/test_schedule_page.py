@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from minipar.formulas import pipelines as predict
-from minipar.parallel.pipeline.schedule.actions import Action
+from minipar.parallel.pipeline.schedule.actions import Action, stages_on
 from minipar.parallel.pipeline.schedule.metrics import bubble, peak_memory
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
@@ -172,8 +172,8 @@ def test_the_rows_of_the_page_are_those_of_the_schedules(name):
     for key in [*table["rows"]][::7]:
         p, m, v = map(int, key.split())
         schedule, placement = make_schedule(name, p, m, v)
-        assert placement == table["placements"][f"{p} {v}"]
-        stages = [[s for s, owner in enumerate(placement) if owner == rank] for rank in range(p)]
+        stages = [stages_on(placement, rank) for rank in range(p)]
+        assert stages == table["placements"][f"{p} {v}"]
         codes = table["rows"][key].split(" ")
         assert [[*decode(code, own)] for code, own in zip(codes, stages, strict=True)] == schedule
 

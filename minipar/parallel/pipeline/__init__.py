@@ -7,6 +7,7 @@
     stages                  the stages of a model, and what a rank keeps of it
     pipedream, two_bw       pipelines without a flush, whose weights have versions
     pipedream_by_versions   the same, specified in one process
+    terapipe, slices        a pipeline of slices of tokens
     naive                   one microbatch, one rank at work at a time
 
 `docs/pages/pipelines.md` shows how to use them.

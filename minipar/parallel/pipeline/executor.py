@@ -32,6 +32,7 @@ from .schedule.validate import find_fault
 if TYPE_CHECKING:
     from ..strategy import Microbatch, Strategy
 
+Plan = tuple[list[Action], dict[Op, str], Placement]
 AHEAD = 2               # receives are posted this many actions before they are needed
 
 
@@ -54,7 +55,7 @@ class Pipeline:
         self.most_in_flight = 0
         self.specs: ArraySpecs = {}
         self.batch_type = RankBatch
-        self._plans: dict[int, tuple[list[Action], dict[Op, str]]] = {}
+        self._plans: dict[int, Plan] = {}
 
     def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Op, str]]:
         """This rank's row, and the label of each message: the action that sends it.
@@ -73,14 +74,15 @@ class Pipeline:
                 raise ValueError(fault.sentence)
             messages = [(sent(action, len(stages)), action) for row in schedule for action in row]
             labels = {message[0]: str(action) for message, action in messages if message}
-            self._plans[num_microbatches] = schedule[self.comm.rank], labels
-        return self._plans[num_microbatches]
+            self._plans[num_microbatches] = schedule[self.comm.rank], labels, placement
+        return self._plans[num_microbatches][:2]
 
     def run(self, microbatches: Sequence["Microbatch"], loss_divisor: float, seed: int = 0,
             step: int = 0) -> float:
         """Run the schedule on all microbatches; this rank's share of the loss."""
         row, labels = self.plan(len(microbatches))
-        batch = self.batch_type(self, labels, microbatches, loss_divisor, seed, step)
+        placement = self._plans[len(microbatches)][2]
+        batch = self.batch_type(self, labels, placement, microbatches, loss_divisor, seed, step)
         batch.run(row)
         self.intervals, self.most_in_flight = batch.intervals, batch.most_in_flight
         return batch.loss
@@ -107,12 +109,12 @@ class Pipeline:
 class RankBatch:
     """One rank's work on one batch, on all its stages.  (one_f_one_b.py has a StageBatch.)"""
 
-    def __init__(self, pipeline: Pipeline, labels: dict[Op, str],
+    def __init__(self, pipeline: Pipeline, labels: dict[Op, str], placement: Placement,
                  microbatches: Sequence["Microbatch"], loss_divisor: float, seed: int, step: int):
         self.pipeline, self.strategy = pipeline, pipeline.strategy
         self.stages, self.comm = self.strategy.stages, pipeline.comm
         self.microbatches, self.loss_divisor = microbatches, loss_divisor
-        self.messages = P2P(self.comm, self.stages.placement, pipeline.specs, labels,
+        self.messages = P2P(self.comm, placement, pipeline.specs, labels,
                             [microbatch.inputs.shape for microbatch in microbatches],
                             self.strategy.like)
         self.seed, self.step = seed, step

@@ -24,7 +24,7 @@ from ...backend import Array
 from ...comm import Communicator, Request
 from ...comm.errors import NUM_TAGS
 from .schedule.actions import FORWARD, Action, Placement
-from .schedule.dependencies import Op, needs, sent
+from .schedule.dependencies import Op, needs, rank_of, sent
 
 MOST_AXES = 6
 Shape = tuple[int, ...]
@@ -59,7 +59,7 @@ class P2P:
         if op is None or op in self.posted:
             return
         kind, stage, i = op
-        if self.placement[stage] == self.comm.rank:
+        if rank_of(self.placement, stage, i) == self.comm.rank:
             return
         boundary = stage if kind == FORWARD else stage - 1
         spec = self.specs.get((boundary, self.shapes[i]))
@@ -69,8 +69,7 @@ class P2P:
     def irecv(self, op: Op, spec: ArraySpec) -> None:
         """Begin to receive an array with that spec."""
         array = np.empty(spec[0], spec[1], like=self.like)
-        _, stage, _ = op
-        source = self.placement[stage]
+        source = rank_of(self.placement, *op[1:])
         with self.comm.labelled(self.labels[op]):
             self.posted[op] = array, self.comm.irecv(array, source, self.tag(op))
 
@@ -80,7 +79,7 @@ class P2P:
         if op is None:
             return None
         kind, stage, i = op
-        source = self.placement[stage]
+        source = rank_of(self.placement, stage, i)
         if source == self.comm.rank:
             return self.local.pop(op)
         if self.has_header(op):
@@ -99,7 +98,7 @@ class P2P:
             return
         op, dest_stage = message
         kind, stage, i = op
-        dest = self.placement[dest_stage]
+        dest = rank_of(self.placement, dest_stage, i)
         if kind == FORWARD:
             self.specs[stage, self.shapes[i]] = tuple(array.shape), array.dtype
         if dest == self.comm.rank:

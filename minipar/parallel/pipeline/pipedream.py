@@ -28,17 +28,10 @@ from ...comm.collectives import sum_over_ranks
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
 from ...optim import Optimizer
-from ..strategy import Microbatch, Strategy
+from .. import errors
+from ..strategy import Microbatch, Strategy, sum_targets
 from .executor import RankBatch
 from .schedule.actions import Action
-
-ALONE = ("pipedream and two_bw train a stage on each rank by 1F1B: give the mesh pp alone, and no "
-         "other schedule")
-TIED = ("a weight is on two stages, which step at different times: choose a model with untied "
-        "embeddings (--untied)")
-NO_SCALE = "a stage steps before a gradient can be unscaled: train without a loss scale"
-NO_NORM = ("no stage waits for the gradients of the others, so there is no norm of all of them: "
-           "leave clipping out (--clip 0)")
 
 
 class PipeDream(Strategy):
@@ -51,12 +44,12 @@ class PipeDream(Strategy):
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, vertical_sync: bool = False,
                  **options: Any):
+        is_other = options.pop("schedule", None) not in (None, "1f1b")
         super().__init__(model, ranks, **options)
-        if self.pipeline is None or self.pp.size != self.comm.size \
-                or self.stages.placement != [*range(self.pp.size)]:
-            raise ValueError(ALONE)
+        if is_other or self.pipeline is None or self.pp.size != self.comm.size:
+            raise ValueError(errors.STAGES_ALONE_MESSAGE)
         if self.stages.shares:
-            raise ValueError(TIED)
+            raise ValueError(errors.TIED_STAGES_MESSAGE)
         self.vertical_sync, self.per_step = vertical_sync, 1
         self.num_steps = self.first = 0         # of all batches; before this batch
         self.versions = {0: [slab.data for slab in self.slabs]}
@@ -94,7 +87,8 @@ class PipeDream(Strategy):
                          scale: float = 1.0) -> float:
         """Train on the microbatches, one after the other; the mean of their losses.  Collective."""
         if scale != 1:
-            raise ValueError(NO_SCALE)
+            raise ValueError(errors.NO_LOSS_SCALE_MESSAGE)
+        sum_targets(self.comm, 0, len(microbatches))        # as many on each rank
         self.first = self.num_steps
         loss = self.run_batch(microbatches, 1.0, seed, step)
         self.use(self.num_steps)
@@ -105,7 +99,7 @@ class PipeDream(Strategy):
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Raise ValueError: there is no norm of all gradients."""
-        raise ValueError(NO_NORM)
+        raise ValueError(errors.NO_NORM_MESSAGE)
 
 
 class StreamBatch(RankBatch):

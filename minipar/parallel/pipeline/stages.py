@@ -30,7 +30,7 @@ from ...nn.slab import Buffers, Segment
 from ..errors import NEEDS_ALL_STAGES_MESSAGE, cuts_error, in_no_part_error
 from ..flats import Flat, end_to_end, gather_parameter
 from .cut import cut_evenly
-from .schedule.actions import Placement
+from .schedule.actions import Placement, stages_on
 
 SlabLayout = Sequence[tuple[Segment, Parameter]]    # of one rank
 
@@ -148,7 +148,7 @@ class Stages(OneStage):
             raise cuts_error(cuts, len(parts), len(placement))
         self.model, self.pp, self.placement, self.cuts = model, pp, placement, list(cuts)
         self.parts = [parts[start:stop] for start, stop in pairwise(bounds)]
-        self.here = [stage for stage, rank in enumerate(placement) if rank == pp.rank]
+        self.here = stages_on(placement, pp.rank)
         self.has_last = placement[-1] == pp.rank
         ranks_of = self._ranks_of_parameters()
         self._make_slabs(ranks_of)
@@ -158,9 +158,10 @@ class Stages(OneStage):
     def _ranks_of_parameters(self) -> dict[Parameter, set[int]]:
         """The ranks that hold each parameter; raises ValueError if a parameter is in no stage."""
         ranks_of: dict[Parameter, set[int]] = {}
-        for stage, parts in enumerate(self.parts):
-            for parameter in (p for part in parts for p in part.parameters()):
-                ranks_of.setdefault(parameter, set()).add(self.placement[stage])
+        for rank in range(self.pp.size):
+            for stage in stages_on(self.placement, rank):
+                for parameter in (p for part in self.parts[stage] for p in part.parameters()):
+                    ranks_of.setdefault(parameter, set()).add(rank)
         lost = [name for name, p in self.model.named_parameters() if p not in ranks_of]
         if lost:
             raise in_no_part_error(lost)

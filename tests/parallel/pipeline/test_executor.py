@@ -45,6 +45,8 @@ def observed(comm, name, m, **options):
     """(pipeline, timeline of its second batch)."""
     strategy, batches = pipeline(comm, name, **options), mlp_batches(m)
     strategy.forward_backward(batches)
+    for slab in strategy.slabs:
+        slab.zero_grad()            # two directions sum gradients over ranks, as shared weights do
     comm.start_trace()
     metered(lambda comm: strategy.forward_backward(batches))(comm)
     return strategy, strategy.timeline(comm.stop_trace())

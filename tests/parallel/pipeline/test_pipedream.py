@@ -209,6 +209,7 @@ def test_a_run_that_goes_on_is_the_uninterrupted_run(tmp_path, strategy):
     ({"mesh": None}, "goes with a pipeline"),
     ({"mesh": "pp=2,dp=2"}, "give the mesh pp alone"),
     ({"schedule": "zb_v", "hidden": "8,8,8"}, "and no other schedule"),
+    ({"schedule": "chimera"}, "and no other schedule"),
     ({"strategy": "two_bw", "microbatches": 3}, "two_bw steps after every 2 microbatches: give")])
 def test_what_cannot_be_is_refused(changes, says, capsys):
     with pytest.raises((UsageError, SystemExit)) as refused:

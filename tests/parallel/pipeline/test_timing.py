@@ -10,7 +10,7 @@ from minipar.comm.simulated.topology import Link
 from minipar.formulas import pipelines as predict
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.pipeline.schedule.csv import from_csv
-from minipar.parallel.pipeline.schedule.dependencies import cells
+from minipar.parallel.pipeline.schedule.dependencies import cells, rank_of
 from minipar.parallel.pipeline.schedule.metrics import (
     bubble,
     in_flight,
@@ -144,15 +144,24 @@ def run_on_cluster(schedule, placement, times, cluster, num_bytes):
     """The schedule on simulated ranks: receives posted first, sends never waited for."""
     last = len(placement) - 1
 
+    def partner(action, step):
+        """The rank of the next stage in this direction; None if that is no other rank."""
+        other = action.stage + step
+        if action.kind == "W" or not 0 <= other <= last:
+            return None
+        owner, own = (rank_of(placement, stage, action.microbatch)
+                      for stage in (other, action.stage))
+        return owner if owner != own else None
+
     def main(comm):
         arrays, sends = {}, []
         row = schedule[comm.rank]
         for action in row:
             step = -1 if action.kind == "F" else 1
-            other = action.stage + step
-            if action.kind != "W" and 0 <= other <= last and placement[other] != comm.rank:
+            source = partner(action, step)
+            if source is not None:
                 out = np.empty(num_bytes, np.uint8)
-                arrays[action] = comm.irecv(out, placement[other], tag=number(action, other))
+                arrays[action] = comm.irecv(out, source, tag=number(action, action.stage + step))
         for cell in cells(row):
             for action in cell:
                 if action in arrays:
@@ -160,9 +169,9 @@ def run_on_cluster(schedule, placement, times, cluster, num_bytes):
             for action in cell:
                 comm.report_compute(str(action), int(times.of(action.kind) * 1e6), 0, 0.0)
             for action in cell:
-                other = action.stage + (1 if action.kind == "F" else -1)
-                if action.kind != "W" and 0 <= other <= last and placement[other] != comm.rank:
-                    sends.append(comm.isend(np.zeros(num_bytes, np.uint8), placement[other],
+                dest = partner(action, 1 if action.kind == "F" else -1)
+                if dest is not None:
+                    sends.append(comm.isend(np.zeros(num_bytes, np.uint8), dest,
                                             tag=number(action, action.stage)))
         for send in sends:
             send.wait()

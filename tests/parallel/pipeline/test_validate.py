@@ -7,6 +7,7 @@ import pytest
 
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.pipeline.schedule.csv import from_csv
+from minipar.parallel.pipeline.schedule.dependencies import rank_of
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.validate import find_fault
 
@@ -96,7 +97,8 @@ def truth(schedule, placement, m):
     last = len(placement) - 1
     cells = {(r, k): a for r, row in enumerate(schedule) for k, a in enumerate(row)}
     own = {where: a for where, a in cells.items() if 0 <= a.stage <= last and 0 <= a.microbatch < m}
-    good = {where for where, a in own.items() if placement[a.stage] == where[0]}
+    good = {where for where, a in own.items()
+            if rank_of(placement, a.stage, a.microbatch) == where[0]}
 
     def places(part, rank):
         return [k for (r, k), a in sorted(cells.items()) if r == rank and part in parts(a)]
@@ -110,7 +112,7 @@ def truth(schedule, placement, m):
             after = done[r, k - 1] if k else -1
             if (r, k) in good:
                 for part in wanted(a, last):
-                    owner = placement[part[1]]
+                    owner = rank_of(placement, *part[1:])
                     if owner != r:
                         after = max(after, min((done[owner, at] for at in places(part, owner)),
                                                default=inf))
@@ -128,7 +130,8 @@ def truth(schedule, placement, m):
             kind = "double"
         else:
             lacking = [part for part in wanted(a, last)
-                       if placement[part[1]] == r and not any(at < k for at in places(part, r))]
+                       if rank_of(placement, *part[1:]) == r
+                       and not any(at < k for at in places(part, r))]
             if not lacking:
                 continue
             elsewhere = [(q, at) for q in range(len(schedule)) for at in places(lacking[0], q)]
@@ -144,8 +147,8 @@ def truth(schedule, placement, m):
              for r, row in enumerate(schedule) if any(done[r, k] == inf for k in range(len(row)))}
     waits = {}
     for r, k in heads.items():
-        part = next(p for p in wanted(schedule[r][k], last) if placement[p[1]] != r)
-        waits[r] = placement[part[1]]
+        part = next(p for p in wanted(schedule[r][k], last) if rank_of(placement, *p[1:]) != r)
+        waits[r] = rank_of(placement, *part[1:])
         if not places(part, waits[r]):
             elsewhere = [(q, at) for q in range(len(schedule)) for at in places(part, q)]
             return ("wrong rank", *elsewhere[0]) if elsewhere else ("missing", r, k)
@@ -161,7 +164,7 @@ def truth(schedule, placement, m):
     present = set().union(*map(parts, cells.values()))
     for r, row in enumerate(schedule):
         if any((kind, s, i) not in present for kind in "FIW" for s in range(last + 1)
-               if placement[s] == r for i in range(m)):
+               for i in range(m) if rank_of(placement, s, i) == r):
             return "missing", r, len(row)
     return None
 

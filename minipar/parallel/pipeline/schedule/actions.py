@@ -17,6 +17,7 @@ B = I + W: the gradient of the stage's input, for which the stage before waits, 
 its weights, for which no rank waits.  A schedule may do them apart (zero_bubble.py).
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"      # the kinds of actions
@@ -42,3 +43,20 @@ class Together(Action):
 
 Schedule = list[list[Action]]       # for each rank its row: the actions, in order
 Placement = list[int]               # for each stage its rank
+
+
+class TwoWay(Placement):
+    """Two directions: the microbatches of `other` go through the ranks the other way round.
+
+    Each stage is on two ranks; those of `other` compute it on the mirrored one.
+    """
+
+    def __init__(self, ranks: Iterable[int], other: Iterable[int]):
+        super().__init__(ranks)
+        self.other = frozenset(other)
+
+
+def stages_on(placement: Placement, rank: int) -> list[int]:
+    """The stages of which a rank has the weights."""
+    return [stage for stage, owner in enumerate(placement) if rank in (
+        owner, placement[-1 - stage] if isinstance(placement, TwoWay) else owner)]

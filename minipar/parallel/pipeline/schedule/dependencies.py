@@ -13,7 +13,16 @@ Validation, simulation and the executor all use these two functions.
 
 from collections.abc import Sequence
 
-from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Together
+from .actions import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    WEIGHT,
+    Action,
+    Placement,
+    Together,
+    TwoWay,
+)
 
 Op = tuple[str, int, int]       # kind (F, I or W), stage, microbatch: equal to an Action
 OPS = {FORWARD: (FORWARD,), BACKWARD: (INPUT, WEIGHT), INPUT: (INPUT,), WEIGHT: (WEIGHT,)}
@@ -38,6 +47,12 @@ def sent(action: Action, num_stages: int) -> tuple[Op, int] | None:
     if kind in (INPUT, BACKWARD) and stage:
         return (INPUT, stage, i), stage - 1
     return None
+
+
+def rank_of(placement: Placement, stage: int, microbatch: int) -> int:
+    """The rank that computes a microbatch on a stage."""
+    is_other = isinstance(placement, TwoWay) and microbatch in placement.other
+    return placement[-1 - stage] if is_other else placement[stage]
 
 
 def cells(row: Sequence[Action]) -> list[tuple[Action, ...]]:

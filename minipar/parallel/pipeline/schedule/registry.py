@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from .actions import Placement, Schedule
 from .advanced.dualpipe_v import dualpipe_v
+from .advanced.two_ways import chimera, chimera_placement, dualpipe, dualpipe_placement
 from .advanced.v_shapes import v_half, v_min
 from .advanced.zb_h2 import zb_h2
 from .schedules import (
@@ -26,6 +27,7 @@ from .schedules import (
     loop_placement,
     looped_breadth_first,
     one_f_one_b,
+    terapipe,
     v_placement,
 )
 from .zero_bubble import zb_h1, zb_v
@@ -53,6 +55,7 @@ class ScheduleEntry(NamedTuple):
     makespan: Formula | None = None         # of p, m, v, F, I, W, B, in seconds
     in_flight: Formula | None = None        # of r, p, m, v: most microbatches, each stage's counted
     placement: Callable[[int, int], Placement] = loop_placement     # of (p, v)
+    two_ways: Callable[[int, int], Placement] | None = None     # or of (p, m)
     num_stages: int = 1                     # on each rank, unless the caller chooses
     any_stages: bool = False                # whether the caller may choose
     has_groups: bool = False                # whether it takes group_size
@@ -75,6 +78,15 @@ SCHEDULES: dict[str, ScheduleEntry] = {
     "zb_v": ScheduleEntry(
         zb_v, Formula("(6 * m + p - 1) * F", ("m >= p", "F == I", "I == W")),
         placement=v_placement, num_stages=2, is_quadratic=True),
+    "terapipe": ScheduleEntry(terapipe, Formula("(m + p - 1) * (F + B)"), Formula("m")),
+    "chimera": ScheduleEntry(
+        chimera, Formula("m * (F + B) + (m / p + 1) * (p - 2) * F",
+                         ("p % 2 == 0", "m % p == 0", "B == 2 * F")), two_ways=chimera_placement),
+    "dualpipe": ScheduleEntry(
+        dualpipe, Formula("m * (F + B) + (p / 2 - 1) * (F + 2 * B - 3 * W)",
+                          ("p % 2 == 0", "m % 2 == 0", "m >= 2 * p", "F == I", "I == W")),
+        Formula("p + 1", ("p % 2 == 0", "m % 2 == 0", "m >= 2 * p")), two_ways=dualpipe_placement,
+        is_quadratic=True),
     "zb_h2": ScheduleEntry(
         zb_h2, Formula("(3 * m + p - 1) * F", ("m >= 2 * p - 1", "F == I", "I == W"))),
     "v_half": ScheduleEntry(v_half, placement=v_placement, num_stages=2, is_quadratic=True),
@@ -108,4 +120,6 @@ def make_schedule(name: str, num_ranks: int, num_microbatches: int,
                          f"each rank, not {virtual_stages}: {free} take any number")
     options = {} if group_size is None else {"group_size": group_size}
     counts = (num_ranks, num_microbatches, v)[:3 if entry.any_stages else 2]
-    return entry.make(*counts, **options), entry.placement(num_ranks, v)
+    schedule = entry.make(*counts, **options)
+    return schedule, (entry.two_ways(num_ranks, num_microbatches) if entry.two_ways else
+                      entry.placement(num_ranks, v))

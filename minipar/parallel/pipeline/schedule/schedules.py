@@ -1,6 +1,7 @@
 """The schedules whose backward is whole: GPipe, 1F1B, and both with several stages on each rank.
 
     gpipe                    all forwards, then all backwards      m microbatches in flight
+    terapipe                 … in reverse: for slices of tokens    m slices in flight
     one_f_one_b              a backward as soon as there is one    p - s on stage s
     looped_breadth_first     GPipe with v stages on each rank
     interleaved              1F1B with v stages on each rank       bubble / v, messages · v
@@ -17,7 +18,7 @@ Breadth-first pipeline parallelism.
 from collections import Counter
 from collections.abc import Sequence
 
-from .actions import BACKWARD, FORWARD, Action, Placement, Schedule
+from .actions import BACKWARD, FORWARD, Action, Placement, Schedule, TwoWay
 
 
 def loop_placement(num_ranks: int, virtual_stages: int = 1) -> Placement:
@@ -33,6 +34,8 @@ def v_placement(num_ranks: int, virtual_stages: int = 2) -> Placement:
 def placement_of(schedule: Schedule) -> Placement:
     """For each stage the rank with most of its actions, the lowest of those with equally many.
 
+    Or a TwoWay, if microbatches go through the ranks in two directions.
+
     Raises ValueError if there is a stage without any action, or none at all.
     """
     counted = Counter((action.stage, rank) for rank, row in enumerate(schedule) for action in row)
@@ -45,7 +48,20 @@ def placement_of(schedule: Schedule) -> Placement:
         if stage not in most:
             raise ValueError(f"no rank does anything for stage {stage}: give it its actions, or "
                              "number the stages without a gap")
-    return [-most[stage][1] for stage in sorted(most)]
+    return _two_ways(schedule, len(most)) or [-most[stage][1] for stage in sorted(most)]
+
+
+def _two_ways(schedule: Schedule, num_stages: int) -> TwoWay | None:
+    """The placement in two directions, if each microbatch goes through all ranks in one of them."""
+    p = len(schedule)
+    ways: dict[int, set[bool]] = {}
+    for rank, row in enumerate(schedule):
+        for _, stage, i in row:
+            possible = {goes_up for goes_up in (False, True)
+                        if stage == (p - 1 - rank if goes_up else rank)}
+            ways[i] = ways.get(i, {False, True}) & possible
+    other = [i for i, way in ways.items() if way == {True}]
+    return TwoWay(range(p), other) if num_stages == p and other and all(ways.values()) else None
 
 
 def gpipe(num_ranks: int, num_microbatches: int) -> Schedule:
@@ -53,6 +69,14 @@ def gpipe(num_ranks: int, num_microbatches: int) -> Schedule:
     check_counts(num_ranks, num_microbatches)
     return [[Action(kind, stage, i) for kind in (FORWARD, BACKWARD)
              for i in range(num_microbatches)] for stage in range(num_ranks)]
+
+
+def terapipe(num_ranks: int, num_microbatches: int) -> Schedule:
+    """All forwards, then all backwards in reverse, as slices of one sequence need (terapipe.py)."""
+    check_counts(num_ranks, num_microbatches)
+    return [[Action(FORWARD, stage, i) for i in range(num_microbatches)]
+            + [Action(BACKWARD, stage, i) for i in reversed(range(num_microbatches))]
+            for stage in range(num_ranks)]
 
 
 def one_f_one_b(num_ranks: int, num_microbatches: int) -> Schedule:

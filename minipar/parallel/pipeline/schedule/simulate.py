@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ....comm.simulated.topology import Link
 from ....comm.trace import Message
 from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
-from .dependencies import OPS, Op, cells, needs, sent
+from .dependencies import OPS, Op, cells, needs, rank_of, sent
 from .schedules import placement_of
 from .timeline import Interval, Timeline
 from .validate import Fault, find_fault
@@ -125,7 +125,7 @@ class _Simulation:
             return
         actions = row[position]
         for need in (need for action in actions for need in needs(action, len(self.placement))):
-            ready = self.done if self.placement[need[1]] == rank else self.arrived
+            ready = self.done if rank_of(self.placement, *need[1:]) == rank else self.arrived
             if need not in ready:
                 self.waiting[need] = rank, now
                 return
@@ -139,9 +139,11 @@ class _Simulation:
     def send(self, rank: int, action: Action, now: float) -> None:
         """Send the op of the action that another rank needs, which may be waiting for it."""
         message = sent(action, len(self.placement))
-        if message is None or self.placement[message[1]] == rank:
+        if message is None:
             return
-        op, dest = message[0], self.placement[message[1]]
+        op, dest = message[0], rank_of(self.placement, message[1], action.microbatch)
+        if dest == rank:
+            return
         start = max(now, self.port_out[rank], self.port_in[dest])
         self.port_out[rank] = self.port_in[dest] = start + self.transfer
         self.arrived[op] = end = start + self.transfer + self.link.latency

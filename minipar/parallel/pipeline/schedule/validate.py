@@ -15,8 +15,18 @@ from collections import defaultdict
 from math import inf
 from typing import NamedTuple
 
-from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule, Together
-from .dependencies import OPS, Op, needs
+from .actions import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    WEIGHT,
+    Action,
+    Placement,
+    Schedule,
+    Together,
+    stages_on,
+)
+from .dependencies import OPS, Op, needs, rank_of
 from .schedules import placement_of
 
 UNKNOWN, WRONG_RANK, DOUBLE = "unknown", "wrong rank", "double"
@@ -104,7 +114,7 @@ class _Replay:
         at = self.position[rank]
         for each in self.schedule[rank][at:at + 1 + isinstance(action, Together)]:
             for need in needs(each, len(self.placement)):
-                if self.placement[need[1]] != rank and self.done.get(need, inf) >= now:
+                if rank_of(self.placement, *need[1:]) != rank and self.done.get(need, inf) >= now:
                     return need
         return None
 
@@ -120,9 +130,10 @@ class _Replay:
         if not 0 <= i < self.num_microbatches:
             return self._fault(UNKNOWN, rank, "is for no microbatch: there are "
                                f"{self.num_microbatches}, 0 to {self.num_microbatches - 1}")
-        if self.placement[stage] != rank:
+        owner = rank_of(self.placement, stage, i)
+        if owner != rank:
             return self._fault(WRONG_RANK, rank, f"is on the wrong rank: stage {stage} is on rank "
-                               f"{self.placement[stage]}")
+                               f"{owner}")
         for op in OPS[kind]:
             if (op, stage, i) in self.done:
                 at = self._places((op, stage, i), rank)[0]
@@ -137,7 +148,7 @@ class _Replay:
                 return self._fault(OUT_OF_ORDER, rank, f"goes together with {second}, which needs "
                                    "it", (rank, self.position[rank] + 1))
         for need in needs(action, num_stages):
-            if self.placement[need[1]] == rank and need not in self.done:
+            if rank_of(self.placement, *need[1:]) == rank and need not in self.done:
                 later = self._places(need, rank)
                 if not later:
                     return self._missing(need, rank)
@@ -168,7 +179,8 @@ class _Replay:
 
     def _missing(self, need: Op, rank: int) -> Fault:
         """The fault that the next action of `rank` needs an op which its owner never does."""
-        position, owner, missing = self.position[rank], self.placement[need[1]], self._action(need)
+        position, missing = self.position[rank], self._action(need)
+        owner = rank_of(self.placement, *need[1:])
         for where, row in enumerate(self.schedule):
             for at in self._places(need, where):
                 return Fault(WRONG_RANK, where, at, row[at], f"{row[at]} (rank {where}, position "
@@ -182,10 +194,10 @@ class _Replay:
         awaited = {rank: need for rank in stuck
                    if (need := self._awaited(rank, self._next(rank))) is not None}
         for rank, need in awaited.items():
-            if not self._places(need, self.placement[need[1]]):
+            if not self._places(need, rank_of(self.placement, *need[1:])):
                 return self._missing(need, rank)
         circle = [stuck[0]]             # from a rank to the one it waits for, until one repeats
-        while (owner := self.placement[awaited[circle[-1]][1]]) not in circle:
+        while (owner := rank_of(self.placement, *awaited[circle[-1]][1:])) not in circle:
             circle.append(owner)
         circle = circle[circle.index(owner):]
         first = circle.index(min(circle))
@@ -201,8 +213,10 @@ class _Replay:
         if len(self.done) == 3 * len(self.placement) * self.num_microbatches:
             return None
         for rank, row in enumerate(self.schedule):
-            for stage in (s for s, owner in enumerate(self.placement) if owner == rank):
-                for i in range(self.num_microbatches):
+            for stage in stages_on(self.placement, rank):
+                here = (i for i in range(self.num_microbatches)
+                        if rank_of(self.placement, stage, i) == rank)
+                for i in here:
                     for kind in (FORWARD, INPUT, WEIGHT):
                         if (kind, stage, i) not in self.done:
                             action = self._action((kind, stage, i))

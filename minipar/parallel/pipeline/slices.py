@@ -1,0 +1,50 @@
+"""Slices of a sequence of tokens, and attention of one to those before it.
+
+    keys          0 0 0 1 1 2          slice 2 attends to the keys and values of slices 0, 1 and 2:
+    queries                 2          its own, and leaves that stand for the others
+
+Backward through slice 2 adds the gradients of the others' keys and values up in these leaves; their
+own backward begins with them.
+"""
+
+import numpy as np
+
+from ...autograd import Tensor, concatenate
+from ...autograd.ops.attention import attention_by_autograd
+from ...nn.gpt import CoreAttention
+
+
+class Slices:
+    """What slices have left on a stage for those that follow; `now` is the one at work.
+
+    `places[k]` are the number of the first slice of slice k's sequence, and the position at which
+    k starts; `kept[k]`, by the attention of each layer, k's keys and values, and a leaf that
+    stands for them in the graphs of later slices.
+    """
+
+    def __init__(self) -> None:
+        self.places, self.now = [(0, 0)], 0
+        self.kept: dict[int, dict[CoreAttention, tuple[Tensor, Tensor]]] = {}
+
+    def positions(self, time: int) -> np.ndarray:
+        """The positions (t,) of the slice's tokens."""
+        return self.places[self.now][1] + np.arange(time)
+
+
+class SlicedAttention(CoreAttention):
+    """Attention of a slice's queries to the keys and values of its sequence up to itself."""
+
+    slices: Slices
+
+    def attend(self, qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
+        """The means of values for this slice, whose keys and values are kept."""
+        (rows, time, _), slices = qkv.shape, self.slices
+        each = qkv.reshape(rows, time, heads + 2 * kv_heads, -1).transpose(0, 2, 1, 3)
+        own = each[:, heads:]                               # keys and values (b, 2 kv, t, n)
+        past = [slices.kept[k][self][1] for k in range(slices.places[slices.now][0], slices.now)]
+        if slices.now in slices.kept:
+            slices.kept[slices.now][self] = own, Tensor(own.data, requires_grad=True)
+        both = concatenate([*past, own], axis=2)
+        out = attention_by_autograd(each[:, :heads], both[:, :kv_heads], both[:, kv_heads:],
+                                    causal=True)
+        return out.transpose(0, 2, 1, 3).reshape(rows, time, -1)
