@@ -5,10 +5,10 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3238,
     ("comm",): 4491,
-    ("parallel",): 4400,
+    ("parallel",): 4551,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5700,
-    ("viz",): 2510,
+    ("train", "commands"): 5873,
+    ("viz",): 2544,
     ("plan",): 1057,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -16,7 +16,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2450,
     ("school",): 3717,
 }
-ALL = 38050
+ALL = 40030
 
 
 def count(folder: str) -> int:
