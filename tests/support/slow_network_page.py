@@ -79,8 +79,8 @@ def measure(names: list[str]) -> None:
 def draw() -> None:
     """The pictures, and the rows of the table on stdout."""
     found = json.loads(RESULTS.read_text())
-    runs = {name: [CostedRun(run["loss"], run["seconds"], run["bytes"]) for run in seeds.values()]
-            for name, seeds in found.items() if seeds}
+    runs = {name: [CostedRun(seeds[seed]["loss"], seeds[seed]["seconds"], seeds[seed]["bytes"])
+                   for seed in map(str, SEEDS) if seed in seeds] for name, seeds in found.items()}
     apart = [name for name in runs if "strategy" in METHODS[name]]
     sgd = [name for name in runs if METHODS[name].get("optimizer") == "sgd" and name not in apart]
     adam = ["DDP", *(name for name in runs if name not in (*apart, *sgd, "DDP"))]
@@ -96,10 +96,10 @@ def draw() -> None:
         ends = [np.mean(run.losses[-LAST:]) for run in row]
         last = row[0].seconds[-1] - row[0].seconds[-1 - LAST]
         sent = row[0].num_bytes[-1] - row[0].num_bytes[-1 - 2 * LAST]
-        gaps = [end - np.mean(base.losses[-LAST:]) for end, base in zip(ends, runs["DDP"])]
+        base = runs["DDP, SGD" if name in sgd and name != "1-bit Adam" else "DDP"]
+        gaps = [f"{end - np.mean(run.losses[-LAST:]):+.3f}" for end, run in zip(ends, base)]
         print(f"| {name} | {1000 * last / LAST:.1f} ms | {sent / (2 * LAST):,.0f} | "
-              f"{row[0].seconds[-1]:.2f} s | {np.mean(ends):.3f} | "
-              f"{min(ends):.3f} … {max(ends):.3f} | {np.mean(gaps):+.3f} |")
+              f"{row[0].seconds[-1]:.1f} s | {np.mean(ends):.3f} | {', '.join(gaps)} |")
 
 
 def counted_quotient(p: int, density: float, size: int = 64) -> float:
