@@ -206,10 +206,10 @@ def draw_loss_by_cost(path: str | Path, rows: Mapping[str, Mapping[str, Sequence
                       title: str = "") -> Path:
     """Draw the runs of methods by name, a row of panels for each title; return the path.
 
-    A name that is in several rows keeps its colour.
+    A name that is in several rows keeps its colour; where there are no more, lines are dashed.
     """
     names = dict.fromkeys(name for row in rows.values() for name in row)
-    colors = dict(zip(names, MANY * len(names)))
+    styles = dict(zip(names, product(("-", (0, (4, 1)), ":"), MANY)))
     figure, grid = new_panels(11, 1 + 3.6 * len(rows), title, len(rows), 2, "both",
                               sharex="col", sharey=True)
     lines = {}
@@ -219,8 +219,9 @@ def draw_loss_by_cost(path: str | Path, rows: Mapping[str, Mapping[str, Sequence
             for run in runs:
                 loss = np.convolve(run.losses, np.ones(SMOOTHED) / SMOOTHED, "valid")
                 for axes, costs in zip(panels, (run.seconds, run.num_bytes)):
-                    [lines[name]] = axes.plot(costs[SMOOTHED - 1:], loss, color=colors[name],
-                                              linewidth=1, label=name)
+                    style, color = styles[name]
+                    [lines[name]] = axes.plot(costs[SMOOTHED - 1:], loss, color=color,
+                                              linestyle=style, linewidth=1, label=name)
         panels[0].set_ylabel(f"loss in nats, mean of {SMOOTHED} steps")
     for axes, label, unit in zip(grid[-1], ("virtual time", "bytes sent by a rank"), "sB"):
         axes.set(xscale="log", xlabel=label)
