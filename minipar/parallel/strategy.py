@@ -46,7 +46,7 @@ import numpy as np
 
 from .. import autograd, optim
 from ..autograd import GradientSlot, Tensor
-from ..backend import Array
+from ..backend import Array, to_float
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, sum_over_ranks
 from ..comm.mesh import DeviceMesh, subset
@@ -260,7 +260,7 @@ class Strategy:
         with self.context_of(microbatch, loss_divisor, seed, step), self.forward_context():
             loss = self.model.loss(microbatch.inputs, microbatch.targets, loss_divisor)
         self.backward(loss)
-        return float(loss.data) if self.tp.rank == 0 else 0.0
+        return to_float(loss.data) if self.tp.rank == 0 else 0.0
 
     def context_of(self, microbatch: Microbatch, loss_divisor: float, seed: int,
                    step: int) -> AbstractContextManager:
@@ -355,7 +355,7 @@ class Strategy:
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Scale the gradients down to a global norm of `max_norm`; return the norm before."""
-        return float(optim.clip_grad_norm(self.slabs, max_norm))
+        return to_float(optim.clip_grad_norm(self.slabs, max_norm))
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every parameter by its full name.  Collective."""

@@ -15,7 +15,7 @@ from ...backend import Array
 from ..arguments import Combine, check_out, chunk_bounds, find_algorithm, find_operator
 from ..communicator import Communicator
 from ..subgroup import Subgroup, power_of_two
-from .all_gather import double
+from .all_gather import all_gather, double
 from .all_gather import ring as ring_all_gather
 from .broadcast import binomial as binomial_broadcast
 from .reduce import binomial as binomial_reduce
@@ -64,9 +64,15 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
 
 
 def sum_over_ranks(comm: Communicator, number: float) -> float:
-    """Collective.  The sum of one number over all ranks, in messages labelled "control"."""
+    """Collective.  The sum of one number over all ranks, in messages labelled "control".
+
+    ⌈log₂ p⌉ rounds, in which all ranks do the same: so simulated ranks may stand for others.
+    """
+    mine = np.array([number], dtype=np.float64)
     with comm.labelled("control"):
-        return float(all_reduce(comm, np.array([number], dtype=np.float64), algorithm="ring")[0])
+        if comm.size.bit_count() == 1:
+            return float(all_reduce(comm, mine, algorithm="recursive_doubling")[0])
+        return float(all_gather(comm, mine, algorithm="bruck").sum())
 
 
 def blocked_ring(comm: Communicator, flat: Array, op: str | Combine,

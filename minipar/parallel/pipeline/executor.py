@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...autograd import Tensor, backward
-from ...backend import Array
+from ...backend import Array, to_float
 from ...comm import Communicator, Trace
 from ...comm.collectives import gather_object, gather_trace
 from ...number_formats import Format
@@ -155,7 +155,7 @@ class RankBatch:
             y = self.stages.run(stage, x)
             if stage == len(self.stages) - 1:
                 y = self.strategy.model.criterion(y, microbatch.targets, self.loss_divisor)
-                self.loss += float(y.data)
+                self.loss += to_float(y.data)
         out = y.data
         drop_values(y)                          # no derivative needs them: the graph saves its own
         self.in_flight[stage, i] = x, y
