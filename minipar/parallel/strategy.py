@@ -49,7 +49,7 @@ from ..autograd import GradientSlot, Tensor
 from ..backend import Array, to_float
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, sum_over_ranks
-from ..comm.mesh import DeviceMesh, subset
+from ..comm.mesh import DeviceMesh
 from ..comm.work import progress
 from ..nn import Module, Slab
 from ..nn.slab import Buffers
@@ -158,7 +158,7 @@ class Strategy:
 
     @cached_property
     def _alone(self) -> Communicator:
-        return subset(self.comm, self.comm.rank)
+        return self.mesh.alone()
 
     def along(self, *axes: str) -> Communicator:
         """The ranks along those of the axes that the mesh has; this rank alone if it has none."""

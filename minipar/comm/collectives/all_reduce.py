@@ -72,7 +72,7 @@ def sum_over_ranks(comm: Communicator, number: float) -> float:
     with comm.labelled("control"):
         if comm.size.bit_count() == 1:
             return float(all_reduce(comm, mine, algorithm="recursive_doubling")[0])
-        return float(all_gather(comm, mine, algorithm="bruck").sum())
+        return float(all_gather(comm, mine).sum())
 
 
 def blocked_ring(comm: Communicator, flat: Array, op: str | Combine,

@@ -100,6 +100,10 @@ class Cluster:
         """The events of all ranks in the last run, if it was traced."""
         return Trace.merged(rank.trace for rank in self.ranks if rank.trace is not None)
 
+    def communicator(self, me: Rank) -> SimulatedCommunicator:
+        """The world of a rank."""
+        return SimulatedCommunicator(self, me, me.world_rank, 0)
+
     def deliver(self, source: Rank, array: Array, label: str, sent: float, dest: Rank, out: Array,
                 posted: float) -> float:
         """Copy `array` into `out`; return the virtual time when that is done.
@@ -145,7 +149,7 @@ class Cluster:
         def body(me: Rank) -> None:
             self.hub.switch()               # until all ranks have been started
             try:
-                results[me.world_rank] = main(SimulatedCommunicator(self, me, me.world_rank, 0))
+                results[me.world_rank] = main(self.communicator(me))
             except Exception as error:
                 error.add_note(f"on rank {me.world_rank} of {self.num_ranks} simulated ranks")
                 raise

@@ -146,7 +146,7 @@ class Split:
         return "for split(), which every rank of the communicator must call,"
 
     def form(self, groups: list[list[int]], world: list[int], ready: list) -> None:
-        """All have arrived: append a group for each color, and wake the other ranks."""
+        """Append a group for each color, and wake the other ranks."""
         for _, rank, color, _ in sorted(self.arrived, key=lambda a: a[:2]):
             if color is None:
                 continue
@@ -154,6 +154,10 @@ class Split:
                 self.groups[color] = len(groups)
                 groups.append([])
             groups[self.groups[color]].append(world[rank])
+        self.wake(ready)
+
+    def wake(self, ready: list) -> None:
+        """All have arrived: wake the other ranks."""
         self.done = max(me.clock for *_, me in self.arrived)
         for *_, me in self.arrived:
             if me.waiting is self:

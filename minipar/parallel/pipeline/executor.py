@@ -51,6 +51,7 @@ class Pipeline:
         self.schedule_for, self.activation_format = schedule_for, activation_format
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
+        self.batch_type: type[RankBatch] = RankBatch
         self.specs: ArraySpecs = {}
         self._plans: dict[int, tuple[list[Action], dict[Op, str]]] = {}
 
@@ -78,7 +79,7 @@ class Pipeline:
             step: int = 0) -> float:
         """Run the schedule on all microbatches; this rank's share of the loss."""
         row, labels = self.plan(len(microbatches))
-        batch = RankBatch(self, labels, microbatches, loss_divisor, seed, step)
+        batch = self.batch_type(self, labels, microbatches, loss_divisor, seed, step)
         batch.run(row)
         self.intervals, self.most_in_flight = batch.intervals, batch.most_in_flight
         return batch.loss

@@ -1,0 +1,64 @@
+"""What a simulated rank did: seconds of computation and of waiting, FLOPs; and a program to repeat.
+
+    with log.recording() as program: …      the first microbatch, by the model's own code
+    play(program)                           the others: equal spans and messages, without arrays
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+IDLE = "idle in the pipeline"
+
+
+def axis_of(label: str) -> str:
+    """The axis of the mesh along which messages of that label go."""
+    if label == "control":
+        return label
+    return label.partition(" over ")[2].replace(", ", "·") or "pp"
+
+
+class RankLog:
+    """`computing` and `waiting` are seconds, by phase and by axis; `flops` those that ran."""
+
+    program: list[tuple] | None = None      # while recording
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.computing: Counter[str] = Counter()
+        self.waiting: Counter[str] = Counter()
+        self.flops = 0
+
+    def computed(self, name: str, seconds: float, flops: int) -> None:
+        """Note a computation; the last word of its name is the phase."""
+        self.computing[name.rpartition(" ")[2]] += seconds
+        self.flops += flops
+
+    def waited(self, label: str, since: float, started: float, until: float) -> None:
+        """Note a wait for a message that travelled since `started`: before that a stage was idle.
+        """
+        axis = axis_of(label)
+        travels = max(since, started) if axis == "pp" else since
+        self.waiting[axis] += until - travels
+        if travels > since:
+            self.waiting[IDLE] += travels - since
+
+    @contextmanager
+    def recording(self) -> Iterator[list[tuple]]:
+        """Context whose computations and messages are recorded, as calls to repeat."""
+        self.program = program = []
+        try:
+            yield program
+        finally:
+            self.program = None
+
+
+def play(program: list[tuple]) -> None:
+    """Repeat a recorded program."""
+    for comm, method, label, arguments in program:
+        comm.label = label
+        method(*arguments)
+        comm.label = ""
