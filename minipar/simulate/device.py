@@ -26,10 +26,16 @@ LOSSES = ("CrossEntropy", "VocabularyCrossEntropy")
 
 
 class Device:
-    """A GPU of `cluster` that computes a part of `model`: 1 / tp of its heads and logits."""
+    """A GPU of `cluster` that computes a part of `model`: 1 / tp of its heads and logits.
 
-    def __init__(self, cluster: Cluster, model: GPTConfig, tp: int = 1):
+    `recomputes_attention`: a fused attention keeps no probabilities, and backward computes them
+    again by itself.
+    """
+
+    def __init__(self, cluster: Cluster, model: GPTConfig, tp: int = 1,
+                 recomputes_attention: bool = False):
         self.cluster, self.model, self.tp = cluster, model, tp
+        self.recomputes_attention = recomputes_attention
         self.known: dict[tuple, float] = {}     # by operation and shapes
 
     def seconds(self, name: str, phase: str, flops: int, arrays: tuple[Array, ...]) -> float:
@@ -55,7 +61,7 @@ class Device:
         moved = [out, out] if name in TABLES and phase == "forward" else arrays
         num_bytes = sum(getattr(array, "nbytes", 0) for array in moved)
         by_memory = num_bytes * c.software.unfused / self._rate
-        return max(by_memory, flops / (c.rate * c.software.product)) + c.software.kernel
+        return max(by_memory, flops / (c.rate * c.software.product))
 
     @cached_property
     def _rate(self) -> float:
@@ -77,6 +83,8 @@ class DeviceMeter(Meter):
              arrays: tuple[Any, ...]) -> None:
         """Report an operation."""
         if flops or any(getattr(array, "nbytes", 0) for array in arrays):
-            seconds = self.device.seconds(name, phase, flops, arrays)
             again = phase == "forward" and is_recomputing()
+            if again and name == "FusedAttention" and self.device.recomputes_attention:
+                return                      # a part of the seconds of its backward
+            seconds = self.device.seconds(name, phase, flops, arrays)
             self.spend(f"{name} {'again' if again else phase}", seconds, flops)

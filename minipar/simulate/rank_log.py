@@ -7,10 +7,12 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 IDLE = "idle in the pipeline"
 
 
+@cache
 def axis_of(label: str) -> str:
     """The axis of the mesh along which messages of that label go."""
     if label == "control":
@@ -41,10 +43,10 @@ class RankLog:
         """Note a wait for a message that travelled since `started`: before that a stage was idle.
         """
         axis = axis_of(label)
-        travels = max(since, started) if axis == "pp" else since
-        self.waiting[axis] += until - travels
-        if travels > since:
-            self.waiting[IDLE] += travels - since
+        if axis == "pp" and started > since:
+            self.waiting[IDLE] += started - since
+            since = started
+        self.waiting[axis] += until - since
 
     @contextmanager
     def recording(self) -> Iterator[list[tuple]]:

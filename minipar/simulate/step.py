@@ -123,7 +123,7 @@ class Run:
 
     def main(self, comm: FoldedCommunicator) -> RankStep:
         """Make the model, the strategy and the optimizer of a rank; take a step."""
-        e, device = self.layout, Device(self.cluster, self.model, self.layout.tp)
+        device = Device(self.cluster, self.model, self.layout.tp, self.is_flash)
         factor = self.slow.get(comm.world_rank, 1.0)
         ledger = WindowLedger()
         with ledger.recording():
@@ -152,11 +152,16 @@ class Run:
         """Of weights and activations."""
         return np.float32 if self.cluster.dtype == "fp32" else np.float16
 
+    @property
+    def is_flash(self) -> bool:
+        """True if attention keeps no probabilities.  (A block that is computed again does.)"""
+        return self.cluster.software.flash is not None and self.layout.remat != "full"
+
     def make_strategy(self, comm: FoldedCommunicator) -> Strategy:
         """The strategy of the layout, with its model."""
         e, model = self.layout, GPT(self.model)
         model.initialize(dtype=self.dtype, array=ShapeArray((), self.dtype))
-        if e.remat == "selective":
+        if self.is_flash or e.remat == "selective":
             rematerialize_attention(model)
         elif e.remat != "none":
             rematerialize(model, plan_policy(e.remat))
