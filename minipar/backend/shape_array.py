@@ -97,8 +97,8 @@ class ShapeArray(NDArrayOperatorsMixin):
     def _layout(self) -> Layout:
         return Layout(self.shape, self.strides)
 
-    def view_at(self, layout: Layout, dtype: Any = None) -> "ShapeArray":
-        """The view of that layout."""
+    def view_at(self, layout: Any, dtype: Any = None) -> "ShapeArray":
+        """The view of that shape, strides and offset."""
         view = ShapeArray(layout.shape, dtype or self.dtype, base=self, strides=layout.strides)
         view.offset = self.offset + layout.offset
         return view

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from .arrays import Array, is_gpu, is_host
-from .shape_layout import Layout
 
 
 class ViewSpec(NamedTuple):
@@ -50,7 +49,7 @@ def view_from_spec(base: Array, spec: ViewSpec) -> Array:
     """The view of `base` that `view_spec` described."""
     dtype, offset, shape, strides = spec
     if not (is_host(base) or is_gpu(base)):
-        return base.view_at(Layout(shape, strides, offset), dtype)
+        return base.view_at(spec, dtype)
     tail = base.reshape(base.size)[offset // base.itemsize:].view(dtype)
     if is_gpu(base):
         import cupy

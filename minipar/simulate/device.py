@@ -1,6 +1,6 @@
 """Seconds that a GPU takes for an operation, by its shapes and the numbers of a cluster file.
 
-    product        m, n, k from the result and the FLOPs that the meter counts (plan/time/kernels.py)
+    product        m, n from the result, k from the FLOPs that the meter counts
     attention      fused, or by way of the scores
     loss           bytes a logit
     Adam           bytes a parameter

@@ -140,11 +140,16 @@ class FoldedCommunicator(SimulatedCommunicator):
     # Messages.
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> FoldedRequest:
-        """Begin to send `array`."""
+        """Begin to send `array`.  Raises RuntimeError while a program is recorded."""
+        if self.is_recorded:
+            raise RuntimeError("only exchanges can be repeated: simulate every microbatch, "
+                               "repeat=False")
+        return self._isend(array, dest, tag)
+
+    def _isend(self, array: Array, dest: int, tag: int) -> FoldedRequest:
         cluster, me, member = self.cluster, self.rank_state, self.members[dest]
         me.compute_until(me.clock)                  # earlier ranks first
         send = FoldedRequest(self, array, (self.world_rank, member, self.link_to(member)))
-        self.record(self.isend, Blank(array.nbytes), dest, tag)
         key = (self.group, self.world_rank, cluster.stands_for[member], tag)
         self._meet(send, cluster.sends, cluster.recvs, key)
         return send
@@ -179,10 +184,10 @@ class FoldedCommunicator(SimulatedCommunicator):
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
         """Exchange.  Within a class both halves are this rank's: they need no requests."""
-        me, program = self.rank_state, self.log.program
+        self.record(self.sendrecv, Blank(array.nbytes), dest, Blank(out.nbytes), source, tag)
+        me = self.rank_state
         if self._is_alone_with(dest, source, tag) and array.nbytes == out.nbytes and (
                 me.engine is None or type(me) is not Rank):
-            self.record(self.sendrecv, Blank(array.nbytes), dest, Blank(out.nbytes), source, tag)
             me.compute_until(me.clock)
             before, member = me.clock, self.members[dest]
             start, end = self.cluster.carry(array, out, self.link_to(member), self.world_rank,
@@ -194,12 +199,9 @@ class FoldedCommunicator(SimulatedCommunicator):
             if type(me) is Rank:
                 self.log.waited(self.label, before, start, end)
             return
-        self.log.program = None
-        receiving, sending = self.irecv(out, source, tag), self.isend(array, dest, tag)
+        receiving, sending = self.irecv(out, source, tag), self._isend(array, dest, tag)
         receiving.wait()
         sending.wait()
-        self.log.program = program
-        self.record(self.sendrecv, Blank(array.nbytes), dest, Blank(out.nbytes), source, tag)
 
     def _is_alone_with(self, dest: int, source: int, tag: int) -> bool:
         """True if both ranks are of this rank's class, and no message between them is under way."""
@@ -215,10 +217,15 @@ class FoldedCommunicator(SimulatedCommunicator):
                                                           self.mesh_axes)
         return self.links[member]
 
+    @property
+    def is_recorded(self) -> bool:
+        """True if calls are recorded now: those of the program itself, not of its Works."""
+        return self.log.program is not None and type(self.rank_state) is Rank
+
     def record(self, method: Callable, *arguments: Any) -> None:
         """Add a call to the program of the log, if it records one."""
-        if self.log.program is not None:
-            self.log.program.append((self, method, self.label, arguments))
+        if self.is_recorded:
+            self.log.record(self, method, *arguments)
 
     # Computation and collectives.
 
@@ -237,7 +244,10 @@ class FoldedCommunicator(SimulatedCommunicator):
 
     def launch(self) -> None:
         """Spend the seconds before the first message of a collective."""
-        self.rank_state.clock += self.cluster.fabric.cluster.software.latency
+        me, seconds = self.rank_state, self.cluster.fabric.cluster.software.latency
+        me.clock += seconds
+        if type(me) is Rank:
+            self.log.computed("launch", seconds, 0)
         self.record(self.launch)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:

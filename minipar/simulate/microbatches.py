@@ -61,8 +61,7 @@ class Repeater:
         with self.log.recording() as program:
             out = run()
         self.known[key] = Recorded(program, ledger.live_of[ACTIVATIONS] - kept,
-                                   ledger.window - before,
-                                   like(out))
+                                   ledger.window - before, like(out))
         return out
 
     def repeat(self, key: Any, where: Any) -> Any:
@@ -77,7 +76,10 @@ class Repeater:
         if num_bytes > 0:
             self.kept[where] = ShapeArray(num_bytes, np.uint8)
             ledger.add(ACTIVATIONS, self.kept[where])
-        return like(action.out)
+        out = like(action.out)
+        if out is not None:
+            ledger.add(TEMPORARIES, out)
+        return out
 
 
 def like(array: Array | None) -> ShapeArray | None:
@@ -103,6 +105,12 @@ class RepeatingBatch(RankBatch):
         elif kind != "I":
             del self.in_flight[stage, i]
         return out
+
+    def poll(self) -> None:
+        """Advance pending messages; those of reductions of another stage, in a repeated backward.
+        """
+        self.repeater.log.record(self.comm, self.strategy.poll)
+        super().poll()
 
     def forward(self, action: Action, x: Array | None) -> Array:
         """The output of a stage."""

@@ -2,12 +2,15 @@
 
     with log.recording() as program: …      the first microbatch, by the model's own code
     play(program)                           the others: equal spans and messages, without arrays
+
+Seconds of a Work's messages are not noted: the rank does something else meanwhile.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 IDLE = "idle in the pipeline"
 
@@ -56,6 +59,12 @@ class RankLog:
             yield program
         finally:
             self.program = None
+
+
+    def record(self, comm: Any, method: Callable, *arguments: Any) -> None:
+        """Add a call to the program, if one is recorded."""
+        if self.program is not None:
+            self.program.append((comm, method, comm.label, arguments))
 
 
 def play(program: list[tuple]) -> None:

@@ -6,13 +6,16 @@ Arrays have shapes and no numbers, of 2 bytes where the cluster computes in 16 b
 take the seconds of `device.py`, messages those of `fabric.py`.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..backend.shape_array import ShapeArray
+from ..comm.collectives import chunk_bounds
 from ..comm.trace import Trace
 from ..memory.remat.plans import rematerialize
 from ..memory.remat.policies import plan_policy
@@ -20,7 +23,7 @@ from ..memory.remat.selective import rematerialize_attention
 from ..nn import GPT, GPTConfig
 from ..parallel.context.layout import ContextOptions
 from ..parallel.pipeline.schedule.timeline import Interval
-from ..parallel.registry import make_strategy
+from ..parallel.registry import STRATEGIES, make_strategy
 from ..parallel.strategy import Microbatch, Strategy
 from ..plan.cluster import Cluster
 from ..plan.layout import Layout, find_fault
@@ -57,6 +60,11 @@ class Step:
     ranks: dict[int, RankStep]
     trace: Trace = field(default_factory=Trace)
 
+    @cached_property
+    def num_ranks_of(self) -> Counter[int]:
+        """How many ranks each simulated one stands for."""
+        return Counter(self.stands_for)
+
     @property
     def seconds(self) -> float:
         """Seconds of the step, of the slowest rank."""
@@ -92,8 +100,8 @@ def classes(fabric: Fabric, model: GPTConfig, e: Layout, slow: Mapping[int, floa
     """For each rank the one that stands for it (classes.py)."""
     shape = sizes_of(e)
     places = np.indices(tuple(shape.values())).reshape(len(shape), -1).T.tolist()
-    split = [shape["tp"] if size % shape["tp"] else 1 for size in (model.vocab_size,)]
-    program = [(pp, cp, tp % split[0], slow.get(rank, 1.0))
+    tokens = [stop - start for start, stop in chunk_bounds(model.vocab_size, e.tp)]
+    program = [(pp, cp, tokens[tp], slow.get(rank, 1.0))
                for rank, (pp, dp, cp, tp) in enumerate(places)]
     per_node = fabric.cluster.per_node
 
@@ -172,7 +180,7 @@ class Run:
             options["sequence_parallel"] = True
         if e.cp > 1:
             options["context"] = ContextOptions("all_gather")
-        if e.kind in ("ddp", "zero1", "zero2"):
+        if "bucket_mb" in STRATEGIES[e.kind].options:
             options["bucket_mb"] = self.bucket_mb
         sizes = {axis: size for axis, size in sizes_of(e).items() if size > 1 or axis == "dp"}
         return make_strategy(e.kind, model, FoldedMesh(comm, **sizes), **options)

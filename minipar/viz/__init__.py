@@ -50,7 +50,8 @@ _MODULES = {
     "space_time": ("draw_space_time",),
     "terminal": ("pipeline_in_terminal", "timeline_in_terminal"),
     "timeline": ("draw_timeline", "draw_timelines"),
-    "traffic": ("MeshTraffic", "draw_mesh_traffic", "draw_rank_traffic", "draw_stacked_bars"),
+    "traffic": ("MeshTraffic", "draw_mesh_traffic", "draw_rank_map", "draw_rank_traffic",
+                "draw_stacked_bars"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)

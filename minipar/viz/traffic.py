@@ -1,4 +1,4 @@
-"""Bytes: through each rank, over each link of a mesh, and of each part.
+"""Numbers of ranks: bytes through each, over each link of a mesh, of each part; any, as a map.
 
     rank 0  ████████████████          draw_rank_traffic: one bar a rank and a program, sent and
     rank 1  ███                       received together.  The busiest rank sets the time.
@@ -8,6 +8,9 @@
     │  │        │──┼─────┼──│        │  │       thicker a line, the more bytes, both ways together
     │  2 ══════ 3  │     │  6 ══════ 7  │
     └──────────────┘     └──────────────┘
+
+    pp 0   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓           draw_rank_map: a row for each stage of a pipeline, a column
+    pp 1   ▒▒▒▒▒▒▒▒▒█▒▒▒▒▒▒           for each rank of a stage; one of them is slow
 
 Links between nodes are the slow ones: an axis should cross them with few bytes.
 """
@@ -158,3 +161,23 @@ def _draw_mesh(axes: Axes, mesh: MeshTraffic, heaviest: int) -> None:
     axes.margins(0.09)
     axes.autoscale_view()
     axes.axis("off")
+
+
+def draw_rank_map(path: str | Path, panels: Mapping[str, np.ndarray], title: str = "") -> Path:
+    """Draw an array (stages, ranks of a stage) of numbers for each of `panels`.
+
+    Returns the path written.  Raises ValueError without panels.
+    """
+    if not panels:
+        raise ValueError("nothing to draw: give at least one panel (stages, ranks of a stage)")
+    rows = next(iter(panels.values())).shape[0]
+    figure = empty_figure(9, 1.0 + len(panels) * max(1.6, 0.9 + 0.16 * min(rows, 40)), title)
+    for axes, (name, grid) in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0],
+                                  panels.items()):
+        image = axes.imshow(grid, aspect="auto", cmap="viridis", interpolation="nearest")
+        axes.set_title(f"{name}: {grid.min():.3g} to {grid.max():.3g}", loc="left", fontsize=10)
+        axes.set(ylabel="stage", xlabel="rank of the stage")
+        whole_numbers(axes.yaxis)
+        whole_numbers(axes.xaxis)
+        figure.colorbar(image, ax=axes, pad=0.02)
+    return save(figure, path)

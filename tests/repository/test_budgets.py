@@ -4,19 +4,20 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2850,
-    ("comm",): 4480,
-    ("parallel",): 3572,
+    ("comm",): 4486,
+    ("parallel",): 3576,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5692,
-    ("viz",): 2483,
+    ("train", "commands"): 5890,
+    ("viz",): 2500,
     ("plan",): 900,
+    ("simulate",): 900,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2060,
     ("school",): 3716,
 }
-ALL = 37829
+ALL = 38975
 
 
 def count(folder: str) -> int:
