@@ -4,7 +4,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 2851,
-    ("comm",): 4486,
+    ("comm",): 4494,
     ("parallel",): 3576,
     ("memory", "precision"): 1235,
     ("train", "commands"): 5890,

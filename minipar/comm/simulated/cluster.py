@@ -118,7 +118,6 @@ class Cluster:
         except ValueError:              # as many elements, in a different shape; or it is read-only
             check_place(out, f"the array that rank {dest.world_rank} receives into")
             out[...] = array.reshape(out.shape)
-        ranks = source.world_rank, dest.world_rank
         start = sent                    # comparisons: four times as fast as max()
         if posted > start:
             start = posted
@@ -130,10 +129,13 @@ class Cluster:
             source.port_out = dest.port_in = end = start + num_bytes * self.seconds_per_byte
             end += self.latency
         else:
-            source.port_out, end = self.links.carry(*ranks, num_bytes, start)
+            source.port_out, end = self.links.carry(source.world_rank, dest.world_rank, num_bytes,
+                                                    start)
             dest.port_in = source.port_out
-        if source.messages is not None:
-            source.messages.append((*ranks, num_bytes, label, sent, start, end))
+        messages = source.messages
+        if messages is not None:
+            messages.append((source.world_rank, dest.world_rank, num_bytes, label, sent, start,
+                             end))
         return end
 
     def run(self, main: Callable[[Any], Any]) -> tuple[list, float]:

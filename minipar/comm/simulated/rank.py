@@ -80,6 +80,12 @@ class SimulatedRequest:
         self.behind: Any = None                         # the next request of the same key
         self.action: int | None = None                  # its index in the rank's program, if logged
 
+    def renew(self, array: Array, label: str, posted: float) -> "SimulatedRequest":
+        """The request once more, for a different message."""
+        self.array, self.label, self.posted, self.done, self.behind = (array, label, posted, None,
+                                                                       None)
+        return self
+
     def stand_in_line(self, queue: dict, key: tuple) -> None:
         """Join `queue` until the other half comes, behind earlier requests of the same key."""
         request = queue.setdefault(key, self)
