@@ -13,7 +13,7 @@ A rank that is matched with itself never blocks.  So before it takes a port it g
 whose time is earlier.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,14 +33,15 @@ from .rank_log import RankLog
 class FoldedCluster(Cluster):
     """A cluster of virtual ranks; `stands_for[rank]` is the first rank of each one's class.
 
-    `logs` has what each simulated rank did, by its number.
+    `logs` has what each simulated rank did, by its number; those in `traced` are traced.
     """
 
-    def __init__(self, stands_for: Sequence[int], fabric: Fabric, trace: bool = False):
+    def __init__(self, stands_for: Sequence[int], fabric: Fabric, traced: Container[int] = ()):
         super().__init__(1, chooser=None, compare_calls=False)
         self.num_ranks, self.stands_for, self.fabric = len(stands_for), stands_for, fabric
         self.devices_per_node = fabric.cluster.per_node
-        self.ranks = [Rank(rank, Trace() if trace else None) for rank in sorted({*stands_for})]
+        self.ranks = [Rank(rank, Trace() if rank in traced else None)
+                      for rank in sorted({*stands_for})]
         self.logs = {rank.world_rank: RankLog() for rank in self.ranks}
         self.numbers: dict[tuple, int] = {}             # of groups, by their kind
         self.ports_out, self.ports_in = ([[0.0] * self.num_ranks for _ in PORTS] for _ in range(2))

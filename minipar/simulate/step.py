@@ -7,7 +7,7 @@ take the seconds of `device.py`, messages those of `fabric.py`.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -35,6 +35,7 @@ from .microbatches import WindowLedger, share_work
 from .optimizer import make_adamw
 from .rank_log import RankLog
 
+MOST_RANKS = 2048
 AXES = ("pp", "dp", "cp", "tp")         # from the slowest to the fastest, as in DeviceMesh
 
 
@@ -72,14 +73,16 @@ class Step:
             rank.start for rank in self.ranks.values())
 
 
-def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *, trace: bool = False,
-                  fold: bool = True, repeat: bool = True, bucket_mb: float = 100.0,
+def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
+                  traced: Iterable[int] = (), fold: bool = True, repeat: bool = True,
+                  bucket_mb: float = 100.0,
                   slow_ranks: Mapping[int, float] | None = None,
                   slow_links: Mapping[tuple[int, int], float] | None = None) -> Step:
     """Simulate a step.  Raises ValueError for a layout that cannot run.
 
     `slow_ranks` maps ranks, and `slow_links` pairs of them, to the factor by which each is slower.
-    Without `fold` every rank is simulated, without `repeat` every microbatch computed.
+    Without `fold` every rank is simulated, without `repeat` every microbatch computed.  `traced`
+    are ranks whose messages and computations are kept: those of the ranks that stand for them.
     """
     if fault := find_fault(layout, model, cluster.num_gpus):
         raise ValueError(fault)
@@ -89,7 +92,13 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *, trace: 
     fabric = Fabric(cluster, slow_links)
     slow = slow_ranks or {}
     stands_for = classes(fabric, model, layout, slow) if fold else [*range(cluster.num_gpus)]
-    world = FoldedCluster(stands_for, fabric, trace)
+    if len({*stands_for}) > MOST_RANKS:
+        raise ValueError(f"{len({*stands_for}):,} ranks differ, and at most {MOST_RANKS:,} can be "
+                         "simulated: take fewer GPUs, or leave out what makes ranks differ")
+    if missing := [rank for rank in {*traced, *slow} if not 0 <= rank < cluster.num_gpus]:
+        raise ValueError(f"there is no rank {missing[0]}: the cluster has 0 … "
+                         f"{cluster.num_gpus - 1}")
+    world = FoldedCluster(stands_for, fabric, {stands_for[rank] for rank in traced})
     run = Run(cluster, model, layout, slow, repeat, bucket_mb)
     results, _ = world.run(run.main)
     return Step(cluster, model, layout, stands_for,

@@ -23,11 +23,11 @@ ON_8 = "4x2:a100", {"dp": 2, "tp": 2, "pp": 2}
 ON_64 = "16x4:h100/megatron-core", {"dp": 4, "tp": 4, "pp": 4}
 
 
-def both(place, model=MODEL, trace=False, **options):
+def both(place, model=MODEL, traced=(), **options):
     """A step folded, and with all ranks."""
     name, sizes = place
     layout = Layout(**({"batch": 4 * sizes["dp"], "sp": False} | sizes | options))
-    return [simulate_step(read_cluster(name), model, layout, fold=fold, trace=trace)
+    return [simulate_step(read_cluster(name), model, layout, fold=fold, traced=traced)
             for fold in (True, False)]
 
 
@@ -64,6 +64,13 @@ def test_64_ranks_interleaved():
     assert folded.seconds == pytest.approx(whole.seconds, rel=0.003)
 
 
+@pytest.mark.parametrize("name, sizes", [
+    ("9x2:a100", {"pp": 3, "dp": 3, "tp": 2}), ("8x2:a100", {"pp": 2, "dp": 2, "cp": 2, "tp": 2})])
+def test_numbers_that_are_no_powers_of_two_and_context_parallelism(name, sizes):
+    odd = GPTConfig(vocab_size=66, context=48, num_layers=4, num_heads=6, width=48)
+    check_equal(*both((name, sizes), odd, kind="zero1", batch=4 * sizes["dp"]))
+
+
 def test_ranks_whose_axes_share_a_node_differ_little():
     """Three axes take turns at the ports within a node, in an order that ranks may see otherwise.
     """
@@ -72,7 +79,7 @@ def test_ranks_whose_axes_share_a_node_differ_little():
 
 
 def test_messages_are_those_of_the_rank_that_stands_for_others():
-    folded, whole = both(ON_8, kind="zero1", trace=True)
+    folded, whole = both(ON_8, kind="zero1", traced=range(8))
     for rank in folded.ranks:
         assert folded.trace.select(rank) == whole.trace.select(rank)
         assert folded.trace.bytes_sent(rank, "control") == whole.trace.bytes_sent(rank, "control")
@@ -80,7 +87,7 @@ def test_messages_are_those_of_the_rank_that_stands_for_others():
 
 def test_microbatches_that_repeat_the_first_take_what_all_would_take():
     for options in ({"kind": "zero1"}, {"kind": "ddp", **INTERLEAVED},
-                    {"schedule": "zb_h1"}, {"pp": 1, "tp": 4, "kind": "zero1"}):
+                    {"schedule": "zb_h1"}, {"pp": 1, "dp": 4, "kind": "zero1"}):
         layout = Layout(**{"dp": 2, "tp": 2, "pp": 2, "batch": 16, "sp": False} | options)
         repeated, computed = (simulate_step(read_cluster("4x2:a100"), MODEL, layout, repeat=repeat)
                               for repeat in (True, False))
@@ -152,3 +159,8 @@ def test_what_cannot_run_is_said():
         simulate_step(cluster, MODEL, Layout(dp=4, batch=8))
     with pytest.raises(ValueError, match="does not divide the 4 heads"):
         simulate_step(cluster, GPTConfig(64, 16, 8, 4, 64), Layout(tp=8, batch=8))
+    with pytest.raises(ValueError, match="there is no rank 8: the cluster has 0 … 7"):
+        simulate_step(cluster, MODEL, Layout(tp=8, batch=8), slow_ranks={8: 2.0})
+    with pytest.raises(ValueError, match="4,096 ranks differ, and at most 2,048"):
+        simulate_step(read_cluster("512x8:a100"), MODEL, Layout(dp=512, tp=8, batch=512),
+                      slow_ranks={8: 2.0})

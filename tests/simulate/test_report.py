@@ -112,7 +112,7 @@ def test_the_command(tmp_path, capsys):
              "--slow-ranks", "3=1.5"]
     files = [tmp_path / name for name in ("a.png", "b.png", "c.json")]
     status, shown = run(capsys, *words, "--timeline", str(files[0]), "--map", str(files[1]),
-                        "--perfetto", str(files[2]))
+                        "--perfetto", str(files[2]), "--ranks", "0,7")
     assert status == 0 and "8 ranks were simulated, which stand for 8" in shown.out
     assert all(file.stat().st_size > 1000 for file in files)
     assert json.loads(files[2].read_text("utf-8"))["traceEvents"]
@@ -137,6 +137,8 @@ def test_a_layout_of_the_plan(tmp_path, capsys):
     (["--model", "gpt3-175b", "--mesh", "ep=8"], "no axis 'ep'"),
     (["--model", "gpt3-175b", "--mesh", "tp=4"], "the cluster has 8 GPUs"),
     (["--model", "gpt3-175b", "--mesh", "tp=8", "--slow-ranks", "x"], "expected RANK=FACTOR"),
+    (["--model", "gpt3-175b", "--mesh", "tp=8", "--perfetto", "x.json", "--ranks", "a"],
+     "expected RANK,…"),
     (["--model", "gpt3-175b", "--mesh", "tp=8", "--checkpoint", "1"], "--mtbf"),
     (["--model", "mixtral-8x7b", "--mesh", "tp=8"], "experts are chosen by numbers")])
 def test_mistakes_are_one_line(words, message, capsys):

@@ -88,3 +88,10 @@ def factors(text: str) -> dict[int, float]:
         if not 0 < found[int(rank)] < 1e6:
             raise ValueError(f"--slow-ranks {text}: a factor is a number > 0, not {factor}")
     return found
+
+
+def numbers(text: str) -> list[int]:
+    """The ranks of "0,128".  Raises ValueError for other texts."""
+    if not all(part.isdecimal() for part in text.split(",")):
+        raise ValueError(f"--ranks {text}: expected RANK,…, as 0,128")
+    return [*map(int, text.split(","))]

@@ -20,7 +20,7 @@ from ...simulate.report import pipeline_timeline, rank_maps
 from ...simulate.step import simulate_step
 from ...train.option import Beside, CommandOptions, option, out_file, perfetto
 from ..tables import Output
-from .given import factors, read_run
+from .given import factors, numbers, read_run
 from .tables import failures_table, say
 
 FAILING = Beside("mtbf", "", "says how often a GPU fails")
@@ -31,8 +31,9 @@ def main(options: "Options", output: Output) -> None:
     try:
         cluster = read_cluster(options.cluster)
         model, layout = read_run(options, cluster)
+        traced = numbers(options.ranks) if options.perfetto is not None else []
         step = simulate_step(cluster, model, layout, slow_ranks=factors(options.slow_ranks),
-                             trace=options.perfetto is not None)
+                             traced=traced)
         failures = None if options.mtbf is None else Failures(
             options.mtbf * 3600 / cluster.num_gpus, options.checkpoint, options.restart,
             options.days * 86400, options.seed)
@@ -83,6 +84,8 @@ class Options(CommandOptions):
     timeline: Path | None = out_file("draw the stages of a pipeline over time (.png, .svg, .pdf)")
     map: Path | None = out_file("draw a map of all ranks: how much each computes, and its memory")
     perfetto: Path | None = perfetto()
+    ranks: str = option("0", "the ranks of that trace", metavar="RANK,…",
+                        needs=Beside("perfetto", "trace.json", "writes the trace"))
     mtbf: float | None = option(None, "hours until a GPU fails, in the mean: also simulate a long "
                                 "run that fails", metavar="HOURS", group="failures", least=0)
     checkpoint: float = option(60.0, "that a checkpoint takes", metavar="SECONDS",
