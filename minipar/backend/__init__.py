@@ -25,11 +25,12 @@ from .arrays import (
     row_sum,
     scatter_add,
     to_device_of,
+    to_float,
     to_host,
 )
 
 __all__ = [
     "Array", "add_at", "allocate_zeros", "allocating_with", "as_rows", "asarray_like", "check_ids",
     "is_gpu", "is_host", "keep_where", "l2_blocks", "observing_allocations", "record_allocation",
-    "row_dot", "row_sum", "scatter_add", "to_device_of", "to_host",
+    "row_dot", "row_sum", "scatter_add", "to_device_of", "to_float", "to_host",
 ]

@@ -46,6 +46,11 @@ def to_host(array: Array) -> np.ndarray:
     return array.get() if is_gpu(array) else np.asarray(array)
 
 
+def to_float(number: Array) -> float:
+    """A number of any library as a float, NaN if it is shape-only."""
+    return float("nan") if hasattr(number, "new_array") else float(number)
+
+
 def to_device_of(array: Array, other: Array) -> Array:
     """`array` itself if it lives where `other` does, on the host or on a GPU; else a copy there."""
     return array if is_gpu(array) == is_gpu(other) else asarray_like(to_host(array), other)

@@ -42,11 +42,13 @@ class ShapeArray(NDArrayOperatorsMixin):
     """An array of `shape` and `dtype` without data.
 
     Results of computations inherit its `memory`, to which every array that is no view adds its
-    bytes while it is alive.  A view holds the owner of the bytes as `base`.
+    bytes while it is alive.  A view holds the owner of the bytes as `base`, in which it begins at
+    byte `offset`.
     """
 
     base = memory = None    # until __init__ is through, so that __del__ finds nothing to return
     numbers: Any = None     # those that it stands for, if it was made from some
+    offset = 0
 
     def __init__(self, shape: int | tuple[int, ...], dtype: Any, memory: Memory | None = None,
                  base: "ShapeArray | None" = None, strides: tuple[int, ...] | None = None):
@@ -95,19 +97,24 @@ class ShapeArray(NDArrayOperatorsMixin):
     def _layout(self) -> Layout:
         return Layout(self.shape, self.strides)
 
-    def _view(self, layout: Layout, dtype: Any = None) -> "ShapeArray":
-        return ShapeArray(layout.shape, dtype or self.dtype, base=self, strides=layout.strides)
+    def view_at(self, layout: Any, dtype: Any = None) -> "ShapeArray":
+        """The view of that shape, strides and offset."""
+        view = ShapeArray(layout.shape, dtype or self.dtype, base=self, strides=layout.strides)
+        view.offset = self.offset + layout.offset
+        return view
 
     def __getitem__(self, index: Any) -> "ShapeArray":
         parts = index if isinstance(index, tuple) else (index,)
         if layouts.picks_elements(parts, self.ndim):
             return self.new_array(layouts.broadcast_shapes(*[part.shape for part in parts]))
+        if len(parts) == 1 and layouts.is_integers(parts[0]):
+            return np.take(self, parts[0], axis=0)
         for part in parts:
             if isinstance(part, bool) or not (part is None or part is Ellipsis or isinstance(
                     part, int | slice | np.integer)):
                 raise TypeError(f"an index of integers and slices was expected, not {part!r}: use "
                                 "np.where for masks, np.take or np.take_along_axis for rows")
-        return self._view(layouts.index(self._layout(), parts))
+        return self.view_at(layouts.index(self._layout(), parts))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         rules.copyto(self[index], value, casting="unsafe")
@@ -119,7 +126,7 @@ class ShapeArray(NDArrayOperatorsMixin):
         lengths = shape[0] if len(shape) == 1 and np.iterable(shape[0]) else shape
         new_shape = layouts.completed(tuple(map(operator.index, lengths)), self.size)
         view = layouts.reshape(self._layout(), new_shape, self.itemsize)
-        return self.new_array(new_shape) if view is None else self._view(view)
+        return self.new_array(new_shape) if view is None else self.view_at(view)
 
     def ravel(self) -> "ShapeArray":
         """All elements in a row: a view if they lie so, else a copy."""
@@ -128,20 +135,20 @@ class ShapeArray(NDArrayOperatorsMixin):
     def transpose(self, *axes: Any) -> "ShapeArray":
         """A view with the axes in a different order; reversed if none are given."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
-        return self._view(layouts.transpose(self._layout(), order))
+        return self.view_at(layouts.transpose(self._layout(), order))
 
     def swapaxes(self, axis1: int, axis2: int) -> "ShapeArray":
         """A view with two axes exchanged."""
-        return self._view(layouts.swapaxes(self._layout(), axis1, axis2))
+        return self.view_at(layouts.swapaxes(self._layout(), axis1, axis2))
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None) -> "ShapeArray":
         """A view without the axes of length 1."""
-        return self._view(layouts.squeeze(self._layout(), axis))
+        return self.view_at(layouts.squeeze(self._layout(), axis))
 
     def view(self, dtype: Any = None) -> "ShapeArray":
         """A view; with `dtype`, the same bytes read as a different type."""
         new = np.dtype(dtype or self.dtype)
-        return self._view(layouts.cast(self._layout(), self.itemsize, new.itemsize), new)
+        return self.view_at(layouts.cast(self._layout(), self.itemsize, new.itemsize), new)
 
     # ---- new arrays
 
@@ -183,6 +190,6 @@ class ShapeArray(NDArrayOperatorsMixin):
             return rules.CREATORS[func](self, *args, **kwargs)
         if func in layouts.VIEWS:
             result = layouts.VIEWS[func](args[0]._layout(), *args[1:], **kwargs)
-            return [args[0]._view(layout) for layout in result] if isinstance(result, list) else (
-                args[0]._view(result))
+            return [args[0].view_at(layout) for layout in result] if isinstance(result, list) else (
+                args[0].view_at(result))
         return rules.HANDLERS[func](*args, **kwargs) if func in rules.HANDLERS else NotImplemented

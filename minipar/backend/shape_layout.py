@@ -22,10 +22,14 @@ Shape = tuple[int, ...]
 
 
 class Layout(NamedTuple):
-    """The shape of an array, and for each axis the bytes from one element to the next."""
+    """The shape of an array, and for each axis the bytes from one element to the next.
+
+    `offset`: where a view begins in the array that it is a view of, in bytes.
+    """
 
     shape: Shape
     strides: Shape
+    offset: int = 0
 
     def axes(self) -> list[tuple[int, int]]:
         """(length, stride) of each axis."""
@@ -40,9 +44,9 @@ class Flags(NamedTuple):
     writeable = False           # there are no numbers
 
 
-def of_axes(axes: Sequence[tuple[int, int]]) -> Layout:
+def of_axes(axes: Sequence[tuple[int, int]], offset: int = 0) -> Layout:
     """The layout with these (length, stride)."""
-    return Layout(tuple([n for n, _ in axes]), tuple([stride for _, stride in axes]))
+    return Layout(tuple([n for n, _ in axes]), tuple([stride for _, stride in axes]), offset)
 
 
 def in_order(shape: Shape, itemsize: int) -> Layout:
@@ -77,8 +81,12 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 def picks_elements(index: tuple, ndim: int) -> bool:
     """True if `index` is an array of integers for each axis: x[rows, columns]."""
-    return len(index) == ndim > 1 and all(
-        getattr(part, "dtype", np.dtype(bool)).kind in "iu" and part.shape for part in index)
+    return len(index) == ndim > 1 and all(map(is_integers, index))
+
+
+def is_integers(part: Any) -> bool:
+    """True for an array of integers that has an axis."""
+    return getattr(part, "dtype", np.dtype(bool)).kind in "iu" and bool(part.shape)
 
 
 def index(layout: Layout, parts: tuple) -> Layout:
@@ -88,7 +96,7 @@ def index(layout: Layout, parts: tuple) -> Layout:
         raise IndexError(f"{num_axes} indices into an array of shape {layout.shape}")
     if sum(part is Ellipsis for part in parts) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
-    axes, found = layout.axes(), []
+    axes, found, offset = layout.axes(), [], 0
     for part in parts:
         if part is None:
             found.append((1, 0))
@@ -103,7 +111,10 @@ def index(layout: Layout, parts: tuple) -> Layout:
                 found.append((max(0, -((start - stop) // step)), stride * step))
             elif not -n <= part < n:
                 raise IndexError(f"index {part} is out of bounds for an axis of length {n}")
-    return of_axes(found + axes)
+            else:
+                start = part % n
+            offset += start * stride
+    return of_axes(found + axes, offset)
 
 
 def transpose(layout: Layout, axes: Any = None) -> Layout:
@@ -167,8 +178,9 @@ def flip(layout: Layout, axis: Any = None) -> Layout:
     """np.flip."""
     ndim = len(layout.shape)
     turned = range(ndim) if axis is None else normalize_axis_tuple(axis, ndim)
+    offset = sum((n - 1) * stride for i, (n, stride) in enumerate(layout.axes()) if i in turned)
     return of_axes([(n, -stride if i in turned else stride)
-                    for i, (n, stride) in enumerate(layout.axes())])
+                    for i, (n, stride) in enumerate(layout.axes())], offset)
 
 
 def split(layout: Layout, sections: Any, axis: int = 0) -> list[Layout]:

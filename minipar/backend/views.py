@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .arrays import Array, is_gpu
+from .arrays import Array, is_gpu, is_host
 
 
 class ViewSpec(NamedTuple):
@@ -48,6 +48,8 @@ def view_spec(view: Array, base: Array) -> ViewSpec | None:
 def view_from_spec(base: Array, spec: ViewSpec) -> Array:
     """The view of `base` that `view_spec` described."""
     dtype, offset, shape, strides = spec
+    if not (is_host(base) or is_gpu(base)):
+        return base.view_at(spec, dtype)
     tail = base.reshape(base.size)[offset // base.itemsize:].view(dtype)
     if is_gpu(base):
         import cupy
@@ -56,4 +58,6 @@ def view_from_spec(base: Array, spec: ViewSpec) -> Array:
 
 
 def _address(array: Array) -> int:
-    return array.data.ptr if is_gpu(array) else array.__array_interface__["data"][0]
+    if is_host(array):
+        return array.__array_interface__["data"][0]
+    return array.data.ptr if is_gpu(array) else array.offset

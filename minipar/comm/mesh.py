@@ -84,6 +84,10 @@ class DeviceMesh:
         return {axis: int(i) for axis, i in
                 zip(self.axes, np.unravel_index(rank, self.grid.shape))}
 
+    def alone(self) -> Communicator:
+        """Collective.  This rank alone."""
+        return subset(self.comm, self.comm.rank)
+
     def ranks_along(self, *axes: str) -> list[list[int]]:
         """The ranks of mesh[axes] on each rank: one group for each position along the others."""
         for axis in axes:

@@ -2,6 +2,7 @@
 
     compress/       quantize, prune, distill, study
     inference/      convert, generate, serve, replay
+    simulate/       simulate
     course/         exercise, course (assignment.py), lessons, lesson, milestone, puzzle
     doctor/         what `minipar doctor` looks at
     train, compare, evaluate, collective, schedule, shard, plan, calibrate    a command each

@@ -41,6 +41,8 @@ COMMANDS = {
     "shard": Command("shard", "annotate a few tensors of a model, and see what follows (GSPMD)"),
     "plan": Command("plan", "the fastest layout of a model on a cluster that fits in memory, and "
                     "why"),
+    "simulate": Command("simulate.simulate", "one training step on thousands of simulated GPUs: "
+                        "its time, its memory, its pictures"),
     "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several",
                         True),
     "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions", True),

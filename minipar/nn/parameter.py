@@ -32,9 +32,10 @@ def slice_box(values: Array, box: tuple[tuple[int, int], ...],
               order: tuple[int, ...] | None = None) -> Array:
     """The box of `values`: a (start, stop) pair for each axis.
 
-    `order`, if any, first reorders the last axis.
+    `order`, if any, first reorders the last axis, unless `values` are shape-only.
     """
-    values = values if order is None else np.take(values, asarray_like(order, values), axis=-1)
+    if order is not None and not hasattr(values, "new_array"):
+        values = np.take(values, asarray_like(order, values), axis=-1)
     return values[tuple(slice(*bounds) for bounds in box)]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backend import Array, is_host, l2_blocks
+from ..backend import Array, is_host, l2_blocks, to_float
 from ..backend.mapped_file import page_out
 from ..comm.collectives import sum_over_ranks
 from ..nn.slab import FlatBuffer
@@ -45,7 +45,7 @@ def grad_norm(slabs: Sequence[FlatBuffer]) -> Array:
     cut = {id(slab.norm_comm): slab.norm_comm for slab in slabs if slab.norm_comm is not None}
     for comm in cut.values():
         parts = [slab for slab in slabs if slab.norm_comm is comm]
-        total = total + sum_over_ranks(comm, float(squared_norm(parts)))
+        total = total + sum_over_ranks(comm, to_float(squared_norm(parts)))
     return np.sqrt(total)
 
 

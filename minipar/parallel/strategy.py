@@ -46,10 +46,10 @@ import numpy as np
 
 from .. import autograd, optim
 from ..autograd import GradientSlot, Tensor
-from ..backend import Array
+from ..backend import Array, to_float
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, sum_over_ranks
-from ..comm.mesh import DeviceMesh, subset
+from ..comm.mesh import DeviceMesh
 from ..comm.work import progress
 from ..nn import Module, Slab
 from ..nn.slab import Buffers
@@ -158,7 +158,7 @@ class Strategy:
 
     @cached_property
     def _alone(self) -> Communicator:
-        return subset(self.comm, self.comm.rank)
+        return self.mesh.alone()
 
     def along(self, *axes: str) -> Communicator:
         """The ranks along those of the axes that the mesh has; this rank alone if it has none."""
@@ -260,7 +260,7 @@ class Strategy:
         with self.context_of(microbatch, loss_divisor, seed, step), self.forward_context():
             loss = self.model.loss(microbatch.inputs, microbatch.targets, loss_divisor)
         self.backward(loss)
-        return float(loss.data) if self.tp.rank == 0 else 0.0
+        return to_float(loss.data) if self.tp.rank == 0 else 0.0
 
     def context_of(self, microbatch: Microbatch, loss_divisor: float, seed: int,
                    step: int) -> AbstractContextManager:
@@ -355,7 +355,7 @@ class Strategy:
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Scale the gradients down to a global norm of `max_norm`; return the norm before."""
-        return float(optim.clip_grad_norm(self.slabs, max_norm))
+        return to_float(optim.clip_grad_norm(self.slabs, max_norm))
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every parameter by its full name.  Collective."""

@@ -4,12 +4,13 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3238,
-    ("comm",): 4491,
+    ("comm",): 4494,
     ("parallel",): 4551,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5873,
+    ("train", "commands"): 5890,
     ("viz",): 2544,
     ("plan",): 1057,
+    ("simulate",): 900,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,

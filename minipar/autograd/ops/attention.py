@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from ...backend import Array, l2_blocks, row_dot, row_sum
+from ...backend import Array, is_gpu, is_host, l2_blocks, row_dot, row_sum
 from ..function import Function
 from ..saved import unchanging
 from ..tensor import Tensor
@@ -59,6 +59,21 @@ def _query_blocks(time: int, causal: bool) -> list[tuple[slice, slice]]:
     return [(slice(start, end), slice(0, end)) for start, end in zip([0, *ends], ends)]
 
 
+def _new_probabilities(q: Array, query_blocks: list) -> list[Array]:
+    """An array for each block; of a shape-only q one for the last block, and one for the others."""
+    shapes = [(*q.shape[:-2], rows.stop - rows.start, cols.stop) for rows, cols in query_blocks]
+    if not (is_host(q) or is_gpu(q)) and len(shapes) > 1:
+        shapes = [(q.shape[0], sum(map(math.prod, shapes[:-1])) // q.shape[0]), shapes[-1]]
+    return [np.empty(shape, q.dtype, like=q) for shape in shapes]
+
+
+def _computed(query_blocks: list, probabilities: list[Array]) -> list[tuple]:
+    """The blocks of queries with their probabilities; of shape-only ones the last, the largest."""
+    if is_host(probabilities[-1]) or is_gpu(probabilities[-1]):
+        return list(zip(query_blocks, probabilities))
+    return [(query_blocks[-1], probabilities[-1])]
+
+
 def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal: bool,
             scale: float) -> list[Array]:
     """Fill `out`, of the shape of q, with the attention; return the blocks of probabilities.
@@ -68,11 +83,10 @@ def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal
     shrink = 1 / math.sqrt(q.shape[-1])
     query_blocks = _query_blocks(q.shape[-2], causal)
     future = np.triu(np.full_like(np.empty((QUERIES, QUERIES), q.dtype, like=q), MASKED), 1)
-    probabilities = [np.empty((*q.shape[:-2], rows.stop - rows.start, cols.stop), q.dtype, like=q)
-                     for rows, cols in query_blocks]
+    probabilities = _new_probabilities(q, query_blocks)
     for *pieces, q_, k_, v_, out_, keep_ in l2_blocks(
             *probabilities, q, k, v, out, q if keep is None else keep):
-        for (rows, cols), p in zip(query_blocks, pieces):
+        for (rows, cols), p in _computed(query_blocks, pieces):
             size = p.shape[-2]
             np.matmul(q_[..., rows, :] * shrink, k_[..., cols, :].swapaxes(-1, -2), out=p)
             if causal:
@@ -97,7 +111,7 @@ def _attend_backward(g: Array, q: Array, k: Array, v: Array, keep: Array | None,
     for *pieces, g_, q_, k_, v_, keep_, dq_, dk_, dv_ in l2_blocks(
             *probabilities, g, q, k, v, q if keep is None else keep, dq, dk, dv):
         is_first = True         # the last queries come first: they see all keys
-        for (rows, cols), p in reversed(list(zip(query_blocks, pieces))):
+        for (rows, cols), p in reversed(_computed(query_blocks, pieces)):
             g_rows, k_cols = g_[..., rows, :], k_[..., cols, :]
             ds = g_rows @ v_[..., cols, :].swapaxes(-1, -2)
             used = p

@@ -28,9 +28,10 @@ def ring(comm: Communicator, chunks: list[Array]) -> None:
     Chan, Heimlich, Purkayastha & van de Geijn 2007, section 4.2.
     """
     p, r = comm.size, comm.rank
+    right, left = (r + 1) % p, (r - 1) % p
     passing = [chunks[(r - step) % p] for step in range(p)]
     for known, arriving in pairwise(passing):
-        comm.sendrecv(known, (r + 1) % p, arriving, (r - 1) % p)
+        comm.sendrecv(known, right, arriving, left)
 
 
 def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None = None,

@@ -15,7 +15,7 @@ from ...backend import Array
 from ..arguments import Combine, check_out, chunk_bounds, find_algorithm, find_operator
 from ..communicator import Communicator
 from ..subgroup import Subgroup, power_of_two
-from .all_gather import double
+from .all_gather import all_gather, double
 from .all_gather import ring as ring_all_gather
 from .broadcast import binomial as binomial_broadcast
 from .reduce import binomial as binomial_reduce
@@ -64,9 +64,12 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
 
 
 def sum_over_ranks(comm: Communicator, number: float) -> float:
-    """Collective.  The sum of one number over all ranks, in messages labelled "control"."""
+    """Collective.  The sum of one number over all ranks, in messages labelled "control".
+
+    Every rank adds the numbers of all ranks, in the same order.
+    """
     with comm.labelled("control"):
-        return float(all_reduce(comm, np.array([number], dtype=np.float64), algorithm="ring")[0])
+        return float(all_gather(comm, np.array([number], dtype=np.float64)).sum())
 
 
 def blocked_ring(comm: Communicator, flat: Array, op: str | Combine,

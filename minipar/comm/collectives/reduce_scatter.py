@@ -38,11 +38,13 @@ def ring(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
     Patarasuk & Yuan 2009, section 3.
     """
     p, r = comm.size, comm.rank
+    right, left = (r + 1) % p, (r - 1) % p
     passing = [chunks[(r - 1 - step) % p] for step in range(p)]
     buffer = np.empty_like(max(chunks, key=len))
+    longest = len(buffer)
     for sent, mine in itertools.pairwise(passing):
-        arrived = buffer if len(mine) == len(buffer) else buffer[:len(mine)]
-        comm.sendrecv(sent, (r + 1) % p, arrived, (r - 1) % p)
+        arrived = buffer if len(mine) == longest else buffer[:len(mine)]
+        comm.sendrecv(sent, right, arrived, left)
         combine(mine, arrived, out=mine)
 
 

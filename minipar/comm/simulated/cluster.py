@@ -100,6 +100,10 @@ class Cluster:
         """The events of all ranks in the last run, if it was traced."""
         return Trace.merged(rank.trace for rank in self.ranks if rank.trace is not None)
 
+    def communicator(self, me: Rank) -> SimulatedCommunicator:
+        """The world of a rank."""
+        return SimulatedCommunicator(self, me, me.world_rank, 0)
+
     def deliver(self, source: Rank, array: Array, label: str, sent: float, dest: Rank, out: Array,
                 posted: float) -> float:
         """Copy `array` into `out`; return the virtual time when that is done.
@@ -114,7 +118,6 @@ class Cluster:
         except ValueError:              # as many elements, in a different shape; or it is read-only
             check_place(out, f"the array that rank {dest.world_rank} receives into")
             out[...] = array.reshape(out.shape)
-        ranks = source.world_rank, dest.world_rank
         start = sent                    # comparisons: four times as fast as max()
         if posted > start:
             start = posted
@@ -126,10 +129,13 @@ class Cluster:
             source.port_out = dest.port_in = end = start + num_bytes * self.seconds_per_byte
             end += self.latency
         else:
-            source.port_out, end = self.links.carry(*ranks, num_bytes, start)
+            source.port_out, end = self.links.carry(source.world_rank, dest.world_rank, num_bytes,
+                                                    start)
             dest.port_in = source.port_out
-        if source.messages is not None:
-            source.messages.append((*ranks, num_bytes, label, sent, start, end))
+        messages = source.messages
+        if messages is not None:
+            messages.append((source.world_rank, dest.world_rank, num_bytes, label, sent, start,
+                             end))
         return end
 
     def run(self, main: Callable[[Any], Any]) -> tuple[list, float]:
@@ -145,7 +151,7 @@ class Cluster:
         def body(me: Rank) -> None:
             self.hub.switch()               # until all ranks have been started
             try:
-                results[me.world_rank] = main(SimulatedCommunicator(self, me, me.world_rank, 0))
+                results[me.world_rank] = main(self.communicator(me))
             except Exception as error:
                 error.add_note(f"on rank {me.world_rank} of {self.num_ranks} simulated ranks")
                 raise

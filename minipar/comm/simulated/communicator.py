@@ -24,6 +24,8 @@ class SimulatedCommunicator(Communicator):
         self.size = len(cluster.groups[group])
         self.world_rank = me.world_rank
         self.num_calls, self.label = 0, ""     # set here: found faster than on the class
+        # of `sendrecv`, which ends with both done: so one pair serves all of its calls
+        self.sending, self.receiving = (SimulatedRequest(me, None, "") for _ in range(2))
 
     def channel(self, me: Any, index: int) -> "SimulatedCommunicator":
         """A group of the same ranks, whose messages never meet those of another `index`.
@@ -141,23 +143,22 @@ class SimulatedCommunicator(Communicator):
             receiving.wait()
             sending.wait()
             return
-        posted, send = me.clock, None
+        posted, send, label = me.clock, None, self.label
         key = self.group, self.rank, dest, tag
         recv = cluster.recvs.pop(key, None)
         if recv is None:
-            send = SimulatedRequest(me, array, self.label)
+            send = self.sending.renew(array, label, posted)
             send.stand_in_line(cluster.sends, key)
         else:
             if recv.behind is not None:
                 cluster.recvs[key] = recv.behind
-            sent = cluster.deliver(me, array, self.label, posted, recv.rank, recv.array,
-                                   recv.posted)
+            sent = cluster.deliver(me, array, label, posted, recv.rank, recv.array, recv.posted)
             recv.finish(sent)
             recv = None                     # its array is the peer's to free, from now on
         key = self.group, source, self.rank, tag
         coming = cluster.sends.pop(key, None)
         if coming is None:
-            recv = SimulatedRequest(me, out, self.label)
+            recv = self.receiving.renew(out, label, posted)
             recv.stand_in_line(cluster.recvs, key)
             recv.wait()
         else:
@@ -168,9 +169,10 @@ class SimulatedCommunicator(Communicator):
             coming.finish(end)
             coming = None                   # so is this one's: nothing here may keep it
             me.clock = end
-        recv = None                         # done: its array is not kept while the send waits
+        self.receiving.array = None         # done: its array is not kept while the send waits
         if send is not None:
             send.wait()
+            send.array = None
         elif sent > me.clock:
             me.clock = sent
 

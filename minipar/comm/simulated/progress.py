@@ -53,6 +53,8 @@ class SimulatedProgressEngine(ProgressEngine):
         """Sleep until `waiting`, or what any Work waits for, is done; set the rank's clock."""
         me = self.rank_state
         known = [t for t in (work.rank_state.ready_at() for work in self.running) if t is not None]
+        if waiting is not None and waiting.done is not None:
+            known.append(waiting.done)
         for work in self.running:
             work.rank_state.waiting = work.rank_state.waiting_for
         sleep_until_woken(me, min(known) if known else None, waiting)

@@ -80,6 +80,12 @@ class SimulatedRequest:
         self.behind: Any = None                         # the next request of the same key
         self.action: int | None = None                  # its index in the rank's program, if logged
 
+    def renew(self, array: Array, label: str, posted: float) -> "SimulatedRequest":
+        """The request once more, for a different message."""
+        self.array, self.label, self.posted, self.done, self.behind = (array, label, posted, None,
+                                                                       None)
+        return self
+
     def stand_in_line(self, queue: dict, key: tuple) -> None:
         """Join `queue` until the other half comes, behind earlier requests of the same key."""
         request = queue.setdefault(key, self)
@@ -146,7 +152,7 @@ class Split:
         return "for split(), which every rank of the communicator must call,"
 
     def form(self, groups: list[list[int]], world: list[int], ready: list) -> None:
-        """All have arrived: append a group for each color, and wake the other ranks."""
+        """Append a group for each color, and wake the other ranks."""
         for _, rank, color, _ in sorted(self.arrived, key=lambda a: a[:2]):
             if color is None:
                 continue
@@ -154,6 +160,10 @@ class Split:
                 self.groups[color] = len(groups)
                 groups.append([])
             groups[self.groups[color]].append(world[rank])
+        self.wake(ready)
+
+    def wake(self, ready: list) -> None:
+        """All have arrived: wake the other ranks."""
         self.done = max(me.clock for *_, me in self.arrived)
         for *_, me in self.arrived:
             if me.waiting is self:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...autograd import Tensor, cross_entropy
 from ...autograd import backward as backward_from
-from ...backend import Array
+from ...backend import Array, to_float
 from ...comm import Communicator
 from ...comm.collectives import broadcast, chunk_bounds, gather, scatter
 from ...comm.mesh import DeviceMesh, subset
@@ -74,7 +74,7 @@ class DataParallel(Strategy):
             leaf = Tensor(together, requires_grad=True)
             total = cross_entropy(leaf, batch.targets, loss_divisor, self.model.ignore_index)
             total.backward()
-            loss, d_outputs = float(total.data), leaf.grad
+            loss, d_outputs = to_float(total.data), leaf.grad
         backward_from(outputs, self._scatter_rows("scatter output gradients", d_outputs, counts))
         self.finish_reductions()
         return loss

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...autograd import Tensor, backward
-from ...backend import Array
+from ...backend import Array, to_float
 from ...comm import Communicator, Trace
 from ...comm.collectives import gather_object, gather_trace
 from ...number_formats import Format
@@ -53,8 +53,8 @@ class Pipeline:
         self.schedule_for, self.activation_format = schedule_for, activation_format
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
+        self.batch_type: type[RankBatch] = RankBatch
         self.specs: ArraySpecs = {}
-        self.batch_type = RankBatch
         self._plans: dict[int, Plan] = {}
 
     def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Op, str]]:
@@ -166,7 +166,7 @@ class RankBatch:
             y = self.stages.run(stage, x)
             if stage == len(self.stages) - 1:
                 y = self.strategy.model.criterion(y, microbatch.targets, self.loss_divisor)
-                self.loss += float(y.data)
+                self.loss += to_float(y.data)
         out = y.data
         drop_values(y)                          # no derivative needs them: the graph saves its own
         self.in_flight[stage, i] = x, y

@@ -15,6 +15,7 @@ Shoeybi et al. 2019 (Megatron-LM), figure 3.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,7 @@ def split_attention(attention: Attention, split: TensorSplit,
     attention.num_heads, attention.num_kv_heads = heads // p, kv_heads // p
 
 
+@lru_cache(64)
 def by_rank(heads: int, kv_heads: int, width: int, num_ranks: int) -> tuple[int, ...]:
     """The columns of a fused [q | k | v] in the order q₀ k₀ v₀ q₁ k₁ v₁ … of the ranks' heads."""
     columns = np.arange((heads + 2 * kv_heads) * width)

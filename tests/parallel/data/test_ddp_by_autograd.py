@@ -112,8 +112,8 @@ def test_the_graph_form_reduces_once_per_use(p):
         return cluster.trace, model.slabs[0].data.nbytes, model.wte.weight.data.nbytes
     trace, n, tied = sent("slab")
     assert trace.bytes_sent() == trace.bytes_sent(label="all_reduce") == 3 * 2 * (p - 1) * n
-    # Per step one 8-byte sum for the count and one for the loss, on a ring that cuts 8 bytes.
-    assert trace.bytes_sent(label="control") == 3 * 2 * 2 * (p - 1) * 8
+    # Per step one sum for the count and one for the loss: 8 bytes of each rank reach all others.
+    assert trace.bytes_sent(label="control") == 3 * 2 * p * (p - 1) * 8
     trace, n, tied = sent("graph")
     assert trace.bytes_sent(label="all_reduce") == 3 * 2 * (p - 1) * (n + tied)
     assert trace.bytes_sent(label="broadcast") == (p - 1) * n       # parameters, at the start

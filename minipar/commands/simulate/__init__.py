@@ -1,0 +1,8 @@
+"""`minipar simulate`: a step of a large run on simulated GPUs.
+
+    simulate    the command and its options
+    given       the model and the layout that they name
+    tables      what it prints
+
+What they call is `minipar.simulate`.
+"""

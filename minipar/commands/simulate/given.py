@@ -1,0 +1,97 @@
+"""What `minipar simulate` is asked to run: options and files as a model and a layout."""
+
+from dataclasses import replace
+from typing import Any
+
+from ...comm.mesh import parse_mesh
+from ...nn import GPTConfig
+from ...plan.cluster import Cluster
+from ...plan.layout import Layout, find_fault
+from ...plan.models import model_of, read_model
+from ...simulate.step import AXES
+from ...train.config import TrainConfig
+from ...train.config_file import read_config
+from ...train.setup.gpt_sizes import gpt_config
+
+
+def given_model(text: str, sequence: int | None) -> GPTConfig:
+    """The model of a name, or of sizes.  Raises ValueError."""
+    if "=" not in text:
+        return read_model(text, sequence)
+    sizes = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if not value.isdecimal():
+            raise ValueError(f"--model {text}: expected NAME=N,…, not {part!r}")
+        sizes[name] = int(value)
+    return model_of(sizes | ({"sequence": sequence} if sequence else {}))
+
+
+def read_run(options: Any, cluster: Cluster) -> tuple[GPTConfig, Layout]:
+    """The model and the layout: of --config, then of the other options.  Raises ValueError."""
+    config = TrainConfig()
+    if options.config is not None:
+        config = config.updated(**read_config(options.config))
+    if options.model is not None:
+        model = given_model(options.model, options.sequence)
+    elif options.config is not None:
+        model = gpt_config(config, options.vocabulary)
+        model = replace(model, context=options.sequence or model.context)
+    else:
+        raise ValueError("simulate needs a model: --model gpt3-175b, or --config FILE")
+    layout = layout_of(config, model)
+    given: dict[str, Any] = {
+        "batch": options.batch, "schedule": options.schedule, "v": options.virtual_stages,
+        "kind": options.strategy, "remat": options.remat, "sp": options.sequence_parallel or None,
+        "microbatch": options.microbatch if options.gives("microbatch") else None}
+    if options.mesh is not None:
+        sizes = parse_mesh(options.mesh)
+        if other := [axis for axis in sizes if axis not in AXES]:
+            raise ValueError(f"--mesh {options.mesh}: no axis {other[0]!r}, only "
+                             f"{', '.join(AXES)}")
+        given |= dict.fromkeys(AXES, 1) | sizes
+    layout = replace(layout, **{key: value for key, value in given.items() if value is not None})
+    if layout.v == 1 and layout.schedule == "interleaved":
+        layout = replace(layout, v=2)
+    if layout.batch == 1 and options.batch is None:
+        layout = replace(layout, batch=layout.dp * layout.microbatch * 2 * layout.pp)
+    if fault := find_fault(layout, model, cluster.num_gpus):
+        raise ValueError(fault)
+    return model, layout
+
+
+def layout_of(config: TrainConfig, model: GPTConfig) -> Layout:
+    """The layout of a run of `minipar train`.  Raises ValueError for an axis without a place."""
+    parallel = config.parallel
+    if parallel.mesh is None:
+        return Layout(sp=False)
+    sizes = {axis: size for axis, size in parse_mesh(parallel.mesh).items() if size > 1}
+    if other := [axis for axis in sizes if axis not in AXES]:
+        raise ValueError(f"the mesh {parallel.mesh} of the file: simulate knows no {other[0]!r}")
+    num = parallel.microbatches or parallel.accumulate
+    each = config.data.batch // (sizes.get("dp", 1) * num)
+    return Layout(**sizes, sp=parallel.sequence_parallel, v=parallel.virtual_stages or 1,
+                  schedule=parallel.schedule or "1f1b", kind=parallel.strategy,
+                  microbatch=max(1, each), batch=config.data.batch, remat=config.memory.remat)
+
+
+def factors(text: str) -> dict[int, float]:
+    """The ranks of "5=1.2,9=2" with their factors.  Raises ValueError for other texts."""
+    found = {}
+    for part in filter(None, text.split(",")):
+        rank, _, factor = part.partition("=")
+        try:
+            found[int(rank)] = float(factor)
+        except ValueError:
+            raise ValueError(f"--slow-ranks {text}: expected RANK=FACTOR, as 5=1.2, not {part!r}"
+                             ) from None
+        if not 0 < found[int(rank)] < 1e6:
+            raise ValueError(f"--slow-ranks {text}: a factor is a number > 0, not {factor}")
+    return found
+
+
+def numbers(text: str) -> list[int]:
+    """The ranks of "0,128".  Raises ValueError for other texts."""
+    if not all(part.isdecimal() for part in text.split(",")):
+        raise ValueError(f"--ranks {text}: expected RANK,…, as 0,128")
+    return [*map(int, text.split(","))]

@@ -1,0 +1,21 @@
+"""One training step of a large model on thousands of simulated GPUs, by minipar's own code.
+
+    step.py             the step: simulate_step(cluster, model, layout)
+    classes.py          ranks that do the same
+    folded.py           a simulated cluster in which one rank stands for its class
+    microbatches.py     microbatches that do the same
+    device.py           seconds of an operation on a GPU
+    fabric.py           links, ports and NICs
+    optimizer.py        AdamW in mixed precision
+    rank_log.py         what a rank did
+    report.py           speed, parts, memory
+    failures.py         a long run that fails
+
+It reads the cluster files of `minipar plan`, and runs what `minipar train` runs: models,
+strategies, schedules, collectives.
+"""
+
+from .report import fullest, parts, speed
+from .step import Step, simulate_step
+
+__all__ = ["Step", "fullest", "parts", "simulate_step", "speed"]

@@ -1,0 +1,55 @@
+"""The links of a cluster file: what a message takes between two of its GPUs.
+
+    node 0  [0]══[1]═ … ═[7]        within a node: a port for each GPU and direction
+             │    │       │
+             └────┴── … ──┴──       NICs to other nodes: a port of its own for each GPU, of a share
+                                    of the NIC where several GPUs have one
+
+Messages of one collective leave a node by the NICs of all its ranks there, as NCCL's rings do: with
+g ranks in the node it goes g times as fast, but never faster than within it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ..plan.cluster import Cluster
+from ..plan.time.messages import nic
+
+PORTS = NEAR, FAR = 0, 1
+
+
+class Link(NamedTuple):
+    """One direction: its port, seconds of latency, bytes per second."""
+
+    port: int
+    latency: float
+    bandwidth: float
+
+
+class Fabric:
+    """The links of `cluster`; `slow` maps (source, dest) to the factor by which one is slower."""
+
+    def __init__(self, cluster: Cluster, slow: Mapping[tuple[int, int], float] | None = None):
+        self.cluster, self.slow = cluster, slow or {}
+
+    def node_of(self, rank: int) -> int:
+        """The number of the node of a rank."""
+        return rank // self.cluster.per_node
+
+    def link(self, source: int, dest: int, members: Sequence[int], axes: Sequence[str]) -> Link:
+        """The link of a message in a collective of `members`, along `axes` of the mesh.
+
+        The share that the software hides of messages of tp and of pp is not waited for.
+        """
+        c, s = self.cluster, self.cluster.software
+        within, near = c.link * s.link, self.node_of(source) == self.node_of(dest)
+        is_pipeline = [*axes] == ["pp"]
+        if near:
+            bandwidth = within
+        else:
+            here = sum(self.node_of(member) == self.node_of(source) for member in members)
+            bandwidth = min(within, nic(c) * (1 if is_pipeline else here))
+        hidden = s.pp_overlap if is_pipeline else s.tp_overlap if [*axes] == ["tp"] else 0.0
+        latency = (s.latency if is_pipeline else s.latency_rank) * (1 - hidden)
+        slower = self.slow.get((source, dest), 1.0)
+        return Link(NEAR if near else FAR, latency, bandwidth / (1 - hidden) / slower)

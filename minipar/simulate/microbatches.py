@@ -1,0 +1,152 @@
+"""Microbatches that do the same share the work: the first is computed, the others repeat it.
+
+    microbatch   0          1 … m-2                        m-1
+    forward      computed   the same spans and messages    computed
+    backward     computed   the same spans and messages    computed: it reduces the gradients
+
+This holds for strategies that send gradients once a batch: DDP, ZeRO-1.  A repeated forward keeps
+as many bytes as the first until its backward.  Messages between stages are not repeated: the
+executor sends them for each microbatch.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..backend import Array
+from ..backend.shape_array import ShapeArray
+from ..memory.ledger import TEMPORARIES
+from ..memory.temporaries import StepLedger
+from ..parallel.pipeline.executor import RankBatch
+from ..parallel.pipeline.schedule.actions import Action
+from ..parallel.strategy import Strategy
+from .rank_log import RankLog, play
+
+ACTIVATIONS = "activations"
+
+
+class WindowLedger(StepLedger):
+    """A ledger that also knows the peak since `window` was set to the live bytes."""
+
+    window = 0
+
+    def _change(self, kind: str, num_bytes: int) -> None:
+        super()._change(kind, num_bytes)
+        self.window = max(self.window, self.live)
+
+
+class Recorded(NamedTuple):
+    """An action of the first microbatch: its calls, bytes that it keeps more, most in between."""
+
+    program: list[tuple]
+    kept: int
+    above: int
+    out: Array | None
+
+
+class Repeater:
+    """Records the actions of a rank's first microbatch, and repeats them."""
+
+    def __init__(self, log: RankLog, ledger: WindowLedger):
+        self.log, self.ledger = log, ledger
+        self.known: dict[Any, Recorded] = {}
+        self.kept: dict[Any, ShapeArray] = {}       # what repeated forwards keep
+
+    def record(self, key: Any, run: Callable[[], Any]) -> Any:
+        """Run an action, and remember it."""
+        ledger = self.ledger
+        before, kept = ledger.live, ledger.live_of[ACTIVATIONS]
+        ledger.window = before
+        with self.log.recording() as program:
+            out = run()
+        self.known[key] = Recorded(program, ledger.live_of[ACTIVATIONS] - kept,
+                                   ledger.window - before, like(out))
+        return out
+
+    def repeat(self, key: Any, where: Any) -> Any:
+        """Repeat an action; `where` names the microbatch whose bytes it keeps or frees."""
+        action, ledger = self.known[key], self.ledger
+        ledger._change(TEMPORARIES, action.above)
+        play(action.program)
+        ledger._change(TEMPORARIES, -action.above)
+        old = self.kept.pop(where, None)
+        num_bytes = action.kept + (old.nbytes if old is not None else 0)
+        del old
+        if num_bytes > 0:
+            self.kept[where] = ShapeArray(num_bytes, np.uint8)
+            ledger.add(ACTIVATIONS, self.kept[where])
+        out = like(action.out)
+        if out is not None:
+            ledger.add(TEMPORARIES, out)
+        return out
+
+
+def like(array: Array | None) -> ShapeArray | None:
+    """A new array of the shape of `array`, if it is one."""
+    return ShapeArray(array.shape, array.dtype) if hasattr(array, "shape") else None
+
+
+class RepeatingBatch(RankBatch):
+    """A rank's work on a batch in a pipeline, whose microbatches but two are repeated."""
+
+    repeater: Repeater
+
+    def _do(self, action: Action, x: Array | None, run: Callable) -> Array | None:
+        kind, stage, i = action
+        if i == 0:
+            return self.repeater.record((kind, stage), lambda: run(action, x))
+        if i == len(self.microbatches) - 1:
+            return run(action, x)
+        out = self.repeater.repeat((kind, stage), (stage, i))
+        if kind == "F":
+            self.in_flight[stage, i] = None
+            self.most_in_flight = max(self.most_in_flight, len(self.in_flight))
+        elif kind != "I":
+            del self.in_flight[stage, i]
+        return out
+
+    def poll(self) -> None:
+        """Advance pending messages; those of reductions of another stage, in a repeated backward.
+        """
+        self.repeater.log.record(self.comm, self.strategy.poll)
+        super().poll()
+
+    def forward(self, action: Action, x: Array | None) -> Array:
+        """The output of a stage."""
+        return self._do(action, x, super().forward)
+
+    def backward(self, action: Action, grad: Array | None) -> Array | None:
+        """dx from dy, and the weights' gradients."""
+        return self._do(action, grad, super().backward)
+
+    def input_gradient(self, action: Action, grad: Array | None) -> Array | None:
+        """dx from dy."""
+        return self._do(action, grad, super().input_gradient)
+
+    def weight_gradients(self, action: Action, _: None) -> None:
+        """The weights' gradients."""
+        self._do(action, None, super().weight_gradients)
+
+
+def share_work(strategy: Strategy, log: RankLog, ledger: WindowLedger) -> None:
+    """Let the microbatches of `strategy` share their work, where they do the same."""
+    if strategy.reduces_each_backward:
+        return
+    repeater = Repeater(log, ledger)
+    if strategy.pipeline is not None:
+        strategy.pipeline.batch_type = type("Batch", (RepeatingBatch,), {"repeater": repeater})
+        return
+    compute = strategy.run_microbatch
+    num_done = 0
+
+    def run_microbatch(*arguments: Any) -> float:
+        nonlocal num_done
+        num_done += 1
+        if num_done == 1:
+            return repeater.record("all", lambda: compute(*arguments))
+        if strategy.is_synchronizing:           # the last one, which reduces
+            return compute(*arguments)
+        repeater.repeat("all", num_done)
+        return float("nan")
+    vars(strategy)["run_microbatch"] = run_microbatch

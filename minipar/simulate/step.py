@@ -1,0 +1,210 @@
+"""One training step of a layout on a simulated cluster: minipar's own code, without numbers.
+
+    layout ─▶ classes of ranks ─▶ model, strategy, optimizer of one rank of each ─▶ Step
+
+Arrays have shapes and no numbers, of 2 bytes where the cluster computes in 16 bits.  Operations
+take the seconds of `device.py`, messages those of `fabric.py`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..backend.shape_array import ShapeArray
+from ..comm.collectives import chunk_bounds
+from ..comm.trace import Trace
+from ..memory.remat.plans import rematerialize
+from ..memory.remat.policies import plan_policy
+from ..memory.remat.selective import rematerialize_attention
+from ..nn import GPT, GPTConfig
+from ..parallel.context.layout import ContextOptions
+from ..parallel.pipeline.schedule.timeline import Interval
+from ..parallel.registry import STRATEGIES, make_strategy
+from ..parallel.strategy import Microbatch, Strategy
+from ..plan.cluster import Cluster
+from ..plan.layout import Layout, find_fault
+from .classes import find_classes
+from .device import Device, DeviceMeter
+from .fabric import Fabric
+from .folded import FoldedCluster, FoldedCommunicator, FoldedMesh
+from .microbatches import WindowLedger, share_work
+from .optimizer import make_adamw
+from .rank_log import RankLog
+
+MOST_RANKS = 2048
+AXES = ("pp", "dp", "cp", "tp")         # from the slowest to the fastest, as in DeviceMesh
+
+
+@dataclass
+class RankStep:
+    """What one rank did in a step: when it began and ended, its log, bytes at its peak by kind."""
+
+    start: float
+    end: float
+    log: RankLog
+    memory: dict[str, int]
+    intervals: list[Interval]
+
+
+@dataclass
+class Step:
+    """A simulated step: the ranks that were simulated, and the rank that stands for each."""
+
+    cluster: Cluster
+    model: GPTConfig
+    layout: Layout
+    stands_for: list[int]
+    ranks: dict[int, RankStep]
+    trace: Trace = field(default_factory=Trace)
+
+    @cached_property
+    def num_ranks_of(self) -> Counter[int]:
+        """How many ranks each simulated one stands for."""
+        return Counter(self.stands_for)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the step, of the slowest rank."""
+        return max(rank.end for rank in self.ranks.values()) - min(
+            rank.start for rank in self.ranks.values())
+
+
+def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
+                  traced: Iterable[int] = (), fold: bool = True, repeat: bool = True,
+                  bucket_mb: float = 100.0,
+                  slow_ranks: Mapping[int, float] | None = None,
+                  slow_links: Mapping[tuple[int, int], float] | None = None) -> Step:
+    """Simulate a step.  Raises ValueError for a layout that cannot run.
+
+    `slow_ranks` maps ranks, and `slow_links` pairs of them, to the factor by which each is slower.
+    Without `fold` every rank is simulated, without `repeat` every microbatch computed.  `traced`
+    are ranks whose messages and computations are kept: those of the ranks that stand for them.
+    """
+    if fault := find_fault(layout, model, cluster.num_gpus):
+        raise ValueError(fault)
+    if model.experts:
+        raise ValueError("experts are chosen by numbers, which a simulated step does not have: "
+                         "take a model without experts")
+    fabric = Fabric(cluster, slow_links)
+    slow = slow_ranks or {}
+    stands_for = classes(fabric, model, layout, slow) if fold else [*range(cluster.num_gpus)]
+    if len({*stands_for}) > MOST_RANKS:
+        raise ValueError(f"{len({*stands_for}):,} ranks differ, and at most {MOST_RANKS:,} can be "
+                         "simulated: take fewer GPUs, or leave out what makes ranks differ")
+    if missing := [rank for rank in {*traced, *slow} if not 0 <= rank < cluster.num_gpus]:
+        raise ValueError(f"there is no rank {missing[0]}: the cluster has 0 … "
+                         f"{cluster.num_gpus - 1}")
+    world = FoldedCluster(stands_for, fabric, {stands_for[rank] for rank in traced})
+    run = Run(cluster, model, layout, slow, repeat, bucket_mb)
+    results, _ = world.run(run.main)
+    return Step(cluster, model, layout, stands_for,
+                {rank.world_rank: results[rank.world_rank] for rank in world.ranks}, world.trace)
+
+
+def classes(fabric: Fabric, model: GPTConfig, e: Layout, slow: Mapping[int, float]) -> list[int]:
+    """For each rank the one that stands for it (classes.py)."""
+    shape = sizes_of(e)
+    places = np.indices(tuple(shape.values())).reshape(len(shape), -1).T.tolist()
+    tokens = [stop - start for start, stop in chunk_bounds(model.vocab_size, e.tp)]
+    program = [(pp, cp, tokens[tp], slow.get(rank, 1.0))
+               for rank, (pp, dp, cp, tp) in enumerate(places)]
+    per_node = fabric.cluster.per_node
+
+    def kind(source: np.ndarray, dest: np.ndarray) -> np.ndarray:
+        kinds = np.array(source // per_node != dest // per_node, dtype=int)
+        for number, (pair, _) in enumerate(sorted(fabric.slow.items()), 2):
+            kinds = np.where((source == pair[0]) & (dest == pair[1]), number, kinds)
+        return kinds
+    return find_classes(shape, program, kind, [*((axis,) for axis in AXES), ("dp", "cp")])
+
+
+def sizes_of(e: Layout) -> dict[str, int]:
+    """Ranks along each axis of the mesh."""
+    return {axis: getattr(e, axis) for axis in AXES}
+
+
+@dataclass
+class Run:
+    """The program of all ranks."""
+
+    cluster: Cluster
+    model: GPTConfig
+    layout: Layout
+    slow: Mapping[int, float]
+    repeat: bool
+    bucket_mb: float
+
+    def main(self, comm: FoldedCommunicator) -> RankStep:
+        """Make the model, the strategy and the optimizer of a rank; take a step."""
+        device = Device(self.cluster, self.model, self.layout.tp, self.is_flash)
+        factor = self.slow.get(comm.world_rank, 1.0)
+        ledger = WindowLedger()
+        with ledger.recording():
+            strategy = self.make_strategy(comm)
+            optimizer = make_adamw(strategy.slabs, self.dtype)
+            if self.repeat:
+                share_work(strategy, comm.log, ledger)
+            self.pay_for_loss(strategy, comm, device, factor)
+            meter = DeviceMeter(device, lambda name, seconds, flops: comm.spend(
+                name, seconds * factor, flops))
+            batch = self.microbatches()
+            for _ in range(2 if strategy.reduces_each_backward else 1):
+                ledger.forget_peaks()           # FSDP knows its next unit from the second step on
+                comm.log.forget()
+                start = comm.now()
+                with meter.running():
+                    optimizer.zero_grad()
+                    strategy.forward_backward(batch)
+                    strategy.clip_grad_norm(1.0)
+                    strategy.step(optimizer)
+        intervals = strategy.pipeline.intervals if strategy.pipeline else []
+        return RankStep(start, comm.now(), comm.log, dict(ledger.at_peak), intervals)
+
+    @property
+    def dtype(self) -> Any:
+        """Of weights and activations."""
+        return np.float32 if self.cluster.dtype == "fp32" else np.float16
+
+    @property
+    def is_flash(self) -> bool:
+        """True if attention keeps no probabilities.  (A block that is computed again does.)"""
+        return self.cluster.software.flash is not None and self.layout.remat != "full"
+
+    def make_strategy(self, comm: FoldedCommunicator) -> Strategy:
+        """The strategy of the layout, with its model."""
+        e, model = self.layout, GPT(self.model)
+        model.initialize(dtype=self.dtype, array=ShapeArray((), self.dtype))
+        if self.is_flash or e.remat == "selective":
+            rematerialize_attention(model)
+        elif e.remat != "none":
+            rematerialize(model, plan_policy(e.remat))
+        options: dict[str, Any] = {}
+        if e.pp > 1:
+            options |= {"schedule": e.schedule, "virtual_stages": e.v if e.v > 1 else None}
+        if e.sp and e.tp > 1:
+            options["sequence_parallel"] = True
+        if e.cp > 1:
+            options["context"] = ContextOptions("all_gather")
+        if "bucket_mb" in STRATEGIES[e.kind].options:
+            options["bucket_mb"] = self.bucket_mb
+        sizes = {axis: size for axis, size in sizes_of(e).items() if size > 1 or axis == "dp"}
+        return make_strategy(e.kind, model, FoldedMesh(comm, **sizes), **options)
+
+    def pay_for_loss(self, strategy: Strategy, comm: FoldedCommunicator, device: Device,
+                     factor: float) -> None:
+        """Let the loss take its seconds, which the meter does not see where tp cuts it."""
+        def around(forward: Any, logits: Any, *arguments: Any) -> Any:
+            rows = logits.shape[0] * logits.shape[1]
+            comm.spend("loss both", device.loss_seconds(rows) * factor)
+            return forward(logits, *arguments)
+        strategy.model.cross_entropy.around(around)
+
+    def microbatches(self) -> list[Microbatch]:
+        """The microbatches of a rank, all alike."""
+        e = self.layout
+        ids = np.zeros((e.microbatch, self.model.context), np.int64)
+        return [Microbatch(ids, ids, np.arange(e.microbatch))] * e.microbatches
