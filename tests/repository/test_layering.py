@@ -29,7 +29,7 @@ ALLOWED = {     # what each room may import, itself apart
     "precision": {*LOW, "autograd", "nn", "comm"},      # comm: an overflow on any rank
     "formulas": {*LOW, "autograd", "nn", "comm", "memory", "parallel"},
     "plan": {"nn", "comm", "parallel", "formulas"},
-    "simulate": {"backend", "autograd", "nn", "optim", "comm", "memory", "parallel", "plan"},
+    "simulation": {"backend", "autograd", "nn", "optim", "comm", "memory", "parallel", "plan"},
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},
     "inference": {*LOW, "autograd", "nn", "comm", "parallel", "compress"},

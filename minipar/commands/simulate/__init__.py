@@ -4,5 +4,5 @@
     given       the model and the layout that they name
     tables      what it prints
 
-What they call is `minipar.simulate`.
+What they call is `minipar.simulation`.
 """

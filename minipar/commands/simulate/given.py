@@ -8,7 +8,7 @@ from ...nn import GPTConfig
 from ...plan.cluster import Cluster
 from ...plan.layout import Layout, find_fault
 from ...plan.models import model_of, read_model
-from ...simulate.step import AXES
+from ...simulation.step import AXES
 from ...train.config import TrainConfig
 from ...train.config_file import read_config
 from ...train.setup.gpt_sizes import gpt_config

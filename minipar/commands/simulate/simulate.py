@@ -15,9 +15,9 @@ from ... import viz
 from ...launcher import UsageError
 from ...plan.cluster import read_cluster
 from ...plan.layout import REMATS
-from ...simulate.failures import Failures
-from ...simulate.report import pipeline_timeline, rank_maps
-from ...simulate.step import simulate_step
+from ...simulation.failures import Failures
+from ...simulation.report import pipeline_timeline, rank_maps
+from ...simulation.step import simulate_step
 from ...train.option import Beside, CommandOptions, option, out_file, perfetto
 from ..tables import Output
 from .given import factors, numbers, read_run

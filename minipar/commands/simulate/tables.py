@@ -1,9 +1,9 @@
 """What `minipar simulate` prints."""
 
 from ...plan.models import num_parameters
-from ...simulate.failures import Failures, failure_rows
-from ...simulate.report import fullest, parts, speed
-from ...simulate.step import Step
+from ...simulation.failures import Failures, failure_rows
+from ...simulation.report import fullest, parts, speed
+from ...simulation.step import Step
 from ...units import time_unit
 from ..tables import Column, Output, Shown, Table
 

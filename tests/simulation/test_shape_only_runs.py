@@ -15,6 +15,7 @@ from minipar.memory.remat.selective import rematerialize_attention
 from minipar.memory.temporaries import StepLedger
 from minipar.nn import GPT, GPTConfig, RopeConfig
 from minipar.optim import AdamW
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.precision import precision_preset, set_precision
@@ -24,8 +25,10 @@ LLAMA = replace(MODEL, num_kv_heads=2, norm="rms", mlp="swiglu", rope=RopeConfig
                 bias=False, tied=False)
 ALL = {"pp": 2, "dp": 2, "tp": 2}
 CASES = [
-    *[(name, {"dp": 3}, {}) for name in STRATEGIES],
-    *[("zero1", ALL, {"schedule": name}) for name in ("gpipe", "1f1b", "zb_h1", "zb_v")],
+    *[(name, {"dp": 3}, {}) for name, entry in STRATEGIES.items()
+      if not entry.kind.__module__.startswith("minipar.parallel.pipeline")],
+    *[("zero1", ALL, {"schedule": name}) for name in SCHEDULES if name != "interleaved"],
+    ("terapipe", {"pp": 2}, {"num_slices": 2}),
     ("ddp", ALL, {"schedule": "interleaved", "virtual_stages": 2}),
     ("zero2", {"pp": 2, "dp": 2}, {}), ("fsdp", {"pp": 2, "dp": 2}, {}),
     ("ddp", {"pp": 2, "tp": 2}, {"scatter_gather": True}),

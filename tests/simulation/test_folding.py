@@ -7,13 +7,14 @@ from minipar.comm.collectives import all_gather, all_reduce, reduce_scatter
 from minipar.comm.simulated import Cluster
 from minipar.comm.simulated.topology import Link, Links
 from minipar.nn import GPTConfig, RopeConfig
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.plan.cluster import Cluster as Hardware
 from minipar.plan.cluster import Software, read_cluster
 from minipar.plan.layout import Layout
-from minipar.simulate import simulate_step
-from minipar.simulate.classes import find_classes
-from minipar.simulate.fabric import Fabric
-from minipar.simulate.folded import FoldedCluster
+from minipar.simulation import simulate_step
+from minipar.simulation.classes import find_classes
+from minipar.simulation.fabric import Fabric
+from minipar.simulation.folded import FoldedCluster
 
 MODEL = GPTConfig(vocab_size=64, context=16, num_layers=8, num_heads=8, width=64)
 LLAMA = GPTConfig(64, 16, 8, 8, 64, num_kv_heads=4, norm="rms", mlp="swiglu", bias=False,
@@ -85,18 +86,19 @@ def test_messages_are_those_of_the_rank_that_stands_for_others():
         assert folded.trace.bytes_sent(rank, "control") == whole.trace.bytes_sent(rank, "control")
 
 
-def test_microbatches_that_repeat_the_first_take_what_all_would_take():
-    for options in ({"kind": "zero1"}, {"kind": "ddp", **INTERLEAVED},
-                    {"schedule": "zb_h1"}, {"pp": 1, "dp": 4, "kind": "zero1"}):
-        layout = Layout(**{"dp": 2, "tp": 2, "pp": 2, "batch": 16, "sp": False} | options)
-        repeated, computed = (simulate_step(read_cluster("4x2:a100"), MODEL, layout, repeat=repeat)
-                              for repeat in (True, False))
-        for number, rank in computed.ranks.items():
-            one = repeated.ranks[number]
-            assert (one.end, one.log.flops) == (rank.end, rank.log.flops)
-            # what zero-bubble schedules keep between I and W is not all counted
-            exact = 0 if layout.schedule != "zb_h1" else 0.01
-            assert sum(one.memory.values()) == pytest.approx(sum(rank.memory.values()), rel=exact)
+@pytest.mark.parametrize("options", [
+    {"pp": 1, "dp": 4, "kind": "zero1"}, {"kind": "ddp", **INTERLEAVED},
+    *[{"kind": "zero1", "schedule": name} for name in SCHEDULES if name != "interleaved"]], ids=str)
+def test_microbatches_that_repeat_the_first_take_what_all_would_take(options):
+    layout = Layout(**{"dp": 2, "tp": 2, "pp": 2, "batch": 16, "sp": False} | options)
+    repeated, computed = (simulate_step(read_cluster("4x2:a100"), MODEL, layout, repeat=repeat)
+                          for repeat in (True, False))
+    for number, rank in computed.ranks.items():
+        one = repeated.ranks[number]
+        assert (one.end, one.log.flops) == (rank.end, rank.log.flops)
+        # what is kept between I and W is not all counted
+        exact = 0 if layout.schedule in ("gpipe", "1f1b", "interleaved") else 0.05
+        assert sum(one.memory.values()) == pytest.approx(sum(rank.memory.values()), rel=exact)
 
 
 def test_a_slow_rank_splits_its_class():

@@ -11,9 +11,9 @@ from minipar.plan.layout import Layout
 from minipar.plan.memory import memory
 from minipar.plan.models import read_model
 from minipar.plan.time.step_time import step_time
-from minipar.simulate import simulate_step
-from minipar.simulate.failures import FACTORS, Failures, failure_rows, goodput
-from minipar.simulate.report import (
+from minipar.simulation import simulate_step
+from minipar.simulation.failures import FACTORS, Failures, failure_rows, goodput
+from minipar.simulation.report import (
     fullest,
     parts,
     parts_of_rank,

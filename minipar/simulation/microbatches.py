@@ -9,7 +9,8 @@ as many bytes as the first until its backward.  Messages between stages are not 
 executor sends them for each microbatch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,13 +92,22 @@ class RepeatingBatch(RankBatch):
     """A rank's work on a batch in a pipeline, whose microbatches but two are repeated."""
 
     repeater: Repeater
+    computed: AbstractSet[tuple[int, int]] = frozenset()    # stages and microbatches
+
+    def run(self, row: Sequence[Action]) -> None:
+        """Do all actions of the row: compute the first and the last of each kind and stage."""
+        ends: dict[tuple[str, int], list[int]] = {}
+        for kind, stage, i in row:
+            ends.setdefault((kind, stage), [i, i])[1] = i
+        self.computed = {(stage, i) for (_, stage), both in ends.items() for i in both}
+        super().run(row)
 
     def _do(self, action: Action, x: Array | None, run: Callable) -> Array | None:
         kind, stage, i = action
-        if i == 0:
+        if (stage, i) in self.computed:
+            if (kind, stage) in self.repeater.known:
+                return run(action, x)
             return self.repeater.record((kind, stage), lambda: run(action, x))
-        if i == len(self.microbatches) - 1:
-            return run(action, x)
         out = self.repeater.repeat((kind, stage), (stage, i))
         if kind == "F":
             self.in_flight[stage, i] = None
@@ -131,11 +141,13 @@ class RepeatingBatch(RankBatch):
 
 def share_work(strategy: Strategy, log: RankLog, ledger: WindowLedger) -> None:
     """Let the microbatches of `strategy` share their work, where they do the same."""
-    if strategy.reduces_each_backward:
+    pipeline = strategy.pipeline
+    if strategy.reduces_each_backward or (
+            pipeline is not None and pipeline.batch_type is not RankBatch):
         return
     repeater = Repeater(log, ledger)
-    if strategy.pipeline is not None:
-        strategy.pipeline.batch_type = type("Batch", (RepeatingBatch,), {"repeater": repeater})
+    if pipeline is not None:
+        pipeline.batch_type = type("Batch", (RepeatingBatch,), {"repeater": repeater})
         return
     compute = strategy.run_microbatch
     num_done = 0
