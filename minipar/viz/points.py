@@ -206,27 +206,23 @@ def draw_loss_by_cost(path: str | Path, rows: Mapping[str, Mapping[str, Sequence
                       title: str = "") -> Path:
     """Draw the runs of methods by name, a row of panels for each title; return the path.
 
-    A name that is in several rows keeps its colour; where there are no more, lines are dashed.
+    Colours are of a row: give what several rows have, as a baseline, first.
     """
-    names = dict.fromkeys(name for row in rows.values() for name in row)
-    styles = dict(zip(names, product(("-", (0, (4, 1)), ":"), MANY)))
-    figure, grid = new_panels(11, 1 + 3.6 * len(rows), title, len(rows), 2, "both",
+    figure, grid = new_panels(12.5, 0.6 + 3.6 * len(rows), title, len(rows), 2, "both",
                               sharex="col", sharey=True)
-    lines = {}
     for (row_title, row), panels in zip(rows.items(), grid):
         panels[0].set_title(row_title, loc="left", fontsize=10.5)
-        for name, runs in row.items():
-            for run in runs:
+        for (name, runs), color in zip(row.items(), MANY):
+            for i, run in enumerate(runs):
                 loss = np.convolve(run.losses, np.ones(SMOOTHED) / SMOOTHED, "valid")
                 for axes, costs in zip(panels, (run.seconds, run.num_bytes)):
-                    style, color = styles[name]
-                    [lines[name]] = axes.plot(costs[SMOOTHED - 1:], loss, color=color,
-                                              linestyle=style, linewidth=1, label=name)
+                    axes.plot(costs[SMOOTHED - 1:], loss, color=color, linewidth=1,
+                              label="" if i else name)
+        panels[1].legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9)
         panels[0].set_ylabel(f"loss in nats, mean of {SMOOTHED} steps")
     for axes, label, unit in zip(grid[-1], ("virtual time", "bytes sent by a rank"), "sB"):
         axes.set(xscale="log", xlabel=label)
         label_at(axes.xaxis, LogLocator(subs=(1, 3)), EngFormatter(unit))
-    legend_below(figure, [lines[name] for name in names], 6)
     return save(figure, path)
 
 
