@@ -3,21 +3,21 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3238,
-    ("comm",): 4494,
-    ("parallel",): 4551,
+    ("autograd", "nn", "optim"): 3246,
+    ("comm",): 4509,
+    ("parallel",): 4553,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 5890,
+    ("train", "commands"): 6077,
     ("viz",): 2544,
     ("plan",): 1057,
-    ("simulation",): 900,
+    ("simulation",): 735,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2450,
     ("school",): 3717,
 }
-ALL = 40030
+ALL = 41005
 
 
 def count(folder: str) -> int:
