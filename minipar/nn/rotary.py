@@ -101,6 +101,6 @@ class RotaryPositions(Module):
         """
         if positions is None:
             positions = np.arange(qkv.shape[1])[None]
-        angles = asarray_like(positions[..., None] * self.rope.frequencies(self.width), qkv.data)
-        cos, sin = (f(angles).astype(qkv.dtype) for f in (np.cos, np.sin))
+        angles = positions[..., None] * self.rope.frequencies(self.width)
+        cos, sin = (asarray_like(f(angles).astype(qkv.dtype), qkv.data) for f in (np.cos, np.sin))
         return ag.rotary(qkv, cos, sin, num_heads)

@@ -68,7 +68,7 @@ def test_they_are_all_found():
     commands = {words[0] for words in OPTIONS}
     assert {"train", "evaluate", "quantize", "prune", "distill", "study", "collective", "schedule",
             "calibrate", "exercise", "generate", "serve", "replay", "convert",
-            "shard", "plan", "course", "milestone", "compare",
+            "shard", "plan", "simulate", "course", "milestone", "compare",
             "lesson", "puzzle"} == commands
     assert len(OPTIONS) > 100 and ("schedule", "-p") in OPTIONS
 

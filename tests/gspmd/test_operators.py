@@ -137,6 +137,8 @@ def test_mistakes():
         with pytest.raises(ValueError, match="lie on one mesh, not on {'dp': 2} and {'tp': 2}"):
             x + distribute(X, DeviceMesh(comm, tp=2), P("tp"))
         with pytest.raises(TypeError, match="an index of integers and slices was expected"):
-            x[np.array([0, 1])]
+            x[X[:, 0] > 0]
+        rows = x[np.array([2, 1])].full_tensor().data
+        assert np.array_equal(rows, X[[2, 1]])
 
     Cluster(2).run(body)

@@ -76,10 +76,11 @@ def test_indices(index, whole):
     assert rule(lambda x: x[index], (8, 4)).whole == whole
 
 
-def test_an_index_of_arrays_is_refused():
-    """The shape of a result may depend on shapes only; np.take and embedding pick rows."""
+def test_an_index_by_a_mask_is_refused():
+    """The shape of a result may depend on shapes only, as that of an index of integers does."""
     with pytest.raises(TypeError, match="an index of integers and slices was expected"):
-        trace(lambda x: x[np.array([0, 2])], Tensor(np.zeros((8, 4))))
+        trace(lambda x: x[np.arange(8) > 3], Tensor(np.zeros((8, 4))))
+    trace(lambda x: x[np.array([0, 2])], Tensor(np.zeros((8, 4))))
 
 
 @pytest.mark.parametrize(("text", "expected"), [

@@ -50,6 +50,8 @@ def read_run(options: Any, cluster: Cluster) -> tuple[GPTConfig, Layout]:
             raise ValueError(f"--mesh {options.mesh}: no axis {other[0]!r}, only "
                              f"{', '.join(AXES)}")
         given |= dict.fromkeys(AXES, 1) | sizes
+    elif options.config is None:
+        given["dp"] = cluster.num_gpus
     layout = replace(layout, **{key: value for key, value in given.items() if value is not None})
     if layout.v == 1 and layout.schedule == "interleaved":
         layout = replace(layout, v=2)

@@ -68,7 +68,7 @@ class Options(CommandOptions):
                                  metavar="FILE")
     vocabulary: int = option(51200, "tokens of a model that --config describes", least=2)
     mesh: str | None = option(None, "ranks along each axis, as dp=16,pp=8,tp=8",
-                              metavar="AXIS=N,…")
+                              metavar="AXIS=N,…", default_text="all along dp")
     batch: int | None = option(None, "sequences of a step, over all ranks", least=1)
     microbatch: int = option(1, "sequences that a rank computes at a time", least=1)
     sequence: int | None = option(None, "tokens of a sequence", least=1)

@@ -185,4 +185,4 @@ def test_the_norm_asks_once():
     right = 2 * (2 * MLP([4, 12, 6, 5]).num_parameters()) ** 0.5
     assert abs(norms[0] - right) < 1e-9
     sent = cluster.trace.num_sent(label="control")
-    assert sent == 2 * 2, f"{sent} messages; one all-reduce of a number takes 4 on 2 ranks"
+    assert sent == 2, f"{sent} messages; one sum of a number takes 2 on 2 ranks"

@@ -85,7 +85,7 @@ class Bench:
 
     def __init__(self, comm):
         self.strategy, self.num_polls = pipeline(comm, "interleaved"), 0
-        self.run = RankBatch(self.strategy.pipeline, {}, batches_of(1), 2.0, 0, 0)
+        self.run = RankBatch(self.strategy.pipeline, {}, [0, 0], batches_of(1), 2.0, 0, 0)
         self.run.poll, self.run.last = self.poll, {0: 0, 1: 0}
         y = self.run.forward(Action("F", 0, 0), None)
         self.run.forward(Action("F", 1, 0), y)
