@@ -6,6 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
 from minipar.comm.simulated.topology import Link, Links
+from minipar.simulate.classes import find_classes
 from tests.lessons.algorithms import Case, says
 
 NEAR, FAR = (1e-6, 1e11), (1e-5, 1e10)
@@ -88,6 +89,18 @@ def whole_clocks(comm, p):
     return np.array(library_cluster(mesh).run(body)[0])
 
 
+def own_firsts(classes, comm, p, names):
+    mesh = mesh_of(p)
+    return np.array(classes(mesh.colours(), mesh.meets, mesh.link))
+
+
+def library_firsts(comm, p):
+    mesh = mesh_of(p)
+    return np.array(find_classes(
+        {"pp": mesh.pp, "dp": mesh.dp}, mesh.colours(),
+        lambda sources, dests: sources // 4 != dests // 4, [("pp",), ("dp",)]))
+
+
 def own_rings(in_nodes, comm, p, names):
     return [np.array(in_nodes(p, folded)[1]) for folded in (False, True)]
 
@@ -100,6 +113,7 @@ def library_rings(comm, p):
 CASES = [
     Case("simulate", own_clocks, library_clocks, (4, 8, 12)),
     Case("classes", folded_clocks, whole_clocks, (8, 16, 24, 32)),
+    Case("classes", own_firsts, library_firsts, (8, 16, 24, 32)),
     Case("ring", own_ring, library_ring, (4, 12)),
     Case("in_nodes", own_rings, library_rings, (8, 16)),
 ]
