@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from minipar.simulate.classes import find_classes
+from minipar.simulation.classes import find_classes
 
 
 def alike(sources, dests):
