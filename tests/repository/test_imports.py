@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import minipar
 from tests.repository.test_layering import ROOT, tree_of
 
 PLACES = ("minipar", "lessons", "docs")             # tests are run: a wrong import fails
@@ -145,3 +147,10 @@ def test_every_import_of_a_page_exists():
              for each in imports_in_text(page.read_text(encoding="utf-8"))]
     assert len(found) > 5
     assert [(page, module, names) for page, module, names in found if fault(module, names)] == []
+
+
+def test_no_room_takes_the_place_of_a_function():
+    """`import minipar.NAME` would put the package where `mp.NAME` was."""
+    rooms = {path.name for path in (ROOT / "minipar").iterdir() if path.is_dir()}
+    assert not {name for name in rooms & {*minipar.__all__}
+                if not isinstance(getattr(minipar, name), ModuleType)}
