@@ -16,7 +16,7 @@ STAGES_ALONE_MESSAGE = (
     "schedule")
 TIED_STAGES_MESSAGE = (
     "a weight is on two stages, which step at different times: choose a model with untied "
-    "embeddings (--untied)")
+    "embeddings (--set model.untied=true)")
 NO_LOSS_SCALE_MESSAGE = (
     "a stage steps before a gradient can be unscaled: train without a loss scale")
 NO_NORM_MESSAGE = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from .cluster import FOLDER, Cluster, from_file
 from .export import Exporter
-from .layout import KINDS, REMATS, SCHEDULES, Layout, find_fault
+from .layout import KINDS, PREDICTED, REMATS, Layout, find_fault
 from .memory import memory, total
 from .models import KNOWN, known_models, model_flops, model_of, num_parameters
 from .reasons import parts
@@ -29,7 +29,7 @@ def page_data() -> dict[str, Any]:
     functions = {function.__name__: exporter.add(function) for function in FUNCTIONS}
     clusters = {name: exporter.value(cluster) for name, cluster in all_clusters().items()}
     choices = {"model": [*known_models()], "cluster": [*clusters], "kind": KINDS,
-               "schedule": [*SCHEDULES], "remat": REMATS}
+               "schedule": PREDICTED, "remat": REMATS}
     return {"modules": exporter.finish(), "functions": functions, "clusters": clusters,
             "models": known_models(), "sizes": KNOWN, "choices": choices, "start": START}
 

@@ -10,6 +10,8 @@ from ..parallel.registry import STRATEGIES
 AXES = ("dp", "tp", "pp", "cp", "ep")
 KINDS = ("ddp", "zero1", "zero2", "fsdp")       # by the stage of ZeRO
 REMATS = ("none", "selective", "full")
+# Schedules whose time and memory have formulas, for stages that are not alike.
+PREDICTED = ("gpipe", "1f1b", "interleaved", "looped_breadth_first", "zb_h1")
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,11 @@ def find_unknown(e: Layout) -> str:
         return f"no cost is known of the strategy {e.kind!r}"
     if e.remat not in REMATS:
         return f"unknown remat {e.remat!r}: choose from {', '.join(REMATS)}"
+    if e.schedule not in PREDICTED:
+        return (f"no formulas are known of the schedule {e.schedule}: choose from "
+                f"{', '.join(PREDICTED)}, or run it by `minipar simulate`")
+    if e.offload not in ("", "optimizer"):
+        return f"unknown offload {e.offload!r}: optimizer, or nothing"
     if e.v > 1 and not SCHEDULES[e.schedule].any_stages:
         return f"{e.schedule} has one stage on each rank, not v={e.v}"
     return ""

@@ -65,7 +65,7 @@ def read_rows(path: Path, cluster: Cluster) -> list[Row]:
                 if None in columns:
                     raise ValueError("there are more cells than columns")
                 rows.append(row_of(columns, cluster))
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:
                 raise ValueError(f"{path}, row {number}: {error}") from error
     return rows
 

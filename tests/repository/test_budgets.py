@@ -7,9 +7,9 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4509,
     ("parallel",): 4553,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6079,
+    ("train", "commands"): 6095,
     ("viz",): 2544,
-    ("plan",): 1057,
+    ("plan",): 1063,
     ("simulation",): 735,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2450,
     ("school",): 3717,
 }
-ALL = 41005
+ALL = 41040
 
 
 def count(folder: str) -> int:

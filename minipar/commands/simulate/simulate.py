@@ -37,6 +37,11 @@ def main(options: "Options", output: Output) -> None:
         failures = None if options.mtbf is None else Failures(
             options.mtbf * 3600 / cluster.num_gpus, options.checkpoint, options.restart,
             options.days * 86400, options.seed)
+        if failures is not None and not (failures.checkpoint > 0 and failures.run / 1e6
+                                         < failures.mtbf):
+            raise ValueError("--mtbf, --checkpoint: expected a checkpoint that takes time, and at "
+                             f"most a million failures, not {options.checkpoint:g} s and "
+                             f"{options.days:g} days with one every {failures.mtbf:.3g} s")
         if failures is not None and failures.mtbf < failures.checkpoint:
             raise ValueError(f"--mtbf {options.mtbf:g} hours of a GPU are {failures.mtbf:.3g} s of "
                              f"{cluster.num_gpus:,} GPUs, less than a checkpoint takes: nothing "

@@ -20,8 +20,8 @@ INDEX = np.dtype(np.int32)
 
 
 def num_sent(size: int, density: float) -> int:
-    """⌈density · size⌉, without the rounding error of the product."""
-    return math.ceil(round(density * size, 6))
+    """⌈density · size⌉, without the rounding error of the product; at least 1."""
+    return max(1, math.ceil(round(density * size, 6)))
 
 
 def largest(values: Array, k: int) -> Array:

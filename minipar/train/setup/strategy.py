@@ -34,6 +34,13 @@ def check_strategy(config: TrainConfig) -> None:
     if issubclass(entry.kind, PipeDream) and config.optimizer.clip:
         raise UsageError(f"--strategy {parallel.strategy} clips no gradients, since no stage waits "
                          "for the norm of all: add --clip 0")
+    if issubclass(entry.kind, PipeDream) and config.precision.compute in ("fp16", "fp8"):
+        raise UsageError(f"--strategy {parallel.strategy} has no loss scale, since no stage waits for "
+                         f"the gradients of all: choose another --precision than "
+                         f"{config.precision.compute}")
+    if issubclass(entry.kind, PipeDream) and config.precision.reduce_dtype != "fp32":
+        raise UsageError(f"--strategy {parallel.strategy} sums no gradients: leave --reduce-dtype "
+                         "out, or choose ddp")
     per_step = parallel.microbatches_per_step or mesh_sizes(config).get("pp", 1)
     if entry.kind is TwoBW and num_microbatches(config) % per_step:
         raise UsageError(f"--strategy two_bw steps after every {per_step} microbatches: give a "
