@@ -46,7 +46,8 @@ def start_run(comm: Communicator, config: TrainConfig, task: "Task",
         apply_precision(config, task.trained_part(model))
         start.fill(model, config, like)
         remat_policy = rematerialize_model(config, model, comm)
-        strategy = build_strategy(config, model, comm)
+        with errors_as_usage(f"--strategy {config.parallel.strategy}: "):
+            strategy = build_strategy(config, model, comm)
         optimizer = make_optimizer(chosen.name, strategy.slabs, chosen.lr, chosen.weight_decay,
                                    chosen.momentum,
                                    () if chosen.decay_all else (NO_DECAY_FOR_VECTORS,))

@@ -35,8 +35,8 @@ def check_strategy(config: TrainConfig) -> None:
         raise UsageError(f"--strategy {parallel.strategy} clips no gradients, since no stage waits "
                          "for the norm of all: add --clip 0")
     if issubclass(entry.kind, PipeDream) and config.precision.compute in ("fp16", "fp8"):
-        raise UsageError(f"--strategy {parallel.strategy} has no loss scale, since no stage waits for "
-                         f"the gradients of all: choose another --precision than "
+        raise UsageError(f"--strategy {parallel.strategy} has no loss scale, since no stage waits "
+                         "for the gradients of all: choose another --precision than "
                          f"{config.precision.compute}")
     if issubclass(entry.kind, PipeDream) and config.precision.reduce_dtype != "fp32":
         raise UsageError(f"--strategy {parallel.strategy} sums no gradients: leave --reduce-dtype "
