@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3246,
     ("comm",): 4509,
-    ("parallel",): 4553,
+    ("parallel",): 4555,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6095,
     ("viz",): 2544,
@@ -14,7 +14,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
-    ("compress",): 2450,
+    ("compress",): 2452,
     ("school",): 3717,
 }
 ALL = 41040

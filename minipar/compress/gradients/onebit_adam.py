@@ -33,6 +33,9 @@ class OneBitAdam(Signs):
     def __init__(self, start: int = 50, beta1: float = 0.9, beta2: float = 0.97,
                  epsilon: float = 1e-8):
         super().__init__()
+        if start < 1 or not 0 <= beta2 < 1:
+            raise ValueError(f"start={start}, beta2={beta2}: choose at least one step, in which v "
+                             "is learned, and a number from 0 to less than 1")
         self.start, self.betas, self.epsilon = start, (beta1, beta2), epsilon
 
     def combine(self, comm: Communicator, tensors: Tensors, step: int) -> tuple[Tensors, Tensors]:

@@ -48,6 +48,8 @@ class DiLoCo(TrainedApart):
                              "number of fragments that divides every, and a delay below "
                              "every / fragments")
         self.num_fragments, self.period, self.delay = fragments, every // fragments, delay
+        if not 0 <= mix <= 1:
+            raise ValueError(f"mix={mix}: choose a share of a rank's own parameters, 0 to 1")
         self.lr, self.momentum, self.mix, self.num_steps = outer_lr, outer_momentum, mix, 0
         self.sums: list[Work] = []                  # of pseudo-gradients, under way
         super().__init__(model, ranks, **options)
