@@ -98,11 +98,15 @@ def find_unknown(e: Layout) -> str:
         return f"no cost is known of the strategy {e.kind!r}"
     if e.remat not in REMATS:
         return f"unknown remat {e.remat!r}: choose from {', '.join(REMATS)}"
-    if e.schedule not in PREDICTED:
-        return (f"no formulas are known of the schedule {e.schedule}: choose from "
-                f"{', '.join(PREDICTED)}, or run it by `minipar simulate`")
     if e.offload not in ("", "optimizer"):
         return f"unknown offload {e.offload!r}: optimizer, or nothing"
     if e.v > 1 and not SCHEDULES[e.schedule].any_stages:
         return f"{e.schedule} has one stage on each rank, not v={e.v}"
     return ""
+
+
+def find_unpredicted(e: Layout) -> str:
+    """The reason for which formulas do not reach a layout that can run, or ""."""
+    return "" if e.schedule in PREDICTED else (
+        f"no formulas are known of the schedule {e.schedule}: choose from {', '.join(PREDICTED)}, "
+        "or run it by `minipar simulate`")

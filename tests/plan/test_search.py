@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from minipar.plan.cluster import read_cluster
-from minipar.plan.layout import Layout, find_fault, parse_layout
+from minipar.plan.layout import Layout, find_fault, find_unpredicted, parse_layout
 from minipar.plan.models import model_of, read_model
 from minipar.plan.reasons import binding, changes
 from minipar.plan.search import best_of_meshes, frontier, layouts, meshes, predict, search
@@ -108,3 +108,8 @@ def test_a_layout_says_what_it_is():
     layout = parse_layout(text, Layout())
     assert str(layout) == "dp=2, tp=4, pp=2, interleaved v=2, zero1, remat full, microbatch 2"
     assert str(Layout()) == "dp=1, microbatch 1"
+
+
+def test_a_schedule_without_formulas_is_for_the_simulation():
+    assert not find_unpredicted(Layout(pp=4, schedule="zb_h1"))
+    assert "run it by `minipar simulate`" in find_unpredicted(Layout(pp=4, schedule="chimera"))
