@@ -76,7 +76,8 @@ def compare_with_library(lesson: Lesson, dgc: Callable, power_sgd: Callable, sig
                "larger model the dense sum takes a larger share of a step, so all methods gain "
                "more; with more ranks DGC gains less.")
     lesson.picture(lambda path: draw_loss_by_cost(
-        path, [runs], f"An MLP on two nodes with 100 Mbit/s between them, {len(SEEDS)} seeds each"))
+        path, {f"{len(SEEDS)} seeds each": runs},
+        "An MLP on two nodes with 100 Mbit/s between them"))
 
 
 def train_all(comm: Communicator) -> dict[str, list[CostedRun]]:
