@@ -36,7 +36,7 @@ class Request:
 
 
 def simulate(programs: dict[int, Generator], link: Callable, first: Sequence[int]) -> dict:
-    """When each rank ends.  Rank first[i] stands for rank i; link(i, j) is (α, bandwidth)."""
+    """The times at which ranks end.  first[i] stands for rank i; link(i, j) is (α, bandwidth)."""
     queue = [(0.0, rank, None) for rank in sorted(programs)]    # when, who, what it is told
     halves, ports, clock = defaultdict(deque), defaultdict(float), {}
     while queue:

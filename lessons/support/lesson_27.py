@@ -96,7 +96,7 @@ def step(comm: Communicator, e: Layout) -> Step:
 
 
 def expected(own: SimpleNamespace, p: int, e: Layout) -> tuple[dict[str, int], dict[str, float]]:
-    """What the lesson's formulas say of it, and two things that a whole model has besides.
+    """Bytes sent and kept by the lesson's formulas, and by two terms for a whole model.
 
     The first block needs no gradient of its input, so it sends less; a stage keeps one array more
     of each microbatch, its result or the loss's probabilities.
@@ -172,7 +172,7 @@ def cluster_of(own: SimpleNamespace, cards: int, name: str = "H100") -> Any:
 
 
 def candidate(e: Layout) -> search.Candidate:
-    """What minipar.plan predicts of the same layout on 64 H100."""
+    """The prediction of minipar.plan for the same layout on 64 H100."""
     layout = PlanLayout(e.dp, e.tp, e.pp, sp=False, kind="zero1", microbatch=e.b, batch=BATCH)
     return search.predict(read_cluster("8x8:h100/llama3"), LLAMA, layout)
 
@@ -230,7 +230,7 @@ def hours(own: SimpleNamespace, cards: int, name: str) -> tuple[Layout, float, f
 
 
 def rent(lesson: Lesson, own: SimpleNamespace) -> None:
-    """What a billion tokens take on more and more cards."""
+    """A table of step seconds and card hours for a billion tokens, by cards."""
     rows = []
     for name, cards in (*(("H100", 2**k) for k in range(4, 10)), ("A100", 64), ("A100", 256)):
         found = hours(own, cards, name)

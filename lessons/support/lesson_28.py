@@ -20,7 +20,7 @@ SMALL, LARGE = (8, 32), (16, 640)       # pp, dp
 
 
 class Mesh(NamedTuple):
-    """pp stages of dp ranks each, the ranks of a stage in a row; and what is not as it should be.
+    """pp stages of dp ranks each, the ranks of a stage in a row; some ranks and links are slow.
 
     `slow` are ranks that compute 30 % longer, `bad` are links (source, dest) at a quarter of their
     rate.
@@ -58,7 +58,7 @@ class Mesh(NamedTuple):
                 stage[(place + 1) % self.dp], stage[place - 1]]
 
     def colours(self) -> list[tuple[int, float]]:
-        """What each rank does by itself."""
+        """The stage of each rank, and the seconds of its forward."""
         return [(rank // self.dp, self.forward(rank)) for rank in range(self.size)]
 
 

@@ -179,7 +179,7 @@ def train(method: Method, seed: int) -> CostedRun:
 
 
 def predicted_bytes() -> dict[str, float]:
-    """What a rank sends in a step, on average, if all sums of dense numbers go round a ring."""
+    """The mean bytes of a rank in a step, by method, if dense sums go round a ring."""
     p, shapes = NODES * PER_NODE, [*zip(SIZES, SIZES[1:])]
     weights, biases = [n * m for n, m in shapes], sum(SIZES[1:])
     ring, dense = 2 * (p - 1) / p, sum(weights) + biases

@@ -14,7 +14,7 @@ from .arrays import Array, is_gpu, is_host
 
 
 class ViewSpec(NamedTuple):
-    """Where a view lies in its base: offset and strides in bytes.  Its dtype may differ."""
+    """The place of a view in its base: offset and strides in bytes.  Its dtype may differ."""
 
     dtype: np.dtype
     offset: int

@@ -22,7 +22,7 @@ from ..plan.calculator import PAGE, TITLE, page_data
 from ..plan.cluster import Cluster, read_cluster
 from ..plan.layout import AXES, Layout, find_fault, find_unpredicted, parse_layout
 from ..plan.memory import GIB, memory, total
-from ..plan.models import model_flops, model_of, num_parameters, read_model
+from ..plan.models import given_model, model_flops, num_parameters
 from ..plan.reasons import binding, changes, parts
 from ..plan.search import Candidate, best_of_meshes, frontier, predict, search
 from ..plan.table import predicted_columns, read_rows, write_rows
@@ -106,18 +106,8 @@ def given(options: Options) -> tuple[Cluster, GPTConfig, int]:
     if options.model is None or options.batch is None:
         raise ValueError("plan needs a model and a batch: --model llama3-8b --batch 256, or "
                          "--rows FILE")
-    cluster = read_cluster(options.cluster)
-    if "=" not in options.model:
-        return cluster, read_model(options.model, options.sequence), options.batch
-    sizes = {}
-    for part in options.model.split(","):
-        name, _, value = part.partition("=")
-        if not value.isdecimal():
-            raise ValueError(f"--model {options.model}: expected NAME=N,…, not {part!r}")
-        sizes[name] = int(value)
-    if options.sequence:
-        sizes["sequence"] = options.sequence
-    return cluster, model_of(sizes), options.batch
+    return (read_cluster(options.cluster), given_model(options.model, options.sequence),
+            options.batch)
 
 
 def ranked(cluster: Cluster, model: GPTConfig, batch: int, output: Output) -> list[Candidate]:

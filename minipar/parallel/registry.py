@@ -18,11 +18,16 @@ from typing import Any, NamedTuple
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module
-from .data.by_copies import DiLoCoByCopies, ElasticByCopies, GossipByCopies, LocalSGDByCopies
+from .data.by_copies import (
+    DelayedByCopies,
+    DiLoCoByCopies,
+    ElasticByCopies,
+    GossipByCopies,
+    LocalSGDByCopies,
+)
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
 from .data.delayed_averaging import DelayedAveraging
-from .data.delayed_by_copies import DelayedByCopies
 from .data.diloco import DiLoCo
 from .data.elastic import ElasticAveraging
 from .data.gossip import Gossip

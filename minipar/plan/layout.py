@@ -10,6 +10,7 @@ from ..parallel.registry import STRATEGIES
 AXES = ("dp", "tp", "pp", "cp", "ep")
 KINDS = ("ddp", "zero1", "zero2", "fsdp")       # by the stage of ZeRO
 REMATS = ("none", "selective", "full")
+COSTED = tuple(name for name, entry in STRATEGIES.items() if entry.cost is not None)
 # Schedules whose time and memory have formulas, for stages that are not alike.
 PREDICTED = ("gpipe", "1f1b", "interleaved", "looped_breadth_first", "zb_h1")
 
@@ -94,7 +95,7 @@ def find_unknown(e: Layout) -> str:
     """The reason for which no prediction is possible, or ""."""
     if e.schedule not in SCHEDULES:
         return f"unknown schedule {e.schedule!r}: choose from {', '.join(SCHEDULES)}"
-    if e.kind not in STRATEGIES or STRATEGIES[e.kind].cost is None:
+    if e.kind not in COSTED:
         return f"no cost is known of the strategy {e.kind!r}"
     if e.remat not in REMATS:
         return f"unknown remat {e.remat!r}: choose from {', '.join(REMATS)}"

@@ -27,6 +27,19 @@ def known_models() -> dict[str, dict[str, Any]]:
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
+def given_model(text: str, sequence: int | None = None) -> GPTConfig:
+    """The model of a name, or of sizes as "layers=4,width=64,…".  Raises ValueError."""
+    if "=" not in text:
+        return read_model(text, sequence)
+    sizes = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if not value.isdecimal():
+            raise ValueError(f"--model {text}: expected NAME=N,…, not {part!r}")
+        sizes[name] = int(value)
+    return model_of(sizes | ({"sequence": sequence} if sequence else {}))
+
+
 def read_model(name: str, sequence: int | None = None) -> GPTConfig:
     """The model of that name.  Raises ValueError for one that is not in models.toml."""
     if name.lower() not in known_models():

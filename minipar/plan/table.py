@@ -23,6 +23,7 @@ from .models import KNOWN, model_of, read_model
 from .time.stalls import StallRange, stall_range
 
 WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0}
+COUNTS = ("nodes", "nic_shared_by", "sequence")        # not 0, if they are given
 REQUIRED = ("dp", "tp", "pp", "mbs", "grad_acc", "zero")
 
 
@@ -80,11 +81,15 @@ def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
             raise ValueError(f"{name} is missing")
         try:
             value = float(text) if text else default
-            if value == int(value):
-                return int(value)
+            is_whole = value == int(value)
         except (ValueError, OverflowError):
-            pass
-        raise ValueError(f"{name} is a whole number, not {text!r}")
+            is_whole = False
+        if not is_whole:
+            raise ValueError(f"{name} is a whole number, not {text!r}")
+        least = int(name in COUNTS)
+        if text and value < least:
+            raise ValueError(f"{name} is at least {least}, not {text}")
+        return int(value)
 
     if not columns.get("layers") and not columns.get("model"):
         raise ValueError("a model is missing: give its name, or layers, width, heads and vocab")

@@ -133,6 +133,7 @@ def test_rows_as_json(capsys, tmp_path):
     (ROWS.replace("0,first", "0,first,9,9"), "row 1: there are more cells than columns"),
     (ROWS.replace("8,0,first", "8,7,first"), "row 1: zero is 0, 1, 2 or 3, not 7"),
     (ROWS.replace("1B,1,8", "1B,1,8.5"), "row 1: dp is a whole number, not '8.5'"),
+    (ROWS.replace("1B,1,8", "1B,0,8"), "row 1: nodes is at least 1, not 0"),
     (ROWS.replace("1B,1,8", "1B,1,"), "row 1: dp is missing"),
     (ROWS.replace("1B,1,8", ",1,8"), "row 1: a model is missing: give its name, or layers"),
     (ROWS.replace("note", "gpus").replace("first", "8").replace("second", "128"),

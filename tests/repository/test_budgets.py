@@ -3,13 +3,13 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3246,
+    ("autograd", "nn", "optim"): 3247,
     ("comm",): 4509,
-    ("parallel",): 4555,
+    ("parallel",): 4531,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6095,
+    ("train", "commands"): 6072,
     ("viz",): 2544,
-    ("plan",): 1064,
+    ("plan",): 1080,
     ("simulation",): 735,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2452,
     ("school",): 3717,
 }
-ALL = 41040
+ALL = 41000
 
 
 def count(folder: str) -> int:

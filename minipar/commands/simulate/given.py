@@ -7,24 +7,11 @@ from ...comm.mesh import parse_mesh
 from ...nn import GPTConfig
 from ...plan.cluster import Cluster
 from ...plan.layout import Layout, find_fault
-from ...plan.models import model_of, read_model
+from ...plan.models import given_model
 from ...simulation.step import AXES
 from ...train.config import TrainConfig
 from ...train.config_file import read_config
 from ...train.setup.gpt_sizes import gpt_config
-
-
-def given_model(text: str, sequence: int | None) -> GPTConfig:
-    """The model of a name, or of sizes.  Raises ValueError."""
-    if "=" not in text:
-        return read_model(text, sequence)
-    sizes = {}
-    for part in text.split(","):
-        name, _, value = part.partition("=")
-        if not value.isdecimal():
-            raise ValueError(f"--model {text}: expected NAME=N,…, not {part!r}")
-        sizes[name] = int(value)
-    return model_of(sizes | ({"sequence": sequence} if sequence else {}))
 
 
 def read_run(options: Any, cluster: Cluster) -> tuple[GPTConfig, Layout]:

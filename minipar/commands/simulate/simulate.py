@@ -14,7 +14,7 @@ from pathlib import Path
 from ... import viz
 from ...launcher import UsageError
 from ...plan.cluster import read_cluster
-from ...plan.layout import REMATS
+from ...plan.layout import COSTED, REMATS
 from ...simulation.failures import Failures
 from ...simulation.report import pipeline_timeline, rank_maps
 from ...simulation.step import simulate_step
@@ -81,7 +81,7 @@ class Options(CommandOptions):
                                   choices="parallel.pipeline.schedule.registry:SCHEDULES")
     virtual_stages: int | None = option(None, "stages of each rank", least=1)
     strategy: str | None = option(None, "the way in which the ranks of dp share the work",
-                                  choices="parallel.registry:STRATEGIES")
+                                  choices=COSTED)
     sequence_parallel: bool = option(False, "split the tokens over tp between pairs of layers")
     remat: str | None = option(None, "what backward recomputes", choices=REMATS)
     slow_ranks: str = option("", "ranks that take longer, each with a factor, as 5=1.2",

@@ -9,6 +9,7 @@ tensors of zeros can move.
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,17 +37,17 @@ class Layerwise(Optimizer):
         self.spans = [[span_of(segment, groups, weight_decay) for segment in slab.segments]
                       for slab in slabs]
 
+    @abstractmethod
     def direction(self, p: Array, g: Array, span: Span, *states: Array) -> Array:
         """The array whose norm counts beside that of p."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ratio(self, segment: Segment, span: Span, w: float, u: float) -> float:
         """The factor of a tensor's step, from the norms of its weights and of `direction`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def move(self, p: Array, u: Array, span: Span, ratio: float, *states: Array) -> None:
         """Step p, in place."""
-        raise NotImplementedError
 
     def step(self) -> None:
         """Move the parameters along their gradients.  Collective where tensors are cut."""

@@ -7,9 +7,8 @@
     diloco                  … whose mean is the gradient of an outer optimizer, every few steps
     gossip                  … mixed with those of two neighbours in every step
     elastic                 … on a spring to a common centre
-    by_copies               these four, specified: copies of a model in one process
     delayed_averaging       … stepped by its own gradient, which is corrected some steps later
-    delayed_by_copies       the same, specified
+    by_copies               these five, specified: copies of a model in one process
     classic_data_parallel   PyTorch's older DataParallel: rank 0 drives
 
 Read them in this order.  A parameter server is a program: lessons/parameter_server.py.

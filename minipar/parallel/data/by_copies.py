@@ -4,8 +4,8 @@
                                             ├─ e.g. mean ─▶ w₀ = w₁ ─ step ─ …
     copy 1   rows 4 … 7   w₁ ─ step ─ step ─┘
 
-`local_sgd.py`, `diloco.py`, `gossip.py` and `elastic.py` give the same with a copy on each rank.
-The papers are named there.
+`local_sgd.py`, `diloco.py`, `gossip.py`, `elastic.py` and `delayed_averaging.py` give the same with
+a copy on each rank.  The papers are named there.
 """
 
 import copy
@@ -165,3 +165,20 @@ class ElasticByCopies(Copies):
     def consensus(self) -> Sequence[Array]:
         """The centre."""
         return self.centres
+
+
+class DelayedByCopies(Copies):
+    """Each step is by g - g of `delay` steps ago + its mean over the copies."""
+
+    past: Sequence[list[Array]] = ()        # gradients of the last steps, for each of `slabs`
+
+    def update(self, optimizer: Optimizer) -> None:
+        """Correct the gradients of `delay` steps ago, and step."""
+        self.past = [*self.past, [slab.complete_grad().copy() for slab in self.slabs]]
+        if len(self.past) > self.rule["delay"]:
+            before, *self.past = self.past
+            gradients = self.of_slabs([slab.grad for slab in self.slabs])
+            for copies, old in zip(gradients, self.of_slabs(before)):
+                for grad, own in zip(copies, old):
+                    grad += sum(old) / len(old) - own
+        optimizer.step()

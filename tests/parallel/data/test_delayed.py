@@ -9,7 +9,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated.topology import Link
 from minipar.nn import MLP
 from minipar.optim import SGD, AdamW
-from minipar.parallel.data.delayed_by_copies import DelayedByCopies
+from minipar.parallel.data.by_copies import DelayedByCopies
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
@@ -39,9 +39,10 @@ def train(strategy, case, optimizer, steps=6, max_norm=None):
     return found | strategy.state_dict()
 
 
-def copies(case, optimizer, num_copies, delay):
+def copies(case, optimizer, num_copies, delay, **options):
     return Cluster(1).run(lambda comm: train(
-        DelayedByCopies(case.build(), comm, num_copies, delay), case, optimizer))[0][0]
+        DelayedByCopies(case.build(), comm, num_copies, delay=delay), case, optimizer,
+        **options))[0][0]
 
 
 @worlds(1, 3, mpi=(3,), slow=(2, 4))
@@ -55,6 +56,15 @@ def test_it_equals_copies_in_one_process(world, delay, optimizer):
     world.run(lambda comm: assert_all_close(
         train(make_strategy("delayed", case.build(), comm, delay=delay), case, optimizer), right,
         rtol=1e-10, atol=1e-13))
+
+
+@worlds(3, mpi=(3,))
+def test_each_rank_clips_its_own_gradient(world):
+    case, sgd = Case("mlp", parts=(7, 4)), OPTIMIZERS["sgd"]
+    right = copies(case, sgd, world.size, 1, max_norm=0.1)
+    world.run(lambda comm: assert_all_close(
+        train(make_strategy("delayed", case.build(), comm, delay=1), case, sgd, max_norm=0.1),
+        right, rtol=1e-10, atol=1e-13))
 
 
 @worlds(4, mpi=())
