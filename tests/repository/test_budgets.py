@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2452,
     ("school",): 3717,
 }
-ALL = 41000
+ALL = 41005
 
 
 def count(folder: str) -> int:
