@@ -44,6 +44,7 @@ def test_twelve_of_which_six_hang():
 
 
 @pytest.mark.parametrize("name", PUZZLES)
+@pytest.mark.one_in(3)
 def test_the_program_is_broken_and_its_mend_mends_it(name, folder, capsys):
     status, text = said(capsys, "puzzle", "start", name)
     assert status == 0 and f"{name}.py" in text

@@ -54,7 +54,7 @@ def train(comm, name, kinds=(), activations=False, num_steps=3):
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow)
                                   if name in ("zero2", "zero3", "fsdp") else name
                                   for name in STRATEGIES if name not in NOT_HERE])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_every_strategy_with_optimizer_states_and_activations_offloaded(world, name):
     def body(comm):
         plain, moved = train(comm, name), train(comm, name, ["optimizer states"], True)

@@ -20,6 +20,7 @@ PARTS = {1: (10,), 3: (4, 3, 3)}
 
 @worlds(1, 3, mpi=(3,), slow=(2, 4), slow_mpi=(2, 4))           # 4 ranks: test_matrix.py
 @pytest.mark.parametrize("name", [*STRATEGIES, "graph"])
+@pytest.mark.one_in(2)
 def test_equals_one_process(world, name):
     """Tied weights, dropout, momentum, clipping and three uneven microbatches at once.
 

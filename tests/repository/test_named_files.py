@@ -1,6 +1,7 @@
 """Every file that a docstring, a comment or a page names exists."""
 
 import re
+from functools import cache
 
 import pytest
 
@@ -10,18 +11,24 @@ NAMED = re.compile(r"(?<![\w./*-])(?:[\w.-]+/)*[\w-]+\.(?:py|toml|cfg|cff)\b")
 NOT_OURS = {"my.py", "largest.py", "program.py", "run.toml", "mappings.py",     # of users
             "contextlib.py"}
 PATTERN = re.compile(r"[A-Z]{2,}")          # such as NAME.py, for any name
-NOT_SOURCE = {(name,) for name in (".git", ".venv", "site", "out", "build")}
-FOLDERS = [folder for folder in (ROOT, *ROOT.rglob("*")) if folder.is_dir()
-           and folder.relative_to(ROOT).parts[:1] not in NOT_SOURCE]
+NOT_SOURCE = (".git", ".venv", "site", "out", "build")
 PLACES = (ROOT / "minipar", ROOT / "lessons", ROOT / "docs")
 SOURCES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md",
            *sorted(path for place in PLACES for path in place.rglob("*")
                    if path.suffix in (".py", ".md", ".toml"))]
 
 
+@cache
+def folders() -> list:
+    """All folders of the project."""
+    return [ROOT, *(folder for top in ROOT.iterdir() if top.is_dir()
+                    and top.name not in NOT_SOURCE
+                    for folder in (top, *top.rglob("*")) if folder.is_dir())]
+
+
 def exists(name: str) -> bool:
     """True if some folder has a file of this name, or at this path."""
-    return any((folder / name).is_file() for folder in FOLDERS)
+    return any((folder / name).is_file() for folder in folders())
 
 
 @pytest.mark.parametrize("word, found", [

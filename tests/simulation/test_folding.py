@@ -45,6 +45,7 @@ def check_equal(folded, whole):
     {}, {"kind": "zero1"}, {"sp": True, "kind": "zero1"}, {"kind": "zero2"},
     {"kind": "fsdp", "remat": "full"}, INTERLEAVED, {"kind": "zero1", "schedule": "zb_h1"}],
     ids=str)
+@pytest.mark.one_in(3)
 def test_8_ranks_folded_are_8_ranks_bit_for_bit(options):
     check_equal(*both(ON_8, **options))
 
@@ -54,6 +55,7 @@ def test_a_llama_folds_too():
 
 
 @pytest.mark.parametrize("kind", ["ddp", "zero1"])
+@pytest.mark.one_in(2)
 def test_64_ranks_folded_are_64_ranks_bit_for_bit(kind):
     folded, whole = both(ON_64, kind=kind)
     check_equal(folded, whole)
@@ -89,6 +91,7 @@ def test_messages_are_those_of_the_rank_that_stands_for_others():
 @pytest.mark.parametrize("options", [
     {"pp": 1, "dp": 4, "kind": "zero1"}, {"kind": "ddp", **INTERLEAVED},
     *[{"kind": "zero1", "schedule": name} for name in SCHEDULES if name != "interleaved"]], ids=str)
+@pytest.mark.one_in(4)
 def test_microbatches_that_repeat_the_first_take_what_all_would_take(options):
     layout = Layout(**{"dp": 2, "tp": 2, "pp": 2, "batch": 16, "sp": False} | options)
     repeated, computed = (simulate_step(read_cluster("4x2:a100"), MODEL, layout, repeat=repeat)

@@ -13,8 +13,6 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from scipy.optimize import least_squares
-
 from minipar.plan.memory import GIB, memory
 from minipar.plan.table import Row
 from minipar.plan.time.stalls import NEARLY_FULL
@@ -52,6 +50,7 @@ def fit_times(judged: Sequence[Judged], names: Sequence[str] = NAMES) -> dict[st
         return [error(row, measured) for row, measured in zip(changed, seconds)]
 
     most = [0.0 if name == "nic" else value + 3 for name, value in zip(names, start)]
+    from scipy.optimize import least_squares  # not at the top: half a second
     x = least_squares(errors, start, loss="cauchy", f_scale=0.1, diff_step=1e-3,
                       bounds=([value - 3 for value in start], most)).x
     return dict(zip(names, map(math.exp, x)))

@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from scipy.stats import spearmanr
-
 from minipar.plan.cluster import read_cluster
 from minipar.plan.models import head_width, layer_parameters, model_flops
 from minipar.plan.table import Prediction, Row, predict, read_rows
@@ -125,6 +123,7 @@ def scores(rows: Sequence[Judged]) -> Scores:
     large = {cell: of for cell, of in cells.items() if len(of) >= 5}
     regret = {cell: chosen(of).seconds / min(j.seconds for j in of) - 1
               for cell, of in large.items()}
+    from scipy.stats import spearmanr  # a second, which collecting the tests need not take
     rank = {cell: spearmanr([-j.found.seconds / j.found.fits if j.found.fits else -float("inf")
                              for j in of], [-j.seconds for j in of]).statistic
             for cell, of in large.items()}

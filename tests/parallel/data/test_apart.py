@@ -53,6 +53,7 @@ def copies(name, case, optimizer, num_copies, rule):
 @worlds(3, mpi=(3,), slow=(1, 2, 4, 5), slow_mpi=(4,))
 @pytest.mark.parametrize("optimizer, name, rule", [
     *CASES[:len(RULES)], *sweeps.every(3, CASES[len(RULES):])])
+@pytest.mark.one_in(3)
 def test_it_equals_copies_in_one_process(world, optimizer, name, rule):
     """Also where steps are left over after the last exchange."""
     case = Case("gpt dropout", parts=(7, 4))

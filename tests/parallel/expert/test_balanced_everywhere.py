@@ -20,7 +20,7 @@ UNFIT = ("alone", "Ulysses", "cp 2 × tp 2 sequence",
 
 @worlds(4, mpi=(4,))
 @pytest.mark.parametrize("name", every(8, [name for name in TABLE if name not in UNFIT]))
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_biases_are_those_of_one_process_after_several_steps(world, name):
     check(world, TABLE[name], "bias", parts=2, name=name, steps=3)
 
