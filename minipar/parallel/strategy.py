@@ -28,8 +28,8 @@ One path, for any mesh:
          finish                                           wait for all reductions
     6  step: the optimizer, then after_step               ZeRO: gather the parameters
 
-Subclasses override place, reducing, finish and parameters_changed; `reduce(flat)` begins with
-`DistributedDataParallel`.  This class sums no gradients over dp, and trains on one rank.
+Subclasses override place, reduce, finish and parameters_changed, or update; reducing and reduce
+begin with `DistributedDataParallel`.  This class sums no gradients over dp, and trains on one rank.
 
 No strategy divides by the number of ranks.  The loss of a microbatch is a sum over its targets,
 divided by the number of targets of the whole batch, over all ranks and microbatches.  So gradients

@@ -5,7 +5,7 @@
         memory over the limit?  once more with the optimizer's states in the host's memory, or drop
         seconds by step_time
 
-A layout without offloading, and without recomputation, comes first where others are as fast.
+Of equally fast layouts, the one with fewer bytes comes first.
 """
 
 from collections.abc import Iterator

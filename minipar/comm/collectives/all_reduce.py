@@ -166,7 +166,7 @@ def hierarchical(comm: Communicator, flat: Array, op: str | Combine,
                 0 ◀──────────────▶ 2               slow links: one message where there were many
                 0 ─▶ 1             2 ─▶ 3
 
-    On N nodes of p/N ranks 2⌈log₂ p/N⌉ rounds of n bytes within nodes, and Rabenseifner's between
+    On N nodes of p/N ranks 2⌈log₂(p/N)⌉ rounds of n bytes within nodes, and Rabenseifner's between
     them.  Only one rank of each node sends between nodes; with `torus` each of them sends a part.
     A node is `ranks_per_node` consecutive ranks; without that see `nodes_of`.
     """

@@ -87,6 +87,7 @@ class FakeQuantizedWeight:
         if split is not None and split.tp.size > 1 and (
                 per.kind == "tensor" or per.kind == "channel" and isinstance(layer, RowLinear)):
             self.comm = split.tp
+        self.is_frozen = False
         self.fitted: tuple[Array, Array] | None = None      # (scale, zero point) once frozen
         if per.kind == "group" and isinstance(layer, RowLinear):
             cuts = [start for start, _ in chunk_bounds(weight.global_shape[0], split.tp.size)]
@@ -109,6 +110,8 @@ class FakeQuantizedWeight:
             raise ValueError(f"a whole weight {self.shape} was expected, not {weight.shape}: "
                              "prepare the model after parallelize, before a strategy shards it")
         scale, zero = self.fitted or self.calculate_qparams(weight.data)
+        if self.is_frozen:
+            self.fitted = scale, zero
         rows = self.shape[::-1] if self.is_linear else self.shape
         scale, zero = (self.per.spread(a, rows) for a in (scale, zero))
         if self.is_linear:
@@ -136,10 +139,9 @@ def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
                 activations: bool = False, comm: Communicator | None = None) -> Module:
     """Change `model` to compute with fake-quantized weights, and inputs if asked; return it.
 
-    Call it after `parallelize` and ZeRO-3, before other strategies.  With `activations`, `comm` has
-    all ranks that share the model or its batch; they agree on the observed ranges.  Rematerialize
-    only after `freeze`: before, a second forward would use a different scale.  Raises ValueError
-    for a quantized model, and for groups that a row-parallel layer would split.
+    Call it after `parallelize`.  With `activations`, `comm` has all ranks that share the model or
+    its batch; they agree on the observed ranges.  Rematerialize only after `freeze`: before, a
+    second forward would use a different scale.  Raises ValueError for a quantized model, and for groups that a row-parallel layer would split.
     """
     layers = [m for _, m in model.named_modules() if isinstance(m, Linear | Embedding)]
     if not layers or any(isinstance(m, QuantizedLayer) for m in layers):
@@ -156,10 +158,13 @@ def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
 
 
 def freeze(model: Module) -> None:
-    """Keep all scales as they are from now on; weights outside their range are clipped."""
+    """Keep all scales as they are from now on; weights outside their range are clipped.
+
+    A weight's scale is that of its next use: FSDP has no weights between steps.
+    """
     for _, module in model.named_modules():
         for fake in _fakes(module):
-            fake.fitted = fake.calculate_qparams(module._parameters["weight"].data)
+            fake.is_frozen = True
         for fake_input in _fake_inputs(module):
             fake_input.observer.freeze()
 

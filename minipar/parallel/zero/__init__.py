@@ -14,5 +14,5 @@ Each class is built on the one before, and overrides what a strategy may (parall
     ZeRO-2      no whole gradients        … of one whole at a time wait         all_gather
     FSDP        no whole parameters       … as ZeRO-2              wait, free   free
 
-`formulas/data_parallel.py` predicts what each of them sends and keeps, except the first.
+`formulas/data_parallel.py` predicts what each of them sends and keeps, except zero3_by_autograd.
 """

@@ -1,11 +1,11 @@
-"""What belongs to one rank alone, in a checkpoint: parameters that differ, and what a wire owes.
+"""What belongs to one rank alone, in a checkpoint: parameters that differ, and residuals.
 
     ranks/0/PowerSGD/0.weight/error     of rank 0     a run that goes on with as many ranks gives
     ranks/1/PowerSGD/0.weight/error     of rank 1     each its own; with another number it begins
     …                                                 without them
 
 Local SGD, DiLoCo and others keep parameters and optimizer states of their own on every rank;
-error feedback keeps a debt.  Without these a resumed run would be another run.
+error feedback keeps a residual.  Without these a resumed run would be another run.
 """
 
 from collections.abc import Mapping

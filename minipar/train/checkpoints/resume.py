@@ -3,7 +3,7 @@
     the model                               whole parameters, whatever the strategy
     the states of optimizer and scaler      whole, too
     the description                         configuration, step, losses
-    what is each rank's own                 debts of error feedback, parameters that differ
+    what is each rank's own                 residuals of error feedback, parameters that differ
 
 So a run resumes with a different strategy, and on a different number of ranks; then it begins
 without what was each rank's own (`rank_states.py`).
