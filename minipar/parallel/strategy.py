@@ -26,7 +26,7 @@ One path, for any mesh:
          reducing(stage, y)                               around a stage's backward: as soon as a
            reduce(flat)                                   flat's gradient is complete
          finish                                           wait for all reductions
-    6  step: the optimizer, then after_step               ZeRO: gather the parameters
+    6  step: the optimizer, then parameters_changed       ZeRO: gather the parameters
 
 Subclasses override place, reduce, finish and parameters_changed, or update; reducing and reduce
 begin with `DistributedDataParallel`.  This class sums no gradients over dp, and trains on one rank.
@@ -207,10 +207,6 @@ class Strategy:
         for among, slab in self.stages.shared:
             yield among, slab.complete_grad()
 
-    def after_step(self) -> None:
-        """Follow the optimizer, which has changed `slabs`."""
-        self.parameters_changed()
-
     def parameters_changed(self) -> None:
         """Give each rank the parameters that are in the `slabs` of others.  Collective.
 
@@ -351,7 +347,7 @@ class Strategy:
     def update(self, optimizer: optim.Optimizer) -> None:
         """Update the parameters on all ranks; the gradients are known to be reduced."""
         optimizer.step()
-        self.after_step()
+        self.parameters_changed()
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Scale the gradients down to a global norm of `max_norm`; return the norm before."""

@@ -51,6 +51,6 @@ def failure_rows(failures: Failures) -> list[tuple[str, float, float, int]]:
     """(name, interval, goodput, failures) of Young's interval, of the best simulated, of others."""
     tried = {factor: goodput(failures, factor * failures.young) for factor in FACTORS}
     best = max(tried, key=lambda factor: tried[factor][0])
-    named = [("√(2 δ M)", 1.0), ("the best of those simulated", best), ("a quarter of √(2 δ M)", 0.25),
-             ("four times √(2 δ M)", 4.0)]
+    named = [("√(2 δ M)", 1.0), ("the best of those simulated", best),
+             ("a quarter of √(2 δ M)", 0.25), ("four times √(2 δ M)", 4.0)]
     return [(name, factor * failures.young, *tried[factor]) for name, factor in named]

@@ -286,11 +286,11 @@ def test_a_step_that_both_skip_after_an_overflow_is_told(left):
 class Drifts(DistributedDataParallel):
     """From the second step on rank 1 has other parameters."""
 
-    def after_step(self):
+    def parameters_changed(self):
         self.steps = getattr(self, "steps", 0) + 1
         if self.steps == 2 and self.comm.rank == 1:
             self.slabs[0].data[:3] += 1e-4
-        super().after_step()
+        super().parameters_changed()
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

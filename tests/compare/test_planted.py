@@ -134,11 +134,11 @@ def test_weight_decay_that_is_applied_twice_on_one_rank():
 
 def test_the_first_step_that_is_different_ends_the_comparison():
     class Late(DistributedDataParallel):
-        def after_step(self):
+        def parameters_changed(self):
             self.steps = getattr(self, "steps", 0) + 1
             if self.steps == 2 and self.comm.rank == 1:
                 self.slabs[0].data += 1e-6
-            super().after_step()
+            super().parameters_changed()
     found = compared({"dp": 2}, Late, steps=4)
     assert found.first.key[:2] == (1, "parameter") and found.first.ranks == (1,)
     assert max(gap.key[0] for gap in found.gaps) == 1

@@ -9,6 +9,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
+from minipar.parallel.context.layout import ContextOptions
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.zero1 import ZeRO1
@@ -81,6 +82,15 @@ def test_options_go_with_some_strategies_and_axes():
             lambda comm: make_strategy("dp", mlp(), DeviceMesh(comm, pp=2)))
     refused(2, "the tokens of a GPT over ranks, and an MLP has none",
             lambda comm: make_strategy("ddp", mlp(), DeviceMesh(comm, cp=2)))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_options_of_a_mesh_are_refused_without_its_axis(name):
+    for option, value in {"schedule": "1f1b", "virtual_stages": 2, "cuts": [1],
+                          "scatter_gather": True, "sequence_parallel": True,
+                          "context": ContextOptions("ring")}.items():
+        refused(2, f"{option}|mesh", lambda comm, given={option: value}: make_strategy(
+            name, GPT(GPTConfig(7, 4, 2, 2, 8)).initialize(0), comm, **given))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -2,7 +2,7 @@
 
     M = gradient + e  (n × m)      P = Σ M Q   (n × r) ──▶ orthonormal columns
                                    Q = Σ Mᵀ P  (m × r)
-    sum = P Qᵀ                     e = M - sum/p      Q, with orthonormal columns, begins the next step
+    sum = P Qᵀ                     e = M - sum/p        Q, made orthonormal, begins the next step
 
 One step of subspace iteration: the sum is projected onto the columns of P, sum = P Pᵀ Σ M.  A rank
 sends r(n + m) numbers of nm, in two all-reduces; sums of sparse messages fill up, these do not.

@@ -141,7 +141,8 @@ def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
 
     Call it after `parallelize`.  With `activations`, `comm` has all ranks that share the model or
     its batch; they agree on the observed ranges.  Rematerialize only after `freeze`: before, a
-    second forward would use a different scale.  Raises ValueError for a quantized model, and for groups that a row-parallel layer would split.
+    second forward would use a different scale.  Raises ValueError for a quantized model, and for
+    groups that a row-parallel layer would split.
     """
     layers = [m for _, m in model.named_modules() if isinstance(m, Linear | Embedding)]
     if not layers or any(isinstance(m, QuantizedLayer) for m in layers):

@@ -132,7 +132,7 @@ class Scheduler:
         return num_tokens * len(request.sequences)
 
     def _preempt(self, step: Step, request: Request) -> None:
-        """Take all blocks of a running request; a request with several sequences is always swapped."""
+        """Take all blocks of a running request; one with several sequences is always swapped."""
         self.running.remove(request)
         step.preempted.append(request)
         if self.config.preempt_by is Preemption.SWAP or len(request.sequences) > 1:

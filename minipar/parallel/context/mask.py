@@ -57,8 +57,8 @@ class AttentionMask:
     def tiles(self, queries: np.ndarray, keys: np.ndarray) -> Iterator[Tile]:
         """What to compute of a block: the positions of its `queries` and `keys` both rise.
 
-        Pairs that causality hides are left out, as far as they make up whole tiles; so a block of
-        keys that all queries see, or none, needs no mask.
+        Keys that no query of a tile sees are left out; a tile whose queries see all of the rest
+        needs no mask.
         """
         for rows in row_blocks(queries):
             first, last = queries[rows.start], queries[rows.stop - 1]

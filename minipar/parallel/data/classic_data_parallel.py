@@ -12,6 +12,7 @@ of one process in this way.)
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,8 @@ from ..strategy import Microbatch, Strategy
 class DataParallel(Strategy):
     """Rank 0 gets whole batches, and deals their rows to all ranks; the other ranks get no rows."""
 
-    def __init__(self, model: Module, comm: Communicator | DeviceMesh, wire: Wire = UNCOMPRESSED):
+    def __init__(self, model: Module, comm: Communicator | DeviceMesh, wire: Wire = UNCOMPRESSED,
+                 **options: Any):
         if wire is not UNCOMPRESSED:
             raise ValueError("dp sums gradients on rank 0, one by one: for sums in another format "
                              "choose ddp")
@@ -40,7 +42,7 @@ class DataParallel(Strategy):
                 raise ValueError("dp is over all ranks, with no other axis: choose ddp beside "
                                  "pp, cp, tp and ep")
             comm = comm.comm
-        super().__init__(model, subset(comm, comm.rank))
+        super().__init__(model, subset(comm, comm.rank), **options)     # which need a mesh
         self.comm = self.dp = self.replicas = comm
         for slab in self.slabs:             # rank 0 alone has gradients
             slab.norm_comm, slab.is_copy = comm, comm.rank > 0

@@ -113,8 +113,10 @@ class DistributedDataParallel(Strategy):
 
     def finish(self) -> None:
         """Reduce the flats that no stage's backward has completed; wait for all reductions."""
-        for flat in self.flats[len(self.works):]:   # works are those of the first flats, in order
-            self.reduce(flat)
+        begun = {flat for flat, _ in self.works}
+        for flat in self.flats:
+            if flat not in begun:
+                self.reduce(flat)
         for _, work in self.works:
             work.wait()
         self.works.clear()

@@ -43,7 +43,7 @@ class Pipeline:
     placement must be the same for any number: `partial(make_schedule, "1f1b", pp.size)`, or
     `lambda m: yours`.  Activations are sent as codes of `activation_format`, if given.  After a
     batch `intervals` are this rank's actions with their times, and `most_in_flight` is the largest
-    number of microbatches in flight.  One that is in flight in two stages of the rank counts twice.
+    number of microbatches in flight; one counts for each of the rank's stages that holds it.
     """
 
     def __init__(self, pp: Communicator, strategy: "Strategy",
@@ -123,7 +123,7 @@ class RankBatch:
         # by stage and microbatch: (input, output); after `input_gradient`, until
         # `weight_gradients`: (function that computes the rest, context that reduces it)
         self.in_flight: dict[tuple[int, int], Any] = {}
-        self.after_send: AbstractContextManager = nullcontext()     # starts reductions
+        self.to_reduce: list[AbstractContextManager] = []   # of stages whose last B is done
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
 
@@ -138,8 +138,9 @@ class RankBatch:
             outs = [self.do(action, array) for action, array in zip(cell, arrays)]
             for action, out in zip(cell, outs):
                 self.messages.send(action, out)
-            with self.after_send:
-                self.after_send = nullcontext()
+            while self.to_reduce:
+                with self.to_reduce.pop(0):     # entered after its backward: begins all reductions
+                    pass
             self.poll()
         self.messages.finish()
 
@@ -178,7 +179,8 @@ class RankBatch:
         x, y = self.in_flight.pop(action[1:])
         reducing = self.reducing(action, y)
         if action.stage and not self.strategy.reduces_each_backward:
-            self.after_send, reducing = reducing, nullcontext()     # another stage waits for dx
+            self.to_reduce.append(reducing)     # later: another stage waits for dx
+            reducing = nullcontext()
         with reducing:
             backward(y, grad, poll=self.poll)
         return x.grad if action.stage else None

@@ -7,7 +7,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel.pipeline.schedule.actions import TwoWay, stages_on
+from minipar.parallel.pipeline.schedule.actions import Action, Together, TwoWay, stages_on
 from minipar.parallel.pipeline.schedule.advanced.dualpipe_v import dualpipe_v
 from minipar.parallel.pipeline.schedule.csv import from_csv, to_csv
 from minipar.parallel.pipeline.schedule.dependencies import rank_of
@@ -120,3 +120,29 @@ def test_both_copies_of_a_stage_stay_equal_to_one_process(world, name):
         # all-reduced with the mirrored rank: each of two ranks sends as much as it has
         assert sent == 8 * sum(values.size for values in own.values())
     world.run(body)
+
+
+def test_the_last_backwards_of_two_stages_in_one_pair():
+    """A schedule of one's own: both stages' gradients are reduced, each once."""
+    rows = [[Action("F", r, 0), Action("F", 3 - r, 1), Action("B", 3 - r, 1), Action("B", r, 0)]
+            for r in (0, 1)]
+    rows += [[Action("F", 3 - r, 1), Action("F", r, 0), Action("B", r, 0), Action("B", 3 - r, 1)]
+             for r in (2, 3)]
+    rows[1][2] = Together(*rows[1][2])
+    own = rows, TwoWay([0, 1, 2, 3], [1])
+    assert find_fault(*own, 2) is None
+
+    def grads(comm, mesh, schedule):
+        model = MLP([6, 9, 8, 7, 5]).initialize(0, np.float64)
+        strategy = make_strategy("ddp", model, DeviceMesh(comm, **mesh), schedule=schedule,
+                                 bucket_mb=1e-6)
+        draw = np.random.default_rng(0)
+        mine = list(strategy.rows(4))
+        x, y = draw.standard_normal((2, 4, 6)), draw.integers(0, 5, (2, 4))
+        strategy.forward_backward([Microbatch(x[i][mine], y[i][mine], np.array(mine))
+                                   for i in range(2)])
+        return strategy.slabs.named([slab.complete_grad() for slab in strategy.slabs])
+    one = Cluster(1).run(lambda comm: grads(comm, {"pp": 1}, "1f1b"))[0][0]
+    for found in Cluster(8).run(lambda comm: grads(comm, {"pp": 4, "dp": 2}, lambda m: own))[0]:
+        for name in found:
+            np.testing.assert_allclose(found[name], one[name], rtol=1e-11, atol=1e-13)

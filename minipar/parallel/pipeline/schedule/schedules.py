@@ -32,9 +32,9 @@ def v_placement(num_ranks: int, virtual_stages: int = 2) -> Placement:
 
 
 def placement_of(schedule: Schedule) -> Placement:
-    """For each stage the rank with most of its actions, the lowest of those with equally many.
+    """The rank of each stage: the one with most of its actions, of equals the lowest.
 
-    Or a TwoWay, if microbatches go through the ranks in two directions.
+    A TwoWay, if microbatches go through the ranks in two directions.
 
     Raises ValueError if there is a stage without any action, or none at all.
     """
@@ -135,8 +135,8 @@ def interleaved(num_ranks: int, num_microbatches: int, virtual_stages: int = 2,
 
     A group goes through all stages of a rank before the next group starts.  Groups have at least
     `group_size` microbatches (by default p) and equal sizes as far as possible: 10 microbatches on
-    4 ranks are groups of 5 and 5, fewer than 4 are one group.  Raises ValueError for smaller
-    groups: their microbatches come back to a rank too late.
+    4 ranks are groups of 5 and 5.  With m < p all m are one group.  Raises ValueError unless
+    min(p, m) ≤ group_size ≤ m: microbatches of smaller groups come back to a rank too late.
     """
     check_counts(num_ranks, num_microbatches, virtual_stages)
     p, m, v = num_ranks, num_microbatches, virtual_stages
