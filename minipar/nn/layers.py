@@ -7,9 +7,10 @@ import numpy as np
 from .. import autograd as ag
 from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, asarray_like, is_gpu, is_host
-from ..random import current_step, dropout_mask
+from ..random import dropout_mask
 from .module import Module, Part
 from .parameter import Initializer, Parameter, normal, ones, zeros
+from .training_step import current_step
 
 
 class Linear(Module):
@@ -70,7 +71,7 @@ class RMSNorm(Module):
 class Dropout(Module):
     """Sets elements to 0 with probability `rate` and scales the others up, while training.
 
-    Training means inside `random.training_step`, which holds the seed, the step and the global
+    Training means inside `training_step`, which holds the seed, the step and the global
     number of each sample.  These and the layer's name determine the mask, whichever rank computes
     the sample.  The first axis of x is the batch.
     """

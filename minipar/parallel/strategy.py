@@ -53,7 +53,7 @@ from ..comm.mesh import DeviceMesh
 from ..comm.work import progress
 from ..nn import Module, Slab
 from ..nn.slab import Buffers
-from ..random import training_step
+from ..nn.training_step import training_step
 from . import errors
 from .cut_layers import check_axes, cut_layers, send_pieces
 from .flats import UNCOMPRESSED, Wire

@@ -8,8 +8,8 @@ import pytest
 import minipar.autograd as ag
 from minipar.autograd import Tensor, saved_tensors_hooks
 from minipar.nn import GPT, GPTConfig
+from minipar.nn.training_step import training_step
 from minipar.optim import SGD, AdamW, clip_grad_norm
-from minipar.random import training_step
 from tests.support.operations import operations
 
 OPERATIONS = [op for op in operations() if "backward" in vars(op)]

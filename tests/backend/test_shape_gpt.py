@@ -12,8 +12,8 @@ from minipar.backend.shape_array import Memory, ShapeArray
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.nn.gpt import Block
+from minipar.nn.training_step import training_step
 from minipar.optim import SGD, AdamW, clip_grad_norm
-from minipar.random import training_step
 
 SMALL = GPTConfig(vocab_size=11, context=8, num_layers=2, num_heads=4, width=16)
 GPT3 = GPTConfig(vocab_size=50257, context=2048, num_layers=96, num_heads=96, width=12288)

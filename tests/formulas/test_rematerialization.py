@@ -21,12 +21,12 @@ from minipar.memory.remat.profile import ChainProfile, profile_parts
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
+from minipar.nn.training_step import training_step
 from minipar.optim import SGD
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.parallel.tensor.parallelize import parallelize
-from minipar.random import training_step
 from tests.support.cases import nested
 from tests.support.measured_step import CONFIGS, rings_only
 from tests.support.rows_on_paper import activations_of_row, unit_path

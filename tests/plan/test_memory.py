@@ -6,6 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
+from minipar.nn.training_step import training_step
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.plan.cluster import read_cluster
@@ -13,7 +14,6 @@ from minipar.plan.layout import Layout
 from minipar.plan.memory import GIB, memory, rank_memory, total
 from minipar.plan.models import read_model
 from minipar.plan.time.stages import cut
-from minipar.random import training_step
 from minipar.testing import worlds
 from tests.support.measured_step import TIME, recorded
 

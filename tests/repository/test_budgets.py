@@ -3,9 +3,9 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3247,
+    ("autograd", "nn", "optim"): 3272,
     ("comm",): 4509,
-    ("parallel",): 4531,
+    ("parallel",): 4535,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6072,
     ("viz",): 2544,
@@ -14,10 +14,10 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
-    ("compress",): 2452,
+    ("compress",): 2453,
     ("school",): 3717,
 }
-ALL = 41005
+ALL = 41012
 
 
 def count(folder: str) -> int:

@@ -96,6 +96,7 @@ def gpt() -> None:
     """Data and tensor parallelism, and a pipeline, of a GPT."""
     from minipar.comm import Cluster
     from minipar.nn import GPT, GPTConfig
+    from minipar.nn.training_step import training_step
     from minipar.optim import SGD
     from minipar.parallel.data.ddp import DistributedDataParallel
     from minipar.parallel.pipeline.one_f_one_b import OneFOneB
@@ -106,7 +107,6 @@ def gpt() -> None:
         split_columns,
         split_rows,
     )
-    from minipar.random import training_step
 
     config = GPTConfig(vocab_size=8, context=4, num_layers=2, num_heads=2, width=8)
     ids, samples = np.arange(16).reshape(4, 4) % 8, np.arange(4)

@@ -3,9 +3,9 @@
 import numpy as np
 
 from minipar.nn import GPT, MLP, GPTConfig, RopeConfig
+from minipar.nn.training_step import training_step
 from minipar.optim import SGD, AdamW, clip_grad_norm
 from minipar.parallel.tensor.parallelize import parallelize
-from minipar.random import training_step
 
 VOCABULARY, TIME, BATCH = 11, 12, 3         # 11: no number of ranks divides it
 DRAW = np.random.default_rng(0)

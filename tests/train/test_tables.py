@@ -14,6 +14,7 @@ from minipar.formulas.experts import layer_parameters
 from minipar.nn import GPT, MLP, Activation, GPTConfig, MoEConfig
 from minipar.nn.gpt import MLPS, FeedForward
 from minipar.nn.moe.routing import queue_places
+from minipar.nn.training_step import training_step
 from minipar.optim import SGD, Adam, AdamW
 from minipar.optim.adamw_8bit import AdamW8bit
 from minipar.optim.registry import OPTIMIZERS, make_optimizer
@@ -23,7 +24,6 @@ from minipar.optim.whole_tensors.muon import Muon
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.registry import make_strategy
 from minipar.precision.policy import precision_preset
-from minipar.random import training_step
 from minipar.train.config import TrainConfig
 from minipar.train.recipes.pruning import scores
 from minipar.train.setup.device import device_array

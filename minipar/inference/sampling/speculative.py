@@ -92,7 +92,7 @@ def settle(sequence: CachedSequence, pool: BlockPool, num_known: int,
 
 
 class CachedModel:
-    """A model, and one sequence with its keys and values.  The last token is to be computed next."""
+    """A model, and one sequence with its keys and values.  Its last token is not computed yet."""
 
     def __init__(self, model: GPT, prompt: Sequence[int], max_tokens: int, block_size: int):
         num_blocks = blocks_for(len(prompt) + max_tokens, block_size)

@@ -10,7 +10,7 @@
 A dropped choice adds nothing: the token goes on through the residual connection.  So k MLPs are
 computed for a token, whatever the number E of MLPs that are kept: many parameters, few FLOPs.
 
-Training means inside `random.training_step`, as for dropout.  Outside of it, in evaluation and
+Training means inside `training_step`, as for dropout.  Outside of it, in evaluation and
 generation, no token is dropped, no loss is added and nothing is counted.
 """
 
@@ -19,10 +19,10 @@ import numpy as np
 from ... import autograd as ag
 from ...autograd import Tensor
 from ...backend import asarray_like
-from ...random import TrainingStep, current_step
 from ..layers import Dropout, Linear
 from ..module import Module
 from ..parameter import Initializer, Parameter, zeros
+from ..training_step import TrainingStep, current_step
 from .config import MoEConfig
 from .router import Routed, Router, no_shares_error
 from .routing import Dispatch, capacity, dispatch, queue_places

@@ -30,9 +30,9 @@ import numpy as np
 from ... import autograd as ag
 from ...autograd import Tensor
 from ...backend import Array, asarray_like, is_gpu, is_host, to_host
-from ...random import TrainingStep
 from ..module import Module
 from ..parameter import Parameter, normal, zeros
+from ..training_step import TrainingStep
 from .config import MoEConfig
 from .routing import choose_experts
 

@@ -23,8 +23,8 @@ from ...comm import Communicator
 from ...comm.collectives import broadcast, chunk_bounds, gather, scatter
 from ...comm.mesh import DeviceMesh, subset
 from ...nn import Module
+from ...nn.training_step import training_step
 from ...optim import Optimizer
-from ...random import training_step
 from ..flats import UNCOMPRESSED, Wire
 from ..strategy import Microbatch, Strategy
 

@@ -22,7 +22,7 @@ from ...backend import Array
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
-from ...random import training_step
+from ...nn.training_step import training_step
 from ..strategy import Microbatch, Strategy
 from .p2p import recv_header, send_header
 from .schedule.actions import Placement

@@ -42,7 +42,7 @@ from ...backend import Array
 from ...comm import Communicator, Request
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
-from ...random import training_step
+from ...nn.training_step import training_step
 from ..strategy import Microbatch, Strategy
 from .schedule.actions import FORWARD, Placement
 from .schedule.schedules import one_f_one_b_row

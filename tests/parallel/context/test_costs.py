@@ -19,12 +19,12 @@ from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
+from minipar.nn.training_step import training_step
 from minipar.parallel.context.attention import context_attention
 from minipar.parallel.context.layout import ContextOptions, ContextSplit
 from minipar.parallel.context.parallelize_context import parallelize_context
 from minipar.parallel.context.token_order import positions_of_ranks
 from minipar.parallel.tensor.parallelize import parallelize
-from minipar.random import training_step
 from tests.support.counting import CountingArray
 from tests.support.sweeps import every
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.nn.training_step import training_step
 from minipar.parallel.data.ddp_by_autograd import data_parallel
 from minipar.parallel.pipeline.one_f_one_b import OneFOneB
-from minipar.random import training_step
 from minipar.testing import worlds
 from tests.support.cases import ALL, CONTEXT_PARALLEL
 from tests.support.expert_runs import MODELS, batch, check

@@ -8,8 +8,8 @@ from minipar.comm import Cluster
 from minipar.nn import GPTConfig, MoEConfig
 from minipar.nn.gpt import make_mlp
 from minipar.nn.moe import routing
+from minipar.nn.training_step import training_step
 from minipar.parallel.expert.distribute_experts import distribute_experts
-from minipar.random import training_step
 
 WIDTH = 5
 

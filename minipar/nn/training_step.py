@@ -1,0 +1,55 @@
+"""The training step that layers compute: dropout and routers of experts ask for it.
+
+    with training_step(seed, step, samples):        dropout is active, its masks those of the step
+        loss = model.loss(inputs, targets)
+
+Outside of it, in evaluation and generation, dropout does nothing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingStep:
+    """What the layers know of the training step that they compute: for dropout, and for routers.
+
+    `samples` holds the global sample number of each row of the current microbatch.  `shares`,
+    if given, its part of the loss of the whole batch: its targets / all targets.
+    `sum_over_samples` sums an array of float64 over the ranks that have other samples.  `routed`
+    notes what routers have counted, so that a recomputed forward counts nothing twice.
+    """
+
+    seed: int
+    step: int
+    samples: np.ndarray
+    shares: np.ndarray | None = None    # (rows,), on the device of the model
+    sum_over_samples: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
+    routed: dict = field(default_factory=dict)
+
+
+# A context variable, because every rank of the simulated cluster has a context of its own.
+_step: ContextVar[TrainingStep | None] = ContextVar("training_step", default=None)
+
+
+def current_step() -> TrainingStep | None:
+    """The training step of this context; None outside of one, where dropout does nothing."""
+    return _step.get()
+
+
+@contextmanager
+def training_step(seed: int, step: int, samples: Sequence[int] | np.ndarray,
+                  **for_routers: Callable | np.ndarray) -> Iterator[TrainingStep]:
+    """Context in which dropout is active, for the `samples` (global numbers) of this batch.
+
+    `for_routers`: the fields `shares` and `sum_over_samples` of TrainingStep, by their names.
+    """
+    token = _step.set(TrainingStep(seed, step, np.array(samples, dtype=np.int64), **for_routers))
+    try:
+        yield _step.get()
+    finally:
+        _step.reset(token)
