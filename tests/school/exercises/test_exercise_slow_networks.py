@@ -5,11 +5,12 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.compress.gradients.powersgd import PowerSGD
-from minipar.compress.gradients.top_k import DGC
+from minipar.compress.gradients.top_k import DGC, TopK
 from minipar.optim import SGD
 from minipar.parallel.data.diloco import DiLoCo
 from minipar.parallel.data.gossip import Gossip
 from tests.support import wires_by_definition as definition
+from tests.support.agreement import check_same
 from tests.support.given_gradients import GivenGradients, step_along
 
 
@@ -94,13 +95,13 @@ def test_power_iteration(p):
             np.testing.assert_allclose(sums["w"], right[step], rtol=1e-7, atol=1e-9, err_msg=where)
 
 
-def dgc_steps(masking):
-    draw = np.random.default_rng(4)
-    gradients = draw.standard_normal((6, 2, 5, 4))
-    right = [*definition.dgc(gradients, 0.2, 0.9, masking)]
+def sparse_steps(wire_of, **rule):
+    """(what a wire gives on 2 ranks in 6 steps, by definition), of a matrix."""
+    gradients = np.random.default_rng(4).standard_normal((6, 2, 5, 4))
+    right = [*definition.dgc(gradients, 0.2, **rule)]
 
     def body(comm):
-        wire, found = DGC(0.2, masking=masking), []
+        wire, found = wire_of(), []
         for step in range(6):
             sums, kept = wire.combine(comm, {"w": gradients[step, comm.rank].copy()}, step)
             wire.kept |= kept
@@ -111,11 +112,17 @@ def dgc_steps(masking):
 
 @pytest.mark.parametrize("masking", [True, False])
 def test_momentum_before_the_sum(masking):
-    found, right = dgc_steps(masking)
+    found, right = sparse_steps(lambda: DGC(0.2, masking=masking), momentum=0.9, masking=masking)
     for rank, steps in enumerate(found):
         for step, total in enumerate(steps):
             np.testing.assert_allclose(total, right[step], rtol=1e-9, atol=1e-12,
                                        err_msg=f"rank {rank}, step {step}, masking {masking}")
+
+
+def test_without_momentum_it_is_top_k_with_error_feedback():
+    found, right = sparse_steps(lambda: TopK(0.2))
+    for rank, steps in enumerate(found):
+        check_same(steps, right, f"the sums on rank {rank}, by step, row and column")
 
 
 def test_what_waits_is_returned_before_it_is_sent():
