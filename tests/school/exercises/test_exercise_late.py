@@ -119,8 +119,8 @@ def test_two_versions(p, per_step, first):
                                vertical_sync=False)
     found = [TwoBW.version(strategy, k) for k in range(3 * per_step)]
     right = [max(0, first + t - 1) for t in range(3) for _ in range(per_step)]
-    assert found == right, f"{per_step} microbatches a step, {first} steps before: of 3 batches expected " \
-                           f"the versions {right}, got {found}"
+    assert found == right, f"{per_step} microbatches a step, {first} steps before: expected the " \
+                           f"versions {right} of three batches, got {found}"
 
 
 def test_two_bw_is_sgd_that_is_one_step_late():
