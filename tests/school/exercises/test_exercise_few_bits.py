@@ -1,6 +1,7 @@
 """Exercises of wires that send few bits of a gradient, or few numbers, on simulated ranks.
 
-threshold_feedback, sparse_sum, largest_numbers, one_bit_sum, majority_vote, terngrad, one_bit_adam
+threshold_feedback, sparse_sum, largest_numbers, one_bit_sum, one_bit_means, majority_vote, terngrad
+and one_bit_adam
 """
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.compress.gradients.onebit_adam import OneBitAdam
+from minipar.compress.gradients.onebit_sgd import OneBitSGD, column_means
 from minipar.compress.gradients.sign_vote import SignVote
 from minipar.compress.gradients.signs import Signs
 from minipar.compress.gradients.sparse_sum import largest, sum_sparse
@@ -122,6 +124,26 @@ def test_one_bit_a_number_and_a_scale_for_each_message():
     """37 numbers of 3 ranks: pieces of 13, 12 and 12, so 2 bytes of bits, and 8 of a scale."""
     for rank, found in enumerate(steps_of(3, Signs, flat_gradients(3, 1))):
         assert found[0][1] == 4 * 10, f"expected 40 bytes of rank {rank}, got {found[0][1]}"
+
+
+@pytest.mark.parametrize("matrix, right", [
+    ([[1, -2], [3, -4], [-6, 0]], [[2, 0], [-6, -3]]), ([[1, -1]], [[1, 0], [0, -1]]),
+    ([[0], [0]], [[0], [0]])])
+def test_two_means_for_each_column(matrix, right):
+    check_same(column_means(np.array(matrix, float)), right, f"column_means({matrix})")
+    assert column_means(np.array(matrix, np.float32)).dtype == np.float32, \
+        f"expected float32 means of float32 numbers, got " \
+        f"{column_means(np.array(matrix, np.float32)).dtype}"
+
+
+@pytest.mark.parametrize("p", [1, 3])
+def test_one_bit_sgd_tells_means(p):
+    given = flat_gradients(p)
+    columns = given[:, :, :21].reshape(-1, p, 7, 3)
+    vector = given[:, :, 21:].reshape(-1, p, 16, 1)
+    right = [np.concatenate([a.ravel(), b.ravel()]) for a, b in zip(
+        definition.onebit_sgd(columns), definition.onebit_sgd(vector))]
+    check_steps(steps_of(p, OneBitSGD, given), right)
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
