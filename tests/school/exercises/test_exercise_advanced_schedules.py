@@ -26,8 +26,8 @@ def check_promise(name, p, m, makespan, most):
                               f"{makespan}, got {found:g}"
     for rank, row in enumerate(schedule):
         held = max(in_flight(row))
-        assert held <= most, f"{name} of {p} ranks, {m} microbatches: rank {rank} may hold {most}, " \
-                             f"got {held}"
+        assert held <= most, f"{name} of {p} ranks, {m} microbatches, rank {rank}: expected to " \
+                             f"hold at most {most}, got {held}"
 
 
 @pytest.mark.parametrize("p, options, right", [
@@ -38,8 +38,8 @@ def check_promise(name, p, m, makespan, most):
     (4, (2, 3, 1), [[0, 10, 14, 25], [2, 9, 16, 24], [4, 8, 18, 23], [6, 7, 20, 22]])])
 def test_the_pattern_of_a_v(p, options, right):
     found = [[*row] for row in pattern(p, *options)]
-    assert found == right, f"pattern({p}, slots_down, pause, turn = {options}): expected {right}, " \
-                           f"got {found}"
+    assert found == right, f"pattern({p}, slots_down, pause, turn = {options}): expected " \
+                           f"{right}, got {found}"
 
 
 @pytest.mark.parametrize("name, makespan, most", [("v_half", 48 + 5, 6), ("v_min", 48 + 11, 4)])

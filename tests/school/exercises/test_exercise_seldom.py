@@ -135,8 +135,8 @@ def test_fragments_take_outer_steps_in_turn(p, every, fragments, delay, mix):
     right = [*streaming_by_definition(p, ranks[0][0], every, fragments, delay, mix)]
     for rank, (_, *found) in enumerate(ranks):
         for step, ((w, theta), (all_w, centre)) in enumerate(zip(found, right), start=1):
-            where = f"every={every}, fragments={fragments}, delay={delay}, mix={mix}, rank {rank} " \
-                    f"of {p}, after step {step}: "
+            where = f"every={every}, fragments={fragments}, delay={delay}, mix={mix}, " \
+                    f"rank {rank} of {p}, after step {step}: "
             check_same(theta, centre, where + "θ")
             check_same(w, all_w[rank], where + "w")
 

@@ -28,8 +28,8 @@ def test_an_outer_step_is_nesterovs():
             theta, velocity = strategy.outer_step(theta, velocity, delta)
             buffer = 0.8 * buffer + delta
             right = right - 0.5 * (delta + 0.8 * buffer)
-            np.testing.assert_allclose(velocity, buffer, err_msg="v is not μ v + Δ")
-            np.testing.assert_allclose(theta, right, err_msg="θ is not θ - η (Δ + μ v)")
+            check_same(velocity, buffer, "v, which is μ v + Δ")
+            check_same(theta, right, "θ, which is θ - η (Δ + μ v)")
     Cluster(1).run(body)
 
 
@@ -52,7 +52,7 @@ def test_gossip_mixes_the_old_parameters_of_neighbours(p):
     for rank, w in enumerate(Cluster(p).run(body)[0]):
         near = {(rank - 1) % p, rank, (rank + 1) % p}
         right = sum(10.0**j for j in near) / len(near) - 0.5 * (rank + 1)
-        np.testing.assert_allclose(w, np.full(3, right), rtol=1e-9, err_msg=f"rank {rank} of {p}")
+        check_same(w, np.full(3, right), f"rank {rank} of {p}")
 
 
 def test_gossip_sends_each_neighbour_its_parameters_once():
@@ -62,7 +62,8 @@ def test_gossip_sends_each_neighbour_its_parameters_once():
         comm.start_trace()
         step_along(strategy, optimizer, {"w": np.ones(3)})
         return comm.stop_trace().bytes_sent(comm.rank)
-    assert Cluster(5).run(body)[0] == [2 * 3 * 8] * 5
+    sent = Cluster(5).run(body)[0]
+    assert sent == [2 * 3 * 8] * 5, f"expected 48 bytes of each rank, got {sent}"
 
 
 def powersgd_steps(p, num_steps=4, rank=2):
@@ -90,9 +91,8 @@ def test_power_iteration(p):
     for rank, steps in enumerate(found):
         for step, sums in enumerate(steps):
             where = f"rank {rank} of {p}, step {step}"
-            np.testing.assert_allclose(sums["b"], vectors[step], rtol=1e-9, err_msg=f"{where}: "
-                                       "what is sent in full is not the sum")
-            np.testing.assert_allclose(sums["w"], right[step], rtol=1e-7, atol=1e-9, err_msg=where)
+            check_same(sums["b"], vectors[step], f"{where}: the sum of what is sent in full")
+            check_same(sums["w"], right[step], f"{where}: the sum of matrices", 1e-7, 1e-9)
 
 
 def sparse_steps(wire_of, **rule):
@@ -115,8 +115,7 @@ def test_momentum_before_the_sum(masking):
     found, right = sparse_steps(lambda: DGC(0.2, masking=masking), momentum=0.9, masking=masking)
     for rank, steps in enumerate(found):
         for step, total in enumerate(steps):
-            np.testing.assert_allclose(total, right[step], rtol=1e-9, atol=1e-12,
-                                       err_msg=f"rank {rank}, step {step}, masking {masking}")
+            check_same(total, right[step], f"rank {rank}, step {step}, masking {masking}")
 
 
 def test_without_momentum_it_is_top_k_with_error_feedback():
