@@ -46,7 +46,7 @@ def in_slices(p, num_slices):
 def test_slices_are_as_whole_sequences(p, num_slices):
     losses, right = Cluster(1).run(lambda comm: gradients_of(Strategy(model(), comm)))[0][0]
     for rank, (found, gradients, kept) in enumerate(in_slices(p, num_slices)):
-        where = f"{num_slices} slices, rank {rank} of {p}: "
+        where = f"num_slices={num_slices}, rank {rank} of {p}: "
         check_same(found, losses, where + "the losses of two batches")
         for name, gradient in right.items():
             check_same(gradients[name], gradient, f"{where}the gradient of {name}", atol=1e-11)
