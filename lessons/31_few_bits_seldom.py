@@ -108,7 +108,7 @@ def main(comm: Communicator) -> None:
     compare_with_library(lesson, dgc, power_sgd, signs, diloco)
     lesson.takeaway("A gradient need not cross a slow link whole, nor at once, if what was left "
                     "out is remembered. What that costs in loss, only a run on your task says.")
-    lesson.exercises(questions=[
+    lesson.exercises("newton_schulz", "lamb_direction", "lars_ratio", "moment_codes", questions=[
         "In dgc, write `v.flat[sent] = 0` in place of `u.flat[sent] = v.flat[sent] = 0`. What is "
         "DGC now if it sends everything?",
         "Why do the largest numbers not go round a ring, as dense sums and PowerSGD's factors do?",

@@ -109,7 +109,7 @@ def main(comm: Communicator) -> None:
     compare_with_library(lesson, weights, x, labels, found, late_sgd)
     lesson.takeaway("A pipeline that never waits trains by late gradients of known age: with D "
                     "steps the largest stable rate is about π/(4D + 2) of that of SGD.")
-    lesson.exercises("one_f_one_b", questions=[
+    lesson.exercises("one_f_one_b", "dualpipe_v", "chimera", "slice_backward", questions=[
         "In stream, write `np.subtract(versions[-1], RATE * grad, versions[-1])` in place of "
         "`versions[-1] - RATE * grad`. Which ranks compute something else now?",
         "How few microbatches may a step of 2BW have, and why?",

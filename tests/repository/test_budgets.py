@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3272,
     ("comm",): 4509,
-    ("parallel",): 4535,
+    ("parallel",): 4536,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6072,
     ("viz",): 2544,

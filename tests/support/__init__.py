@@ -23,6 +23,7 @@ Definitions, written down a second time:
     wires_by_definition.py few numbers, few bits: sums over ranks in one process
     slot_contents.py       the slots of a paged cache, without arrays
     schedule_cases.py      stages of each rank, by schedule
+    agreement.py           the first number that is not as defined, in one line for a learner
 
 Arrays and worlds of their own:
 

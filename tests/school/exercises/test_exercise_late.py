@@ -1,4 +1,4 @@
-"""Exercises of newton_schulz, delayed_averaging and pipedream_versions, on simulated ranks."""
+"""Exercises newton_schulz, delayed_averaging, pipedream_versions and two_bw_versions."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,9 @@ from minipar.optim import SGD
 from minipar.optim.whole_tensors.newton_schulz import newton_schulz
 from minipar.parallel.data.delayed_averaging import DelayedAveraging
 from minipar.parallel.pipeline.pipedream import PipeDream
-from minipar.parallel.strategy import Microbatch
+from minipar.parallel.pipeline.two_bw import TwoBW
+from minipar.parallel.strategy import Microbatch, Strategy
+from tests.support.agreement import check_same
 
 SHAPES = [(5, 5), (3, 7), (7, 3), (1, 4), (4, 1)]
 
@@ -29,14 +31,14 @@ def test_singular_values_take_the_polynomial(shape):
     u = 30 * np.random.default_rng(0).standard_normal(shape)
     found = newton_schulz(u)
     assert found.shape == u.shape
-    np.testing.assert_allclose(found, by_singular_values(u), rtol=1e-9, atol=1e-11)
+    check_same(found, by_singular_values(u), f"a matrix {shape}", atol=1e-11)
 
 
 def test_a_stack_is_as_its_matrices():
     u = np.random.default_rng(1).standard_normal((3, 4, 6)) * [[[1]], [[1000]], [[0.001]]]
     found = newton_schulz(u)
-    for one, other in zip(u, found):
-        np.testing.assert_allclose(other, by_singular_values(one), rtol=1e-9, atol=1e-11)
+    for i, (one, other) in enumerate(zip(u, found)):
+        check_same(other, by_singular_values(one), f"matrix {i} of a stack of 3", atol=1e-11)
 
 
 def test_zeros_stay_zeros_and_the_argument_as_it_is():
@@ -74,7 +76,7 @@ def test_the_parameters_are_those_of_the_rule(p, delay):
         for step in range(5 - delay):
             mean = sum(gradients(step, each) for each in range(p)) / p
             right -= 0.5 * (mean - gradients(step, rank))
-        np.testing.assert_allclose(found, right, rtol=0, atol=1e-12)
+        check_same(found, right, f"delay {delay}, rank {rank} of {p}: how far w has moved", 0)
 
 
 def test_a_step_does_not_wait_for_its_own_message():
@@ -108,3 +110,43 @@ def test_stages_train_by_these_versions():
         return losses, strategy.num_steps
     losses, num_steps = Cluster(3).run(body)[0][0]
     assert num_steps == 48 and losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("first", [0, 1, 5])
+@pytest.mark.parametrize("p, per_step", [(1, 1), (2, 3), (4, 4)])
+def test_two_versions(p, per_step, first):
+    strategy = SimpleNamespace(pp=SimpleNamespace(rank=0, size=p), first=first, per_step=per_step,
+                               vertical_sync=False)
+    found = [TwoBW.version(strategy, k) for k in range(3 * per_step)]
+    right = [max(0, first + t - 1) for t in range(3) for _ in range(per_step)]
+    assert found == right, f"{per_step} microbatches a step, {first} steps before: expected the " \
+                           f"versions {right} of three batches, got {found}"
+
+
+def test_two_bw_is_sgd_that_is_one_step_late():
+    """Two streams of three batches on two stages; one process with all versions of the weights."""
+    draw = np.random.default_rng(0)
+    batches = [[Microbatch(draw.standard_normal((2, 4)), draw.integers(0, 3, 2), np.arange(2))
+                for _ in range(2)] for _ in range(6)]
+
+    def body(comm):
+        strategy = TwoBW(MLP([4, 5, 3]).initialize(0, np.float64), DeviceMesh(comm, pp=2))
+        strategy.optimizer = SGD(strategy.slabs, lr=0.5)
+        for stream in (batches[:3], batches[3:]):
+            strategy.forward_backward(sum(stream, []))
+        return strategy.state_dict()
+    found = Cluster(2).run(body)[0][0]
+
+    def alone(comm):
+        model = MLP([4, 5, 3]).initialize(0, np.float64)
+        strategy, (slab,) = Strategy(model, comm), model.slabs
+        versions = [slab.data.copy()]
+        for t, batch in enumerate(batches):
+            slab.data[...] = versions[max(0, t - 1)]
+            slab.zero_grad()
+            strategy.forward_backward(batch)
+            versions.append(versions[t] - 0.5 * slab.complete_grad())
+        slab.data[...] = versions[-1]
+        return model.state_dict()
+    for name, right in Cluster(1).run(alone)[0][0].items():
+        check_same(found[name], right, f"{name} after two streams of three steps")

@@ -5,11 +5,12 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.compress.gradients.powersgd import PowerSGD
-from minipar.compress.gradients.top_k import DGC
+from minipar.compress.gradients.top_k import DGC, TopK
 from minipar.optim import SGD
 from minipar.parallel.data.diloco import DiLoCo
 from minipar.parallel.data.gossip import Gossip
 from tests.support import wires_by_definition as definition
+from tests.support.agreement import check_same
 from tests.support.given_gradients import GivenGradients, step_along
 
 
@@ -27,8 +28,8 @@ def test_an_outer_step_is_nesterovs():
             theta, velocity = strategy.outer_step(theta, velocity, delta)
             buffer = 0.8 * buffer + delta
             right = right - 0.5 * (delta + 0.8 * buffer)
-            np.testing.assert_allclose(velocity, buffer, err_msg="v is not μ v + Δ")
-            np.testing.assert_allclose(theta, right, err_msg="θ is not θ - η (Δ + μ v)")
+            check_same(velocity, buffer, "v, which is μ v + Δ")
+            check_same(theta, right, "θ, which is θ - η (Δ + μ v)")
     Cluster(1).run(body)
 
 
@@ -51,7 +52,7 @@ def test_gossip_mixes_the_old_parameters_of_neighbours(p):
     for rank, w in enumerate(Cluster(p).run(body)[0]):
         near = {(rank - 1) % p, rank, (rank + 1) % p}
         right = sum(10.0**j for j in near) / len(near) - 0.5 * (rank + 1)
-        np.testing.assert_allclose(w, np.full(3, right), rtol=1e-9, err_msg=f"rank {rank} of {p}")
+        check_same(w, np.full(3, right), f"rank {rank} of {p}")
 
 
 def test_gossip_sends_each_neighbour_its_parameters_once():
@@ -61,7 +62,8 @@ def test_gossip_sends_each_neighbour_its_parameters_once():
         comm.start_trace()
         step_along(strategy, optimizer, {"w": np.ones(3)})
         return comm.stop_trace().bytes_sent(comm.rank)
-    assert Cluster(5).run(body)[0] == [2 * 3 * 8] * 5
+    sent = Cluster(5).run(body)[0]
+    assert sent == [2 * 3 * 8] * 5, f"expected 48 bytes of each rank, got {sent}"
 
 
 def powersgd_steps(p, num_steps=4, rank=2):
@@ -89,18 +91,17 @@ def test_power_iteration(p):
     for rank, steps in enumerate(found):
         for step, sums in enumerate(steps):
             where = f"rank {rank} of {p}, step {step}"
-            np.testing.assert_allclose(sums["b"], vectors[step], rtol=1e-9, err_msg=f"{where}: "
-                                       "what is sent in full is not the sum")
-            np.testing.assert_allclose(sums["w"], right[step], rtol=1e-7, atol=1e-9, err_msg=where)
+            check_same(sums["b"], vectors[step], f"{where}: the sum of what is sent in full")
+            check_same(sums["w"], right[step], f"{where}: the sum of matrices", 1e-7, 1e-9)
 
 
-def dgc_steps(masking):
-    draw = np.random.default_rng(4)
-    gradients = draw.standard_normal((6, 2, 5, 4))
-    right = [*definition.dgc(gradients, 0.2, 0.9, masking)]
+def sparse_steps(wire_of, **rule):
+    """(what a wire gives on 2 ranks in 6 steps, by definition), of a matrix."""
+    gradients = np.random.default_rng(4).standard_normal((6, 2, 5, 4))
+    right = [*definition.dgc(gradients, 0.2, **rule)]
 
     def body(comm):
-        wire, found = DGC(0.2, masking=masking), []
+        wire, found = wire_of(), []
         for step in range(6):
             sums, kept = wire.combine(comm, {"w": gradients[step, comm.rank].copy()}, step)
             wire.kept |= kept
@@ -111,11 +112,16 @@ def dgc_steps(masking):
 
 @pytest.mark.parametrize("masking", [True, False])
 def test_momentum_before_the_sum(masking):
-    found, right = dgc_steps(masking)
+    found, right = sparse_steps(lambda: DGC(0.2, masking=masking), momentum=0.9, masking=masking)
     for rank, steps in enumerate(found):
         for step, total in enumerate(steps):
-            np.testing.assert_allclose(total, right[step], rtol=1e-9, atol=1e-12,
-                                       err_msg=f"rank {rank}, step {step}, masking {masking}")
+            check_same(total, right[step], f"rank {rank}, step {step}, masking {masking}")
+
+
+def test_without_momentum_it_is_top_k_with_error_feedback():
+    found, right = sparse_steps(lambda: TopK(0.2))
+    for rank, steps in enumerate(found):
+        check_same(steps, right, f"the sums on rank {rank}, by step, row and column")
 
 
 def test_what_waits_is_returned_before_it_is_sent():

@@ -15,7 +15,7 @@ the layers; 1F1B holds p on whole ones.  Qi, Wan, Amar & Lin 2024, Pipeline para
 controllable memory, arXiv 2405.15362.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ..actions import FORWARD, INPUT, WEIGHT, Action, Schedule
 from ..schedules import check_counts
@@ -28,22 +28,31 @@ PERIOD, F_DOWN, I_UP, I_DOWN, W = 6, 0, 2, 3, 4
 
 def v_half(num_ranks: int, num_microbatches: int) -> Schedule:
     """A rank goes down two slots at a time, and back up one by one."""
-    p, gap = num_ranks, 0 if num_ranks % 2 else 3
-    return _schedule(p, num_microbatches, lambda r: (
-        2 * r, 3 * p - 2 - r, 3 * p - 1 + gap + 2 * r, 6 * p - 2 + gap - r))
+    starts = pattern(num_ranks, slots_down=2, pause=0 if num_ranks % 2 else 3, turn=1)
+    return _schedule(num_ranks, num_microbatches, starts)
 
 
 def v_min(num_ranks: int, num_microbatches: int) -> Schedule:
     """Each way takes a slot a rank: the shortest way there is."""
-    p, gap = num_ranks, 0 if num_ranks % 3 else 2
-    return _schedule(p, num_microbatches, lambda r: (
-        r, 2 * p - 1 - r, 2 * p + gap + r, 4 * p - 1 + gap - r))
+    starts = pattern(num_ranks, slots_down=1, pause=0 if num_ranks % 3 else 2, turn=0)
+    return _schedule(num_ranks, num_microbatches, starts)
 
 
-def _schedule(p: int, m: int, pattern: Callable[[int], tuple[int, ...]]) -> Schedule:
+def pattern(p: int, slots_down: int, pause: int, turn: int) -> Slots:
+    """For each rank the slots at which F down, F up, I up and I down of microbatch 0 begin.
+
+    It takes `slots_down` slots to the next rank on the way down, and one on the way up.  I waits
+    `pause` slots on rank 0 and `turn` on the last rank, so that no two actions of a rank meet.
+    """
+    down = slots_down * (p - 1)
+    back = down + p + 1 + pause
+    return [[slots_down * r, down + p - r, back + slots_down * r, back + down + turn + p - r]
+            for r in range(p)]
+
+
+def _schedule(p: int, m: int, starts: Slots) -> Schedule:
     check_counts(p, m)
-    rows = [[[start + PERIOD * i for i in range(m)] for start in pattern(rank)]
-            for rank in range(p)]
+    rows = [[[start + PERIOD * i for i in range(m)] for start in row] for row in starts]
     rows = _squeeze(_move_early([_with_weights(row) for row in rows]))
     rows = _move_early([row[:W] for row in rows])
     rows = _squeeze([_with_weights(row) for row in rows])

@@ -37,6 +37,11 @@ class _Rule:
         self.free, self.idle = [0] * p, [0] * p
         self.num: Counter[tuple[str, int]] = Counter()      # of each kind on each stage
         self.end: dict[tuple[str, int, int], int] = {}      # when each action ends
+        self.rounds()
+
+    def rounds(self) -> None:
+        """Forwards ahead; then, for each microbatch, forwards and I; then what is left of W."""
+        p, m = self.p, self.m
         for stage in range(p):
             self.put(FORWARD, stage)
         for stage in range(p):
