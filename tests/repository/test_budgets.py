@@ -3,9 +3,9 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3247,
-    ("comm",): 4509,
-    ("parallel",): 4531,
+    ("autograd", "nn", "optim"): 3250,
+    ("comm",): 4512,
+    ("parallel",): 4534,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6072,
     ("viz",): 2544,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2452,
     ("school",): 3717,
 }
-ALL = 41005
+ALL = 41011
 
 
 def count(folder: str) -> int:

@@ -25,7 +25,7 @@ from ...backend import Array, asarray_like
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
 from ...comm.mesh import DeviceMesh
-from ...comm.work import Work, start_work
+from ...comm.work import Work, start_work, wait_all
 from ...nn import Module
 from ...optim import Optimizer
 from .apart import TrainedApart
@@ -56,8 +56,7 @@ class DelayedAveraging(TrainedApart):
     def arrived(self) -> tuple[list[Array], list[Array]]:
         """Take the oldest gradients, own and summed, once their messages have arrived."""
         own, sums, works = self.pending.pop(0)
-        for work in works:
-            work.wait()
+        wait_all(works)
         return own, sums
 
     def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:

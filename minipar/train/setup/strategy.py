@@ -7,8 +7,8 @@ from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
-from ...parallel.pipeline.pipedream import PipeDream
-from ...parallel.pipeline.two_bw import TwoBW
+from ...parallel.pipeline.late.pipedream import PipeDream
+from ...parallel.pipeline.late.two_bw import TwoBW
 from ...parallel.registry import COMMON, entry_of, make_strategy, strategies_with
 from ...parallel.strategy import Strategy
 from ..config import OPTIONS, TrainConfig

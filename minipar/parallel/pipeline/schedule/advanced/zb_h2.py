@@ -38,9 +38,7 @@ class _Rule:
         self.num: Counter[tuple[str, int]] = Counter()      # of each kind on each stage
         self.end: dict[tuple[str, int, int], int] = {}      # when each action ends
         for stage in range(p):
-            self.put(FORWARD, stage)
-        for stage in range(p):
-            self.put(FORWARD, stage, min(2 * (p - 1 - stage), m - 1))
+            self.put(FORWARD, stage, min(1 + 2 * (p - 1 - stage), m))
         for i in range(m):
             if i:
                 self.forwards()
