@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3250,
     ("comm",): 4512,
-    ("parallel",): 4534,
+    ("parallel",): 4539,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6072,
     ("viz",): 2544,
@@ -14,10 +14,10 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
-    ("compress",): 2452,
+    ("compress",): 2453,
     ("school",): 3717,
 }
-ALL = 41011
+ALL = 41019
 
 
 def count(folder: str) -> int:
