@@ -36,11 +36,14 @@ class SliceBatch(RankBatch):
 
     strategy: "TeraPipe"
 
+    def do(self, action: Action, array: Array | None) -> Array | None:
+        """The result; backward, too, is at work on a slice, of which it may recompute parts."""
+        self.strategy.slices.now = action.microbatch
+        return super().do(action, array)
+
     def forward(self, action: Action, x: Array | None) -> Array:
         """The output of a slice, beside the slices before it."""
-        slices = self.strategy.slices
-        slices.now = action.microbatch
-        slices.kept[slices.now] = {}
+        self.strategy.slices.kept[action.microbatch] = {}
         return super().forward(action, x)
 
     def backward(self, action: Action, grad: Array | None) -> Array | None:

@@ -91,6 +91,15 @@ def test_what_cannot_be_is_refused(make, says):
         Cluster(2).run(make)
 
 
+@pytest.mark.parametrize("remat", ["full", "selective", "every:2"])
+def test_it_equals_also_where_backward_recomputes_slices(remat):
+    """Each with its own positions, and the keys and values of the slices before it."""
+    config = TrainConfig().updated(data="synthetic", layers=4, heads=2, width=8, context=12,
+                                   steps=3, batch=4, dtype="float64")
+    sliced = config.updated(mesh="pp=2", strategy="terapipe", num_slices=3, remat=remat)
+    np.testing.assert_allclose(train_run(sliced).losses, train_run(config).losses, rtol=1e-9)
+
+
 def test_minipar_train_takes_it(capsys):
     base = {"data": "synthetic", "layers": 2, "heads": 2, "width": 16, "context": 12, "steps": 4,
             "batch": 4, "dtype": "float64"}
