@@ -67,9 +67,11 @@ class DelayedAveraging(TrainedApart):
             for name, arrays in (("own", own), ("sum", sums)) for i, array in enumerate(arrays)}
 
     def load_rank_state(self, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
-        """Take what `rank_state` gave."""
+        """Take what `rank_state` gave, unless names or shapes differ."""
         super().load_rank_state(optimizer, state)
-        while f"{len(self.pending)}/own/0" in state:
+        while f"{len(self.pending)}/own/0" in state and all(
+                state.get(f"{len(self.pending)}/own/{i}", slab.data[:0]).shape == slab.data.shape
+                for i, slab in enumerate(self.slabs)):
             own, sums = ([asarray_like(state[f"{len(self.pending)}/{name}/{i}"], slab.data)
                           for i, slab in enumerate(self.slabs)] for name in ("own", "sum"))
             self.pending.append((own, sums, []))

@@ -70,12 +70,12 @@ class DiLoCo(TrainedApart):
         self.num_steps = optimizer.num_steps
         if (self.num_steps + self.delay) % self.period == 0:
             for w, theta, _, delta in self.fragment(self.num_steps + self.delay):
-                delta[...] = theta - w
+                delta[...] = (theta - w) / self.dp.size         # so their sum is the mean
                 self.sums.append(start_work(all_reduce, self.dp, delta, out=delta))
         if self.num_steps % self.period == 0:
             wait_all(self.sums)
             for w, theta, velocity, delta in self.fragment(self.num_steps):
-                theta[...], velocity[...] = self.outer_step(theta, velocity, delta / self.dp.size)
+                theta[...], velocity[...] = self.outer_step(theta, velocity, delta)
                 w[...] = (1 - self.mix) * theta + self.mix * w
 
     def outer_step(self, theta: Array, velocity: Array, delta: Array) -> tuple[Array, Array]:
