@@ -93,6 +93,12 @@ def start_work(function: Callable, comm: Communicator, *args: Any, **options: An
     return work
 
 
+def wait_all(works: "list[Any]") -> None:
+    """Wait for all of these Works, or requests, and empty the list."""
+    while works:
+        works.pop(0).wait()
+
+
 def progress(comm: Communicator) -> None:
     """Advance all Works of this rank as far as they can go now, without blocking."""
     engine = comm.rank_state.engine

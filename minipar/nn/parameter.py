@@ -1,7 +1,8 @@
 """Parameters: the leaves that are learned, and their initial values."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,16 @@ def mark_changed(parameters: Iterable[Tensor]) -> None:
     """
     for parameter in parameters:
         parameter.grad_target.changed_at = next(clock)      # type: ignore[union-attr]
+
+
+@contextmanager
+def changing_copies(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """Context in which the values that change are in new arrays, no graph's: backward goes on."""
+    slots = [parameter.slot for parameter in parameters]
+    changed = [slot.changed_at for slot in slots]
+    yield
+    for slot, when in zip(slots, changed):
+        slot.changed_at = when
 
 
 class Unmaterialized:

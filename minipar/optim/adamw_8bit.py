@@ -54,6 +54,11 @@ class AdamW8bit(AdamW):
                     moment.encode(start, values)
             mark_changed(slab.parameters)
 
+    def local_states(self) -> list[dict[str, Array]]:
+        """Codes and scales, of each slab."""
+        return [{f"{name}_{kind}": getattr(moment, kind) for kind in ("codes", "scales")
+                 for name, moment in zip(("first", "second"), moments)} for moments in self.moments]
+
     def decoded(self) -> list[dict[str, Array]]:
         """The moments and scales of all elements, for each slab."""
         return [dict(zip(self.state_names, (

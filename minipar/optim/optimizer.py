@@ -113,6 +113,10 @@ class Optimizer:
         for slab in self.slabs:
             slab.zero_grad()
 
+    def local_states(self) -> list[dict[str, Array]]:
+        """The arrays, not copies, in which this rank keeps its states: of each slab, by name."""
+        return self.states
+
     # States by the names of parameters, for checkpoints.
 
     def state_dict(self) -> dict[str, np.ndarray]:

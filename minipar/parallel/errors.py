@@ -11,9 +11,6 @@ NEEDS_ALL_STAGES_MESSAGE = (
     "the stages of a pipeline compute a batch together, each of them in its turn: give its "
     "microbatches to strategy.forward_backward(microbatches), instead of calling "
     "model.loss and strategy.backward")
-STAGES_ALONE_MESSAGE = (
-    "pipedream and two_bw train a stage on each rank by 1F1B: give the mesh pp alone, and no other "
-    "schedule")
 TIED_STAGES_MESSAGE = (
     "a weight is on two stages, which step at different times: choose a model with untied "
     "embeddings (--set model.untied=true)")
@@ -24,15 +21,19 @@ NO_NORM_MESSAGE = (
     "clipping out (--clip 0)")
 NEEDS_SLICES_MESSAGE = (
     "terapipe cuts the sequences of a GPT without dropout and experts into slices: give such a "
-    "model, and the mesh pp alone")
-SLICES_IN_REVERSE_MESSAGE = (
-    "backward takes slices in reverse, which the schedule terapipe alone does: leave it out")
+    "model")
 
 
 def reduced_already_error() -> ValueError:
     """A backward would add to gradients that were summed over the ranks, and sum them again."""
     return ValueError("these gradients were reduced already, and would be again: call zero_grad() "
                       "first, or add up microbatches inside no_sync()")
+
+
+def stages_alone_error(strategy: str, schedule: str) -> ValueError:
+    """A mesh or a schedule that a strategy cannot use which is a pipeline by itself."""
+    return ValueError(f"{strategy} trains a stage on each rank by the schedule {schedule}: give "
+                      "the mesh pp alone, and no other schedule")
 
 
 def accumulation_error(strategy: str) -> ValueError:

@@ -178,6 +178,8 @@ class Wire:
     A strategy calls them with the options that are shown here.
     """
 
+    waits_for_all = False       # True: no sum begins before `see_all` has seen all gradients
+
     all_reduce: Callable[..., Array] = staticmethod(all_reduce)             # out=flat
     reduce_scatter: Callable[..., Array] = staticmethod(reduce_scatter)     # counts=, in_place=True
     all_gather: Callable[..., Array] = staticmethod(all_gather)             # counts=, out=
@@ -192,6 +194,9 @@ class Wire:
 
     def start_batch(self, scale: float) -> None:
         """Begin a batch whose gradients are multiplied by `scale`, the loss scale."""
+
+    def see_all(self, slabs: Sequence[Slab], num_ranks: int) -> None:
+        """Look at this rank's gradients of a batch, which `num_ranks` will sum.  Collective."""
 
     def state_dict(self) -> dict[str, Array]:
         """What this rank's wire remembers from step to step, by name: here nothing."""

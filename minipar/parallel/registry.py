@@ -32,10 +32,10 @@ from .data.diloco import DiLoCo
 from .data.elastic import ElasticAveraging
 from .data.gossip import Gossip
 from .data.local_sgd import LocalSGD
-from .pipeline.pipedream import PipeDream
-from .pipeline.pipedream_by_versions import PipeDreamByVersions
+from .pipeline.late.pipedream import PipeDream
+from .pipeline.late.pipedream_by_versions import PipeDreamByVersions
+from .pipeline.late.two_bw import TwoBW
 from .pipeline.terapipe import TeraPipe, WholeSequences
-from .pipeline.two_bw import TwoBW
 from .strategy import Strategy
 from .zero.fsdp import FullyShardedDataParallel, ZeRO3
 from .zero.zero1 import ZeRO1

@@ -12,7 +12,7 @@ from ..comm import Communicator
 from ..launcher import errors_as_usage
 from ..optim import NO_DECAY_FOR_VECTORS
 from ..optim.registry import make_optimizer
-from ..parallel.pipeline.pipedream import PipeDream
+from ..parallel.pipeline.late.pipedream import PipeDream
 from .checkpoints.models import load_checkpoint
 from .checkpoints.resume import resume, save
 from .config import TrainConfig

@@ -4,10 +4,10 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3272,
-    ("comm",): 4509,
-    ("parallel",): 4536,
+    ("comm",): 4512,
+    ("parallel",): 4549,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6072,
+    ("train", "commands"): 6075,
     ("viz",): 2544,
     ("plan",): 1080,
     ("simulation",): 735,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2453,
     ("school",): 3717,
 }
-ALL = 41012
+ALL = 41037
 
 
 def count(folder: str) -> int:

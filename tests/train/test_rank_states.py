@@ -16,6 +16,10 @@ RUNS = {        # between two exchanges, and with a message under way, where the
     "local_sgd averaged": {"strategy": "local_sgd", "every": 3, "local_states": "averaged"},
     "diloco": {"strategy": "diloco", "every": 4},
     "diloco streaming": {"strategy": "diloco", "every": 6, "fragments": 2, "delay": 1, "mix": 0.25},
+    "diloco muon": {"strategy": "diloco", "every": 4, "optimizer": "muon"},
+    "local_sgd 8 bits": {"strategy": "local_sgd", "every": 4, "optimizer": "adamw_8bit"},
+    "reset 8 bits": {"strategy": "local_sgd", "every": 4, "local_states": "reset",
+                     "optimizer": "adamw_8bit"},
     "gossip": {"strategy": "gossip"},
     "elastic": {"strategy": "elastic", "every": 2},
     "int8": {"reduce_dtype": "int8"},
@@ -35,7 +39,7 @@ RUNS = {        # between two exchanges, and with a message under way, where the
 
 def interrupted(tmp_path, options, **changes):
     """The whole run, and one that goes on after SAVED steps; `changes` are of the second."""
-    whole = train(TrainConfig().updated(**BASE, **options, out=tmp_path, save_every=SAVED))
+    whole = train(TrainConfig().updated(**BASE | options, out=tmp_path, save_every=SAVED))
     again = train(TrainConfig().updated(**BASE | options | changes, out=tmp_path / "again",
                                         resume=tmp_path / PREVIOUS))
     return whole, again
@@ -57,6 +61,14 @@ def test_another_number_of_ranks_goes_on_from_the_mean(tmp_path):
     whole, again = interrupted(tmp_path, RUNS["diloco"], mesh="dp=2")
     assert whole.losses[:SAVED] == again.losses[:SAVED] and len(again.losses) == STEPS
     assert whole.losses[SAVED:] != again.losses[SAVED:]
+
+
+@pytest.mark.parametrize("strategy", ["delayed", "diloco", "elastic"])
+@pytest.mark.parametrize("mesh", ["dp=2,pp=2", "dp=2,tp=2"])
+def test_as_many_ranks_on_another_mesh_go_on_from_the_mean(tmp_path, strategy, mesh):
+    """They have other slabs, or slabs of other shapes."""
+    whole, again = interrupted(tmp_path, {"strategy": strategy, "mesh": "dp=4"}, mesh=mesh)
+    assert whole.losses[:SAVED] == again.losses[:SAVED] and len(again.losses) == STEPS
 
 
 def test_another_wire_forgets_the_options_of_the_one_before(tmp_path):

@@ -5,8 +5,9 @@
     a method      combine ─▶ the sums over the ranks, and what to remember   errors, momentum, …
 
 A method remembers arrays by the names of tensors, so that they outlive other buckets and are in
-checkpoints.  Nothing is remembered of a batch whose sums have an infinity or NaN: all ranks have
-the same sums, so all skip it.  Gradients come multiplied by the loss scale; methods see them
+checkpoints.  Nothing is remembered of a bucket whose sum has an infinity or NaN: all ranks have the
+same sum, so all skip it.  (Of other buckets what was owed is said in a step that the loss scaler
+skips, and lost.)  Gradients come multiplied by the loss scale; methods see them
 without.
 
 Some methods put momentum before the sum (`has_momentum`): the "sum" is then the direction of the

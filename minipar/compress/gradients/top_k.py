@@ -1,6 +1,6 @@
 """Top-k and DGC: of a matrix, send the k numbers that have waited longest to be large.
 
-    g ← g · min(1, clip / (√p ‖g‖))          over the tensors of a bucket
+    g ← g · min(1, clip / (√p ‖g‖))          over all tensors of the rank
     u ← m u + g                              momentum, before the sum          per rank
     v ← v + u                                what has not been sent             and matrix
     send the k = ⌈density · n⌉ largest |v| with their indices; there v ← 0, and with masking u ← 0
@@ -16,16 +16,20 @@ A rank sends (p-1) k (b + 4) bytes, for b bytes a number and 4 an index: less th
 2(p-1)n b/p only below the density 2b / (p(b + 4)), or 1/p for float32.  `stage_steps` warms up:
 as many steps at each of the densities 25, 6.25, 1.56, … %.
 
-Lin et al. 2018, arXiv 1712.01887 (their code clips each tensor by itself); top-k: Aji & Heafield
-2017, Stich et al. 2018.
+The norm is known when backward ends.  So with `wire_clip` no sum begins before; without it sums
+overlap with backward.  Lin et al. 2018, arXiv 1712.01887 (their code clips each tensor by itself);
+top-k: Aji & Heafield 2017, Stich et al. 2018.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from ...backend import Array
+from ...backend import Array, to_float
 from ...comm import Communicator
+from ...nn import Slab
+from ...optim.clip import grad_norm
 from .sparse_sum import largest, num_sent, sum_sparse
 from .tensor_wire import Tensors, TensorWire, joined, parted, sum_together
 
@@ -33,7 +37,7 @@ from .tensor_wire import Tensors, TensorWire, joined, parted, sum_together
 class TopK(TensorWire):
     """Sends the largest numbers of matrices, as many as `density` says."""
 
-    momentum, nesterov, masking, clip = 0.0, False, True, 0.0
+    momentum, nesterov, masking, factor = 0.0, False, True, 1.0
 
     def __init__(self, density: float = 0.01, stage_steps: int = 0):
         if not 0 < density <= 1:
@@ -53,10 +57,10 @@ class TopK(TensorWire):
 
     def combine(self, comm: Communicator, tensors: Tensors, step: int) -> tuple[Tensors, Tensors]:
         """An all-gather of the largest numbers of matrices, an all-reduce of the rest."""
-        density, factor = self.density_at(step), self.clip_factor(joined(tensors), comm.size)
+        density = self.density_at(step)
         full, waiting, chosen, kept = {}, {}, [], {}
         for name, tensor in tensors.items():
-            g = tensor * factor
+            g = tensor * self.factor
             if g.ndim < 2 or density == 1:
                 full[name] = g
                 continue
@@ -84,11 +88,6 @@ class TopK(TensorWire):
         stays = stays.reshape(v.shape)
         return v, sent, {f"{name}/u": u * stays if self.masking else u, f"{name}/v": v * stays}
 
-    def clip_factor(self, gradient: Array, num_ranks: int) -> float:
-        """min(1, clip / (√p ‖g‖)); 1 without clipping."""
-        norm = math.sqrt(num_ranks * float(np.sum(gradient * gradient)))
-        return min(1.0, self.clip / norm) if self.clip and norm else 1.0
-
 
 class DGC(TopK):
     """Deep gradient compression: top-k with momentum before the sum, masked, and local clipping."""
@@ -99,4 +98,9 @@ class DGC(TopK):
                  nesterov: bool = False, masking: bool = True, wire_clip: float = 0.0):
         super().__init__(density, stage_steps)
         self.momentum, self.nesterov, self.masking = wire_momentum, nesterov, masking
-        self.clip = wire_clip
+        self.clip, self.waits_for_all = wire_clip, bool(wire_clip)
+
+    def see_all(self, slabs: Sequence[Slab], num_ranks: int) -> None:
+        """The factor of this rank's gradients: min(1, clip / (√p ‖g‖))."""
+        norm = math.sqrt(num_ranks) * to_float(grad_norm(slabs)) / self.scale
+        self.factor = min(1.0, self.clip / norm) if norm else 1.0

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from ...backend import Array, asarray_like, to_device_of
-from ...nn.parameter import mark_changed
 from ...nn.slab import FlatBuffer, Segment
 from ..adam import AdamW
 from ..groups import ParameterGroup, Span, is_hidden_matrix, span_of
@@ -58,15 +57,13 @@ class Muon(AdamW):
     def update_block(self, spans: Sequence[Span], p: Array, g: Array, *states: Array) -> None:
         """AdamW's step; where there is one state, a matrix's, its momentum moves, and p later."""
         if len(states) > 1:
-            return super().update_block(spans, p, g, *states)
-        (momentum,) = states
-        momentum += (1 - self.momentum) * (to_device_of(g, momentum) - momentum)
-        return None
+            super().update_block(spans, p, g, *states)
+        else:
+            (momentum,) = states
+            momentum += (1 - self.momentum) * (to_device_of(g, momentum) - momentum)
 
     def step(self) -> None:
         """Move the parameters along their gradients.  Collective where matrices are cut."""
-        for slab in self.slabs.whole:
-            slab.complete_grad()
         super().step()
         runs = {(run.slab, run.segments[0].name): (run, state["momentum"])
                 for run, state in zip(self.slabs, self.states) if run.alone}
@@ -75,8 +72,6 @@ class Muon(AdamW):
             {where: self.direction(*here) for where, here in runs.items()})
         for where, result in results.items():
             self.apply(runs[where][0], result)
-        for slab in self.slabs.whole:
-            mark_changed(slab.parameters)
 
     def direction(self, run: Any, momentum: Array) -> Array:
         """U, of this rank's part of a matrix."""
@@ -100,6 +95,5 @@ class Muon(AdamW):
     def state_dict(self) -> dict[str, np.ndarray]:
         """As of other optimizers; a matrix has "momentum/name" alone."""
         return {f"{name}/{key}": array for name in ("momentum", *self.state_names)
-                for key, array in self.slabs.named_state(name, self.states).items()
-                if (name == "momentum") == self.is_matrix(
-                    Segment(key, 0, array.size, (), array.shape))}
+                for key, array in
+                self.slabs.named_state(name, self.states, name == "momentum").items()}

@@ -18,14 +18,15 @@ from ...nn.slab import Buffers, FlatBuffer, Segment
 
 
 class Run:
-    """Segments of a slab, or of a piece, seen like a slab; `alone` if a rule picked this one."""
+    """Segments of a slab, or of a piece, seen like a slab; `alone` if a rule picked this one.
 
-    parameters = ()             # the optimizer marks all those of the slab
+    The first run stands for the slab: it completes the gradient, and has all `parameters`.
+    """
 
     def __init__(self, slab: FlatBuffer, segments: Sequence[Segment], alone: bool):
         self.slab, self.alone = slab, alone
         start, stop = (segments[0].start, segments[-1].stop) if segments else (0, 0)
-        self.place = slice(start, stop)
+        self.place, self.parameters = slice(start, stop), () if start else slab.parameters
         self.segments = [replace(s, start=s.start - start, stop=s.stop - start) for s in segments]
         self.norm_comm, self.is_copy, self.zero_grad = slab.norm_comm, slab.is_copy, slab.zero_grad
 
@@ -33,24 +34,27 @@ class Run:
     grad = property(lambda self: self.slab.grad[self.place])
 
     def complete_grad(self) -> Array:
-        """The gradient, once that of the slab is complete."""
-        return self.grad
+        """The gradient, complete once the first run's is."""
+        return self.grad if self.place.start else self.slab.complete_grad()[self.place]
 
 
 class Runs(Buffers):
     """The runs of slabs; a segment that the rule `alone` picks is a run by itself."""
 
     def __init__(self, slabs: Sequence[FlatBuffer], alone: Callable[[Segment], bool]):
-        self.whole = slabs if isinstance(slabs, Buffers) else Buffers(slabs)
+        self.whole, self.alone = slabs if isinstance(slabs, Buffers) else Buffers(slabs), alone
         for slab in slabs:
             groups = groupby(slab.segments, lambda segment: segment.name if alone(segment) else "")
             self += [Run(slab, [*segments], bool(name)) for name, segments in groups] \
                 or [Run(slab, [], False)]
 
-    def named_state(self, name: str, states: Sequence[dict[str, Array]]) -> dict[str, np.ndarray]:
-        """A host copy of one state by parameter name, 0 for runs without it.  Collective."""
+    def named_state(self, name: str, states: Sequence[dict[str, Array]],
+                    alone: bool) -> dict[str, np.ndarray]:
+        """A host copy of one state of the parameters that are `alone`, or of others.  Collective.
+        """
         values = {slab: np.zeros_like(slab.data) for slab in self.whole}
         for run, state in zip(self, states):
             if name in state:
                 values[run.slab][run.place] = to_device_of(state[name], run.data)
-        return self.whole.named([*values.values()])
+        return {key: array for key, array in self.whole.named([*values.values()]).items()
+                if alone == self.alone(Segment(key, 0, array.size, (), array.shape))}

@@ -61,8 +61,9 @@ class TrainedApart(DistributedDataParallel):
 
     def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
         """The arrays (not copies) in which this rank differs from others, by name.  Collective."""
-        return {f"{i}/{name}": array for i, states in enumerate(optimizer.states)
-                for name, array in {"parameters": self.slabs[i].data, **states}.items()}
+        return {f"{i}/parameters": slab.data for i, slab in enumerate(self.slabs)} | {
+            f"{i}/{name}": array for i, states in enumerate(optimizer.local_states())
+            for name, array in states.items()}
 
     def load_rank_state(self, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
         """Take what `rank_state` gave, unless names or shapes differ."""

@@ -107,12 +107,15 @@ class DistributedDataParallel(Strategy):
 
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a backward from `y`, in which the flats are reduced that it completes."""
-        if not (self.is_synchronizing and (is_last or self.reduces_each_backward)):
+        if not (self.is_synchronizing and (is_last or self.reduces_each_backward)) \
+                or self.wire.waits_for_all:
             return NO_CONTEXT
         return self.queues[stage].reducing(y)
 
     def finish(self) -> None:
         """Reduce the flats that no stage's backward has completed; wait for all reductions."""
+        if self.wire.waits_for_all:
+            self.wire.see_all(self.stages.whole_slabs, self.replicas.size)
         begun = {flat for flat, _ in self.works}
         for flat in self.flats:
             if flat not in begun:

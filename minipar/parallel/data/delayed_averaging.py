@@ -25,7 +25,7 @@ from ...backend import Array, asarray_like
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
 from ...comm.mesh import DeviceMesh
-from ...comm.work import Work, start_work
+from ...comm.work import Work, start_work, wait_all
 from ...nn import Module
 from ...optim import Optimizer
 from .apart import TrainedApart
@@ -56,8 +56,7 @@ class DelayedAveraging(TrainedApart):
     def arrived(self) -> tuple[list[Array], list[Array]]:
         """Take the oldest gradients, own and summed, once their messages have arrived."""
         own, sums, works = self.pending.pop(0)
-        for work in works:
-            work.wait()
+        wait_all(works)
         return own, sums
 
     def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
@@ -68,9 +67,11 @@ class DelayedAveraging(TrainedApart):
             for name, arrays in (("own", own), ("sum", sums)) for i, array in enumerate(arrays)}
 
     def load_rank_state(self, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
-        """Take what `rank_state` gave."""
+        """Take what `rank_state` gave, unless names or shapes differ."""
         super().load_rank_state(optimizer, state)
-        while f"{len(self.pending)}/own/0" in state:
+        while f"{len(self.pending)}/own/0" in state and all(
+                state.get(f"{len(self.pending)}/own/{i}", slab.data[:0]).shape == slab.data.shape
+                for i, slab in enumerate(self.slabs)):
             own, sums = ([asarray_like(state[f"{len(self.pending)}/{name}/{i}"], slab.data)
                           for i, slab in enumerate(self.slabs)] for name in ("own", "sum"))
             self.pending.append((own, sums, []))

@@ -31,7 +31,7 @@ from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, chunk_bounds
 from ...comm.mesh import DeviceMesh
-from ...comm.work import Work, start_work
+from ...comm.work import Work, start_work, wait_all
 from ...nn import Module
 from ...optim import Optimizer
 from .apart import TrainedApart
@@ -53,15 +53,16 @@ class DiLoCo(TrainedApart):
         self.lr, self.momentum, self.mix, self.num_steps = outer_lr, outer_momentum, mix, 0
         self.sums: list[Work] = []                  # of pseudo-gradients, under way
         super().__init__(model, ranks, **options)
-        self.outer = [{"theta": slab.data.copy(), "velocity": np.zeros_like(slab.data),
-                       "delta": np.zeros_like(slab.data)} for slab in self.slabs]
+        theta = [slab.data.copy() for slab in self.slabs]
+        self.outer = {"theta": theta, "velocity": [*map(np.zeros_like, theta)],
+                      "delta": [*map(np.zeros_like, theta)]}
 
     def fragment(self, step: int, *more: Sequence[Array]) -> Iterator[tuple[Array, ...]]:
         """Of each slab the part that is used after `step` steps: of w, θ, v, Δ, and of `more`."""
         k = (step // self.period - 1) % self.num_fragments
-        for slab, outer, *others in zip(self.slabs, self.outer, *more):
-            part = slice(*chunk_bounds(slab.data.shape[0], self.num_fragments)[k])
-            yield tuple(array[part] for array in (slab.data, *outer.values(), *others))
+        for arrays in zip([slab.data for slab in self.slabs], *self.outer.values(), *more):
+            part = slice(*chunk_bounds(arrays[0].shape[0], self.num_fragments)[k])
+            yield tuple(array[part] for array in arrays)
 
     def update(self, optimizer: Optimizer) -> None:
         """Step; send the Δ of the fragment that is due `delay` steps later; use what is due now."""
@@ -69,12 +70,12 @@ class DiLoCo(TrainedApart):
         self.num_steps = optimizer.num_steps
         if (self.num_steps + self.delay) % self.period == 0:
             for w, theta, _, delta in self.fragment(self.num_steps + self.delay):
-                delta[...] = theta - w
+                delta[...] = (theta - w) / self.dp.size         # so their sum is the mean
                 self.sums.append(start_work(all_reduce, self.dp, delta, out=delta))
         if self.num_steps % self.period == 0:
-            self.wait()
+            wait_all(self.sums)
             for w, theta, velocity, delta in self.fragment(self.num_steps):
-                theta[...], velocity[...] = self.outer_step(theta, velocity, delta / self.dp.size)
+                theta[...], velocity[...] = self.outer_step(theta, velocity, delta)
                 w[...] = (1 - self.mix) * theta + self.mix * w
 
     def outer_step(self, theta: Array, velocity: Array, delta: Array) -> tuple[Array, Array]:
@@ -82,15 +83,10 @@ class DiLoCo(TrainedApart):
         velocity = self.momentum * velocity + delta
         return theta - self.lr * (delta + self.momentum * velocity), velocity
 
-    def wait(self) -> None:
-        """Wait for the sums under way."""
-        while self.sums:
-            self.sums.pop(0).wait()
-
     def consensus(self) -> list[Array]:
         """θ; of fragments whose steps are left over, after an early outer step."""
         found = [self.outer_step(theta, velocity, self.mean(theta - slab.data))[0]
-                 for slab, (theta, velocity, _) in zip(self.slabs, map(dict.values, self.outer))]
+                 for slab, theta, velocity, _ in zip(self.slabs, *self.outer.values())]
         if self.num_steps % self.period == 0:
             for _, theta, _, _, whole in self.fragment(self.num_steps, found):
                 whole[...] = theta
@@ -98,7 +94,7 @@ class DiLoCo(TrainedApart):
 
     def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
         """Also θ, v, and the sums of Δ that are under way: they are waited for."""
-        self.wait()
+        wait_all(self.sums)
         self.num_steps = optimizer.num_steps
-        return super().rank_state(optimizer) | {f"{i}/{name}": array for i, outer in enumerate(
-            self.outer) for name, array in outer.items()}
+        return super().rank_state(optimizer) | {
+            f"{i}/{name}": array for name in self.outer for i, array in enumerate(self.outer[name])}

@@ -12,6 +12,7 @@ Lian et al. 2017, arXiv 1705.09056.
 
 import numpy as np
 
+from ...comm.work import wait_all
 from ...optim import Optimizer
 from .apart import TrainedApart
 
@@ -30,7 +31,6 @@ class Gossip(TrainedApart):
                         for out, peer in zip(arrays, neighbours)]
             requests += [comm.isend(array, peer) for array in old for peer in neighbours]
             optimizer.step()
-            for request in requests:
-                request.wait()
+            wait_all(requests)
         for slab, own, arrived in zip(self.slabs, old, theirs):
             slab.data += sum(arrived, start=own) / (len(arrived) + 1) - own

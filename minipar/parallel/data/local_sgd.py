@@ -18,6 +18,7 @@ does.  Stich 2019, arXiv 1805.09767; McMahan et al. 2017; post-local: Lin et al.
 1808.07217.
 """
 
+from itertools import chain
 from typing import Any
 
 from ...comm import Communicator
@@ -27,6 +28,8 @@ from ...optim import Optimizer
 from .apart import TrainedApart, check_every
 
 LOCAL_STATES = ("kept", "averaged", "reset")
+CODES_MESSAGE = ("local_states=averaged: codes of 8 bits have no mean: choose kept or reset, or an "
+                 "optimizer other than adamw_8bit")
 
 
 class LocalSGD(TrainedApart):
@@ -47,8 +50,11 @@ class LocalSGD(TrainedApart):
         step = optimizer.num_steps
         if step % self.every and step > self.average_first:
             return
-        for slab, states in zip(self.slabs, optimizer.states):
+        for slab in self.slabs:
             slab.data[...] = self.mean(slab.data)
-            for state in states.values():
-                if self.local_states != "kept":
-                    state[...] = self.mean(state) if self.local_states == "averaged" else 0
+        if self.local_states == "kept":
+            return
+        for state in chain(*map(dict.values, optimizer.local_states())):
+            if self.local_states == "averaged" and state.dtype.kind != "f":
+                raise ValueError(CODES_MESSAGE)
+            state[...] = self.mean(state) if self.local_states == "averaged" else 0

@@ -11,7 +11,23 @@ import numpy as np
 
 from ...autograd import Tensor, concatenate
 from ...autograd.ops.attention import attention_by_autograd
-from ...nn.gpt import CoreAttention
+from ...nn import GPTConfig
+from ...nn.gpt import CoreAttention, too_long_error
+from .cut import cut_evenly
+
+
+def slice_bounds(time: int, num_slices: int, config: GPTConfig) -> list[int]:
+    """Where the slices of `time` tokens start and stop, so that the costliest costs least.
+
+    A token at position t costs 6d + t for width d.  Raises ValueError for too many tokens, or too
+    few.
+    """
+    if time > config.context:
+        raise too_long_error(time, config.context)
+    if time < num_slices:
+        raise ValueError(f"a sequence of {time} tokens has no {num_slices} slices: take fewer, or "
+                         "longer sequences")
+    return [0, *cut_evenly([6 * config.width + t for t in range(time)], num_slices), time]
 
 
 class Slices:

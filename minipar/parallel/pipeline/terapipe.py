@@ -18,18 +18,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from ...autograd import Tensor, backward
+from ...autograd import Tensor
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...nn import GPT, Module
-from ...nn.gpt import too_long_error
-from ..errors import NEEDS_SLICES_MESSAGE, SLICES_IN_REVERSE_MESSAGE
+from ..errors import NEEDS_SLICES_MESSAGE
 from ..strategy import Microbatch, Strategy
-from .cut import cut_evenly
 from .executor import RankBatch
 from .schedule.actions import Action
-from .slices import SlicedAttention, Slices
+from .slices import SlicedAttention, Slices, slice_bounds
+from .stages_alone import StagesAlone
 
 
 class SliceBatch(RankBatch):
@@ -37,34 +36,36 @@ class SliceBatch(RankBatch):
 
     strategy: "TeraPipe"
 
+    def do(self, action: Action, array: Array | None) -> Array | None:
+        """The result; backward, too, is at work on a slice, of which it may recompute parts."""
+        self.strategy.slices.now = action.microbatch
+        return super().do(action, array)
+
     def forward(self, action: Action, x: Array | None) -> Array:
         """The output of a slice, beside the slices before it."""
-        slices = self.strategy.slices
-        slices.now = action.microbatch
-        slices.kept[slices.now] = {}
+        self.strategy.slices.kept[action.microbatch] = {}
         return super().forward(action, x)
 
     def backward(self, action: Action, grad: Array | None) -> Array | None:
         """dx from the gradients of the slice's output, keys and values."""
-        x, y = self.in_flight.pop(action[1:])
-        roots = [(y, grad)] + [(own, leaf.grad) for own, leaf in
-                               self.strategy.slices.kept.pop(action.microbatch).values()]
-        backward(sum((root * Tensor(g)).sum() if g is not None else root
-                     for root, g in roots if root is y or g is not None), poll=self.poll)
-        return x.grad if action.stage else None
+        x, y = self.in_flight[action[1:]]
+        root = y if grad is None else (y * Tensor(grad)).sum()
+        for own, leaf in self.strategy.slices.kept.pop(action.microbatch).values():
+            if leaf.grad is not None:
+                root += (own * Tensor(leaf.grad)).sum()
+        self.in_flight[action[1:]] = x, root
+        return super().backward(action, None)
 
 
-class TeraPipe(Strategy):
+class TeraPipe(StagesAlone):
     """Trains a GPT's stages on `num_slices` slices of each sequence, by the schedule "terapipe"."""
+
+    schedule, batch_type = "terapipe", SliceBatch
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, num_slices: int = 4,
                  **options: Any):
-        if options.pop("schedule", None) not in (None, "terapipe"):
-            raise ValueError(SLICES_IN_REVERSE_MESSAGE)
-        pipeline = isinstance(ranks, DeviceMesh) and {*ranks.axes} == {"pp"}
-        super().__init__(model, ranks, **options | {"schedule": "terapipe"} if pipeline else {})
-        if not (pipeline and isinstance(model, GPT)) or model.config.dropout \
-                or model.config.experts:
+        super().__init__(model, ranks, **options)
+        if not isinstance(model, GPT) or model.config.dropout or model.config.experts:
             raise ValueError(NEEDS_SLICES_MESSAGE)
         self.num_slices, self.slices = num_slices, Slices()
         for block in model.h:
@@ -75,8 +76,6 @@ class TeraPipe(Strategy):
                     qkv, heads, self.slices.positions(qkv.shape[1])[None]), inside=True)
         model.embed.positions.around(lambda forward, places: forward(
             self.slices.positions(places.stop)), inside=True)
-        assert self.pipeline is not None
-        self.pipeline.batch_type = SliceBatch
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
@@ -85,22 +84,13 @@ class TeraPipe(Strategy):
         slices.places = []
         for inputs, targets, samples in microbatches:
             first = len(cut)
-            for start, stop in pairwise(self.bounds(inputs.shape[1])):
+            bounds = slice_bounds(inputs.shape[1], self.num_slices, self.model.config)
+            for start, stop in pairwise(bounds):
                 slices.places.append((first, start))
                 cut.append(Microbatch(inputs[:, start:stop], targets[:, start:stop], samples))
         loss = super().run_batch(cut, loss_divisor, seed, step)
         slices.places, slices.now = [(0, 0)], 0
         return loss
-
-    def bounds(self, time: int) -> list[int]:
-        """Where slices of a sequence start and stop, so that the costliest costs least."""
-        if time > self.model.config.context:
-            raise too_long_error(time, self.model.config.context)
-        if time < self.num_slices:
-            raise ValueError(f"a sequence of {time} tokens has no {self.num_slices} slices: take "
-                             "fewer, or longer sequences")
-        costs = [6 * self.model.config.width + t for t in range(time)]
-        return [0, *cut_evenly(costs, self.num_slices), time]
 
 
 class WholeSequences(Strategy):

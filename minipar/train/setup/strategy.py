@@ -7,8 +7,9 @@ from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
-from ...parallel.pipeline.pipedream import PipeDream
-from ...parallel.pipeline.two_bw import TwoBW
+from ...parallel.data.local_sgd import CODES_MESSAGE
+from ...parallel.pipeline.late.pipedream import PipeDream
+from ...parallel.pipeline.late.two_bw import TwoBW
 from ...parallel.registry import COMMON, entry_of, make_strategy, strategies_with
 from ...parallel.strategy import Strategy
 from ..config import OPTIONS, TrainConfig
@@ -41,6 +42,8 @@ def check_strategy(config: TrainConfig) -> None:
     if issubclass(entry.kind, PipeDream) and config.precision.reduce_dtype != "fp32":
         raise UsageError(f"--strategy {parallel.strategy} sums no gradients: leave --reduce-dtype "
                          "out, or choose ddp")
+    if parallel.local_states == "averaged" and config.optimizer.name == "adamw_8bit":
+        raise UsageError(f"--set parallel.{CODES_MESSAGE}")
     per_step = parallel.microbatches_per_step or mesh_sizes(config).get("pp", 1)
     if entry.kind is TwoBW and num_microbatches(config) % per_step:
         raise UsageError(f"--strategy two_bw steps after every {per_step} microbatches: give a "

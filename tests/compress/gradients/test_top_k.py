@@ -5,13 +5,17 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
+from minipar.comm.mesh import DeviceMesh
 from minipar.compress.gradients.sparse_sum import num_sent, sparse_bytes
 from minipar.compress.gradients.top_k import DGC, TopK
 from minipar.formulas.data_parallel import all_reduce_elements
+from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy
+from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.compress.gradients.test_tensor_wires import gradients, sums
+from tests.support.cases import assert_all_close
 from tests.support.given_gradients import GivenGradients, step_along
 from tests.support.wires_by_definition import momentum_sgd
 
@@ -62,11 +66,15 @@ def test_a_dense_warm_up_hands_its_momentum_on():
     Cluster(3).run(body)
 
 
-def test_the_gradient_is_clipped_on_each_rank_over_all_tensors():
+@pytest.mark.parametrize("bucket_mb", [25, 1e-4])
+@pytest.mark.parametrize("scales", [None, [64.0]])
+def test_the_gradient_is_clipped_on_each_rank_over_all_tensors(bucket_mb, scales):
+    """Also those of other buckets, and whatever the loss scale."""
     def body(comm):
         given = gradients(comm.size, steps=1)
         norm = np.sqrt(sum(np.sum(array[0, comm.rank]**2) for array in given.values()))
-        found = sums(comm, wire := DGC(1.0, wire_momentum=0.0, wire_clip=0.5), given)
+        found = sums(comm, wire := DGC(1.0, wire_momentum=0.0, wire_clip=0.5), given, scales,
+                     bucket_mb=bucket_mb)
         factors = [min(1, 0.5 / (np.sqrt(comm.size) * np.sqrt(sum(
             np.sum(array[0, r]**2) for array in given.values())))) for r in range(comm.size)]
         right = sum(f * g for f, g in zip(factors, given["w"][0]))
@@ -119,3 +127,24 @@ def test_momentum_correction_helps_with_one_optimum_and_hurts_with_one_per_rank(
     after = [quadratic(lambda: TopK(0.01), 0.9, one) for one in (True, False)]
     before = [quadratic(lambda: DGC(0.01, masking=False), 0.0, one) for one in (True, False)]
     assert before[0] < after[0] and before[1] > after[1], (after, before)
+
+
+@pytest.mark.parametrize("axes", [{"pp": 2}, {"tp": 2}, {"tp": 2, "pp": 2}], ids=str)
+def test_a_rank_that_is_cut_over_a_mesh_is_clipped_by_the_norm_of_all_its_parts(axes):
+    def run(comm, **mesh):
+        wire = DGC(1.0, wire_momentum=0.5, wire_clip=0.1)
+        strategy = make_strategy("ddp", MLP([4, 6, 8, 6, 4]).initialize(0, np.float64),
+                                 DeviceMesh(comm, dp=2, **mesh), wire=wire)
+        optimizer, random = SGD(strategy.slabs, lr=0.1), np.random.default_rng(strategy.dp.rank)
+        for step in range(3):
+            optimizer.zero_grad()
+            strategy.forward_backward([Microbatch(
+                random.standard_normal((3, 4)), random.integers(0, 4, 3), np.arange(3))
+                for _ in range(2)], 0, step)
+            strategy.step(optimizer)
+            assert wire.factor < 1
+        return strategy.state_dict()
+    right = Cluster(2).run(run)[0][0]
+    num_ranks = 2 * int(np.prod([*axes.values()]))
+    for found in Cluster(num_ranks).run(lambda comm: run(comm, **axes))[0]:
+        assert_all_close(found, right, 1e-10, 1e-13)

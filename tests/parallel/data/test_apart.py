@@ -6,6 +6,8 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.optim import SGD, AdamW
+from minipar.optim.registry import OPTIMIZERS as ALL_OPTIMIZERS
+from minipar.optim.registry import make_optimizer
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
@@ -80,3 +82,26 @@ def test_also_beside_other_axes(world, sizes, name):
         assert_all_close(train(strategy, case, lambda slabs: SGD(slabs, lr=0.3)), right,
                          rtol=1e-10, atol=1e-13)
     world.run(body)
+
+
+@pytest.mark.parametrize("name", ALL_OPTIMIZERS)
+@pytest.mark.parametrize("how", ["averaged", "reset"])
+def test_all_states_of_any_optimizer_are_averaged_or_reset(name, how):
+    """Muon has states of runs of a slab; codes of 8 bits have no mean."""
+    case = Case("gpt dropout", parts=(6,))
+
+    def body(comm):
+        strategy = make_strategy("local_sgd", case.build(), comm, every=2, local_states=how)
+        optimizer = make_optimizer(name, strategy.slabs, 0.01, None, None)
+        for step in range(2):
+            step_once(strategy, case, optimizer, step)
+        return [array.copy() for states in optimizer.local_states() for array in states.values()]
+    if (name, how) == ("adamw_8bit", "averaged"):
+        with pytest.raises(ValueError, match="codes of 8 bits have no mean"):
+            Cluster(2).run(body)
+        return
+    first, second = Cluster(2).run(body)[0]
+    assert first
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert how == "averaged" or not one.any()

@@ -64,7 +64,7 @@ def test_streaming_by_its_definition(world, options):
     right = [*streaming(world.size, start, **options)]
 
     def body(comm):
-        found = run(comm, lambda strategy: (strategy.outer[0]["theta"].copy(),
+        found = run(comm, lambda strategy: (strategy.outer["theta"][0].copy(),
                                             strategy.slabs[0].data.copy()), **options)
         for (theta, w), (right_theta, right_w) in zip(found, right, strict=True):
             np.testing.assert_allclose(theta, right_theta, rtol=1e-12, atol=1e-13)

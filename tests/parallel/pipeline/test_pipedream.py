@@ -11,12 +11,13 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.pipeline.executor import RankBatch
-from minipar.parallel.pipeline.pipedream_by_versions import (
+from minipar.parallel.pipeline.late.pipedream_by_versions import (
     PipeDreamByVersions,
     stashed,
     two_versions,
     vertical,
 )
+from minipar.parallel.pipeline.late.versions import Versions
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
@@ -161,15 +162,14 @@ def test_the_ledger_counts_versions():
 
 def test_without_stashing_it_is_the_gradient_of_nothing(monkeypatch):
     """PipeDream 52: weights changed in place between F and B; here backward refuses that."""
-    from minipar.parallel.pipeline.pipedream import PipeDream
+    from minipar.parallel.pipeline.late.pipedream import PipeDream
 
     def in_place(self, k):
         self.optimizer.step()
-        self.num_steps += 1
-        self.versions = {self.num_steps: [slab.data for slab in self.slabs]}
+        self.versions[self.versions.newest + 1] = [slab.data for slab in self.slabs]
         self.optimizer.zero_grad()
     monkeypatch.setattr(PipeDream, "step_stage", in_place)
-    monkeypatch.setattr(PipeDream, "use", lambda self, version: None)
+    monkeypatch.setattr(Versions, "use", lambda self, version: None)
     with pytest.raises(RuntimeError, match="changed"):
         Cluster(3).run(lambda comm: train(make_strategy(
             "pipedream", model(), DeviceMesh(comm, pp=3)), OPTIMIZERS["sgd"]))

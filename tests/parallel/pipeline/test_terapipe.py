@@ -7,6 +7,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.launcher import UsageError
 from minipar.nn import GPT, MLP, GPTConfig
+from minipar.parallel.pipeline.slices import slice_bounds
 from minipar.parallel.pipeline.terapipe import SliceBatch, TeraPipe
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
@@ -59,7 +60,7 @@ def strategy_of(comm, width=8, context=64, num_slices=4, **options):
 
 
 def test_later_slices_are_shorter_and_the_costliest_costs_least():
-    bounds = Cluster(2).run(lambda comm: strategy_of(comm).bounds(64))[0][0]
+    bounds = slice_bounds(64, 4, GPTConfig(11, 64, 4, 2, width=8))
     lengths = np.diff(bounds)
     assert bounds[0] == 0 and bounds[-1] == 64 and lengths[0] > lengths[-1]
     costs = [sum(48 + t for t in range(a, b)) for a, b in zip(bounds, bounds[1:])]
@@ -81,13 +82,22 @@ def test_slices_leave_nothing_behind():
     (lambda comm: TeraPipe(MLP([2, 3, 2]).initialize(), DeviceMesh(comm, pp=2)),
      "cuts the sequences of a GPT"),
     (lambda comm: strategy_of(comm, dropout=0.1), "without dropout"),
-    (lambda comm: strategy_of(comm).bounds(3), "3 tokens has no 4 slices"),
-    (lambda comm: strategy_of(comm).bounds(65), "longer than the model's context"),
+    (lambda comm: slice_bounds(3, 4, GPTConfig(11, 64, 4, 2, 8)), "3 tokens has no 4 slices"),
+    (lambda comm: slice_bounds(65, 4, GPTConfig(11, 64, 4, 2, 8)), "longer than the model's"),
     (lambda comm: TeraPipe(GPT(GPTConfig(11, 6, 4, 2, 8)).initialize(), DeviceMesh(comm, pp=2),
-                           schedule="1f1b"), "backward takes slices in reverse")])
+                           schedule="1f1b"), "by the schedule terapipe: give")])
 def test_what_cannot_be_is_refused(make, says):
     with pytest.raises(ValueError, match=says):
         Cluster(2).run(make)
+
+
+@pytest.mark.parametrize("remat", ["full", "selective", "every:2"])
+def test_it_equals_also_where_backward_recomputes_slices(remat):
+    """Each with its own positions, and the keys and values of the slices before it."""
+    config = TrainConfig().updated(data="synthetic", layers=4, heads=2, width=8, context=12,
+                                   steps=3, batch=4, dtype="float64")
+    sliced = config.updated(mesh="pp=2", strategy="terapipe", num_slices=3, remat=remat)
+    np.testing.assert_allclose(train_run(sliced).losses, train_run(config).losses, rtol=1e-9)
 
 
 def test_minipar_train_takes_it(capsys):

@@ -43,9 +43,7 @@ class _Rule:
         """Forwards ahead; then, for each microbatch, forwards and I; then what is left of W."""
         p, m = self.p, self.m
         for stage in range(p):
-            self.put(FORWARD, stage)
-        for stage in range(p):
-            self.put(FORWARD, stage, min(2 * (p - 1 - stage), m - 1))
+            self.put(FORWARD, stage, min(1 + 2 * (p - 1 - stage), m))
         for i in range(m):
             if i:
                 self.forwards()

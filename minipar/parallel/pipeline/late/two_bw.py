@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import Array, asarray_like
-from ...comm import Communicator
-from ...comm.mesh import DeviceMesh
-from ...nn import Module
-from ...optim import Optimizer
-from ..strategy import Microbatch
+from ....backend import Array, asarray_like
+from ....comm import Communicator
+from ....comm.mesh import DeviceMesh
+from ....nn import Module
+from ....optim import Optimizer
+from ...strategy import Microbatch
 from .pipedream import PipeDream
 
 
@@ -51,8 +51,7 @@ class TwoBW(PipeDream):
 
     def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
         """The older version, which a checkpoint keeps by rank."""
-        oldest = self.versions[min(self.versions)]
-        return {f"older/{i}": array for i, array in enumerate(oldest)}
+        return {f"older/{i}": array for i, array in enumerate(self.versions[min(self.versions)])}
 
     def load_rank_state(self, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
         """Go on with the older version of a checkpoint beside its parameters."""
@@ -60,6 +59,6 @@ class TwoBW(PipeDream):
         if any(state.get(f"older/{i}", data[:0]).shape != data.shape
                for i, data in enumerate(newest)):
             return                              # of other stages: begin without a delay
-        self.num_steps = optimizer.num_steps
-        self.versions = {self.num_steps - 1: [asarray_like(state[f"older/{i}"], data) for i, data
-                                              in enumerate(newest)], self.num_steps: newest}
+        older = [asarray_like(state[f"older/{i}"], data) for i, data in enumerate(newest)]
+        self.versions.clear()
+        self.versions |= {optimizer.num_steps - 1: older, optimizer.num_steps: newest}

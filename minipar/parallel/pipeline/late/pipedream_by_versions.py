@@ -8,12 +8,12 @@
 
 from collections.abc import Callable, Sequence
 
-from ...comm import Communicator
-from ...nn import Module
-from ...nn.chain import chain
-from ...optim import Optimizer
-from ..strategy import Microbatch, Strategy
-from .cut import cut_evenly
+from ....comm import Communicator
+from ....nn import Module
+from ....nn.chain import chain
+from ....optim import Optimizer
+from ...strategy import Microbatch, Strategy
+from ..cut import cut_evenly
 
 Rule = Callable[[int, int], int]        # from step and stage to a version
 

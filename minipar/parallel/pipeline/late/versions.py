@@ -1,0 +1,34 @@
+"""Versions: the weights of a stage after each of some steps, as long as a backward needs them."""
+
+from collections.abc import Sequence
+
+from ....backend import Array, record_allocation
+from ....nn import Slab
+
+
+class Versions(dict[int, list[Array]]):
+    """The values of `slabs` after so many steps, which are the keys."""
+
+    def __init__(self, slabs: Sequence[Slab]):
+        super().__init__({0: [slab.data for slab in slabs]})
+        self.slabs = slabs
+
+    newest = property(max)
+
+    def use(self, version: int) -> None:
+        """Let the parameters be those of a version."""
+        for slab, data in zip(self.slabs, self[version]):
+            slab.use_values(data)
+
+    def add(self, oldest: int) -> None:
+        """Let the parameters be a new version, to be changed; forget those before `oldest`.
+
+        It begins as a copy of the newest, or in its place if that is forgotten, too.
+        """
+        number, arrays = self.newest + 1, self[self.newest]
+        self.use(self.newest)               # slabs keep no version that is forgotten
+        for version in [version for version in self if version < oldest]:
+            del self[version]
+        self[number] = [record_allocation("parameters", data.copy()) for data in arrays] \
+            if self else arrays
+        self.use(number)
