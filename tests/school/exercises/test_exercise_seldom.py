@@ -129,7 +129,7 @@ def test_fragments_take_outer_steps_in_turn(p, every, fragments, delay, mix):
         found = [slab.data.copy()]
         for step in range(STEPS):
             step_along(strategy, optimizer, {"w": gradient(step, comm.rank)})
-            found.append((slab.data.copy(), strategy.outer[0]["theta"].copy()))
+            found.append((slab.data.copy(), strategy.outer["theta"][0].copy()))
         return found
     ranks = Cluster(p).run(body)[0]
     right = [*streaming_by_definition(p, ranks[0][0], every, fragments, delay, mix)]

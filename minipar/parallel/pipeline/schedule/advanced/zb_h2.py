@@ -24,8 +24,8 @@ from ..schedules import check_counts
 def zb_h2(num_ranks: int, num_microbatches: int) -> Schedule:
     """The shorter of the two schedules that the rule makes."""
     check_counts(num_ranks, num_microbatches)
-    return min((_Rule(num_ranks, num_microbatches, gradients_first)
-                for gradients_first in (True, False)), key=_Rule.longest).schedule
+    rules = [_Rule(num_ranks, num_microbatches, first) for first in (True, False)]
+    return min(rules, key=_Rule.longest).schedule
 
 
 class _Rule:
@@ -41,19 +41,18 @@ class _Rule:
 
     def rounds(self) -> None:
         """Forwards ahead; then, for each microbatch, forwards and I; then what is left of W."""
-        p, m = self.p, self.m
-        for stage in range(p):
-            self.put(FORWARD, stage, min(1 + 2 * (p - 1 - stage), m))
-        for i in range(m):
+        for stage in range(self.p):
+            self.put(FORWARD, stage, min(1 + 2 * (self.p - 1 - stage), self.m))
+        for i in range(self.m):
             if i:
                 self.forwards()
-            for stage in reversed(range(p)):
+            for stage in reversed(range(self.p)):
                 self.fill(stage, (INPUT, stage + 1, i))
-                if stage == 0 and self.num[FORWARD, 0] == m:
+                if stage == 0 and self.num[FORWARD, 0] == self.m:
                     self.put(WEIGHT, 0, i - self.num[WEIGHT, 0])
                 self.put(INPUT, stage)
-        for stage in range(p):
-            self.put(WEIGHT, stage, m - self.num[WEIGHT, stage])
+        for stage in range(self.p):
+            self.put(WEIGHT, stage, self.m - self.num[WEIGHT, stage])
 
     def put(self, kind: str, stage: int, times: int = 1) -> None:
         """The next actions of a kind on a stage, each as soon as its input is there."""
@@ -74,8 +73,7 @@ class _Rule:
 
     def too_many(self, stage: int) -> int:
         """The W that must come before the next forward, so that no more than 2p - 1 are held."""
-        held = self.num[FORWARD, stage] - self.num[WEIGHT, stage]
-        return max(0, held + 1 - (2 * self.p - 1))
+        return max(0, self.num[FORWARD, stage] + 1 - self.num[WEIGHT, stage] - (2 * self.p - 1))
 
     def forwards(self) -> None:
         """A forward on all stages after the last that leaves it out."""
