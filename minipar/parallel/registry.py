@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module
-from .data.by_copies import (
+from .data.apart_by_copies import (
     DelayedByCopies,
     DiLoCoByCopies,
     ElasticByCopies,
@@ -29,7 +29,7 @@ from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
 from .data.delayed_averaging import DelayedAveraging
 from .data.diloco import DiLoCo
-from .data.elastic import ElasticAveraging
+from .data.elastic_averaging import ElasticAveraging
 from .data.gossip import Gossip
 from .data.local_sgd import LocalSGD
 from .pipeline.late.pipedream import PipeDream

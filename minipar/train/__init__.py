@@ -7,7 +7,7 @@
 
     config.py, option.py    every option of `minipar train`, in frozen dataclasses
     flags.py, config_file.py    options from the command line, also of other commands; from TOML
-    slow_networks.py        … those of local SGD, DiLoCo, PowerSGD and others
+    slow_network_options.py … those of local SGD, DiLoCo, PowerSGD and others
     check.py                every mistake that can be found before the ranks start
     program.py              train(config): the whole program
     start.py                from a configuration to the objects with which the loop works

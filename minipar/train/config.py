@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .option import Beside, OptionField, option, options_of, setting
-from .slow_networks import ApartOptions, MessagesConfig
+from .slow_network_options import ApartOptions, MessagesConfig
 
 DEVICES = ("cpu", "cuda")
 MESH_AXES = ("pp (pipeline), dp (data), replicate (copies of what dp shards), cp (context: tokens "

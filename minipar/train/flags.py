@@ -18,7 +18,7 @@ from .checkpoints.models import read_config_to_resume
 from .config import OPTIONS, TrainConfig
 from .config_file import read_config, read_setting
 from .option import REQUIRED, CommandOptions, OptionField, declared, one_of
-from .slow_networks import MessagesConfig
+from .slow_network_options import MessagesConfig
 
 METAVARS = {int: "N", float: "X"}
 Declared = TypeVar("Declared", bound=CommandOptions)

@@ -3,9 +3,9 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3272,
+    ("autograd", "nn", "optim"): 3280,
     ("comm",): 4512,
-    ("parallel",): 4549,
+    ("parallel",): 4558,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6075,
     ("viz",): 2544,
@@ -14,10 +14,10 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
-    ("compress",): 2453,
+    ("compress",): 2456,
     ("school",): 3717,
 }
-ALL = 41037
+ALL = 41052
 
 
 def count(folder: str) -> int:

@@ -16,7 +16,7 @@ from minipar.environment import find_mpirun, mpirun_environment
 from tests.repository.test_layering import ROOT, lines_of_code
 
 SPINE = ROOT / "docs" / "spine.txt"
-STRATEGIES, FIRST_STRATEGY = 2582, 985                  # lines of code at most
+STRATEGIES, FIRST_STRATEGY = 2585, 985                  # lines of code at most
 GPT, WORLD, INFERENCE, GSPMD = 780, 793, 1140, 532
 GSPMD_FILES = 6
 LOADED, ZERO1_STEP, MESH_STEP = 80, 28, 40              # files at most

@@ -6,9 +6,9 @@
     local_sgd               … averaged every few steps
     diloco                  … whose mean is the gradient of an outer optimizer, every few steps
     gossip                  … mixed with those of two neighbours in every step
-    elastic                 … on a spring to a common centre
+    elastic_averaging       … on a spring to a common centre
     delayed_averaging       … stepped by its own gradient, which is corrected some steps later
-    by_copies               these five, specified: copies of a model in one process
+    apart_by_copies         these five, specified: copies of a model in one process
     classic_data_parallel   PyTorch's older DataParallel: rank 0 drives
 
 Read them in this order.  A parameter server is a program: lessons/parameter_server.py.

@@ -2,7 +2,7 @@
 
     rank 0   w₀ ─ step ─ step ─ step ─┐               what is exchanged, and when, is
                                       ├─ exchange ─ … in local_sgd.py, diloco.py, gossip.py,
-    rank 1   w₁ ─ step ─ step ─ step ─┘               elastic.py and delayed_averaging.py
+    rank 1   w₁ ─ step ─ step ─ step ─┘               elastic_averaging.py and delayed_averaging.py
 
 Each rank divides its losses by its own targets, so the learning rate is that of one rank.  The
 model that is evaluated, and that a checkpoint has, is what the ranks agree on: by default the mean

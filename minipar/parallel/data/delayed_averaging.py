@@ -13,7 +13,7 @@ which a checkpoint has, is what SGD ends at after all of them.
 
 What a rank clips is its own gradient.  The learning rate of a correction is that of its own step.
 Zhu et al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same:
-`by_copies.py`.
+`apart_by_copies.py`.
 """
 
 from collections.abc import Mapping

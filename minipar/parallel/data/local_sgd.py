@@ -7,8 +7,8 @@
     every k-th step     w ← Σᵣ wᵣ / p          (of the first `average_first` steps: every one)
 
 A rank sends 2Ψ(p-1)/p elements every k steps, instead of every step, and the ranks drift apart in
-between.  So this does not equal training in one process.  What it equals is in `by_copies.py`: p
-copies of the model, in one process.  Where all ranks have the same curvature, the mean of their
+between.  So this does not equal training in one process.  What it equals is p copies of the model
+in one process, `apart_by_copies.py`.  Where all ranks have the same curvature, the mean of their
 parameters is that of data parallelism for every k; where they do not, the fixed point moves.
 
 Optimizer states are the ranks' own ("kept"), or averaged with the parameters, for another 2Ψ(p-1)/p

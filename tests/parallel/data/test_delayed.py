@@ -9,7 +9,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated.topology import Link
 from minipar.nn import MLP
 from minipar.optim import SGD, AdamW
-from minipar.parallel.data.by_copies import DelayedByCopies
+from minipar.parallel.data.apart_by_copies import DelayedByCopies
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds

@@ -7,7 +7,7 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.optim import SGD
 from minipar.parallel.data.diloco import DiLoCo
-from minipar.parallel.data.elastic import ElasticAveraging
+from minipar.parallel.data.elastic_averaging import ElasticAveraging
 from minipar.parallel.data.local_sgd import LocalSGD
 from tests.support.agreement import check_same
 from tests.support.given_gradients import GivenGradients, step_along

@@ -85,11 +85,10 @@ class _Rule:
 
     def wants_forward(self, stage: int) -> bool:
         """False if none is left, or gradients come first and the next stage is busy enough."""
-        ahead = self.num[FORWARD, stage] - self.num[FORWARD, stage + 1]
-        if self.num[FORWARD, stage] == self.m:
-            return False
-        if not self.gradients_first or stage + 1 == self.p or ahead < 2:
-            return True
+        done = self.num[FORWARD, stage]
+        ahead = done - self.num[FORWARD, stage + 1]
+        if not self.gradients_first or done == self.m or stage + 1 == self.p or ahead < 2:
+            return done < self.m
         gradient = self.free[stage + 1] + 2             # after an F and an I there
         in_time = self.free[stage] + 1 + self.too_many(stage) <= gradient
         return self.free[stage] < gradient and (

@@ -4,8 +4,8 @@
                                             ├─ e.g. mean ─▶ w₀ = w₁ ─ step ─ …
     copy 1   rows 4 … 7   w₁ ─ step ─ step ─┘
 
-`local_sgd.py`, `diloco.py`, `gossip.py`, `elastic.py` and `delayed_averaging.py` give the same with
-a copy on each rank.  The papers are named there.
+`local_sgd.py`, `diloco.py`, `gossip.py`, `elastic_averaging.py` and `delayed_averaging.py` give the
+same with a copy on each rank.  The papers are named there.
 """
 
 import copy
