@@ -67,7 +67,7 @@ def test_every_strategy_with_optimizer_states_and_activations_offloaded(world, n
 
 
 @worlds(1, 2, mpi=(4,))
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_fsdp_with_everything_in_a_file(world):
     def body(comm):
         kinds = ["parameters", "gradients", "optimizer states"]

@@ -158,6 +158,7 @@ QUICK = range(6)
 
 @pytest.mark.parametrize("seed", [*QUICK, *(pytest.param(seed, marks=pytest.mark.slow)
                                             for seed in range(len(QUICK), 300))])
+@pytest.mark.one_in(2)
 def test_it_equals_one_process(seed):
     layout = random_layout(seed)
     size = prod(size for axis, size in layout.mesh.items() if axis != "ep")

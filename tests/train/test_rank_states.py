@@ -46,6 +46,7 @@ def interrupted(tmp_path, options, **changes):
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.one_in(3)
 def test_resuming_is_going_on(name, tmp_path):
     whole, again = interrupted(tmp_path, RUNS[name])
     assert whole.losses == again.losses

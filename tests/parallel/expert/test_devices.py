@@ -22,7 +22,7 @@ def on_device(array):
 @pytest.mark.parametrize(("model", "sizes", "name"), [
     ("deepseek", {"ep": 4}, "zero1"), ("probability", {"dp": 4, "ep": 2}, "fsdp"),
     ("batch", {"tp": 2, "ep": 2}, "ddp"), ("llama", {"pp": 2, "ep": 2}, "ddp")])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_choices_are_made_on_the_host_and_rows_stay_on_the_device(world, model, sizes, name):
     def body(comm):
         host, device = (train(comm, on(sizes, name), model, parts=2, place=place)

@@ -21,6 +21,7 @@ EXERCISES = entries.load(ASSIGNMENTS.parents[3])
 
 
 @pytest.mark.parametrize("name, task_name", TASKS, ids=[task for _, task in TASKS])
+@pytest.mark.one_in(3)
 def test_one_draw_is_proven(worker, name, task_name):
     """And one of its mutants is told; `make test-all` tries all of them."""
     assignment = load_assignment(ASSIGNMENTS, [name], "a key")

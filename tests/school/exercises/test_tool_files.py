@@ -43,7 +43,7 @@ def test_a_stub_keeps_every_other_line_where_it_was(learner, name):
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4)
 def test_restore_brings_back_every_byte(learner, name):
     path = learner.tree / EXERCISES[name].file
     path.chmod(0o640)
