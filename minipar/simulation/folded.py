@@ -14,6 +14,7 @@ whose time is earlier.
 """
 
 from collections.abc import Callable, Container, Sequence
+from heapq import heapreplace
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,18 @@ class FoldedCluster(Cluster):
                       for rank in sorted({*stands_for})]
         self.logs = {rank.world_rank: RankLog() for rank in self.ranks}
         self.numbers: dict[tuple, int] = {}             # of groups, by their kind
+        self.cores = [[0.0] * (fabric.cluster.cores if fabric.shares_cores else 0)
+                      for _ in range(fabric.cluster.nodes)]
         self.ports_out, self.ports_in = ([[0.0] * self.num_ranks for _ in PORTS] for _ in range(2))
 
     def communicator(self, me: Rank) -> "FoldedCommunicator":
         """The world of a rank."""
         return FoldedCommunicator(self, me, range(self.num_ranks), ("world",), ())
+
+    def cores_of(self, rank: int) -> list[float]:
+        """When each core of a rank's node is free, the first one first; [] if no ranks share any.
+        """
+        return self.cores[self.fabric.node_of(rank)]
 
     def carry(self, array: Array, out: Array, link: Link, source: int, dest: int,
               start: float) -> tuple[float, float]:
@@ -231,7 +239,13 @@ class FoldedCommunicator(SimulatedCommunicator):
     # Computation and collectives.
 
     def spend(self, name: str, seconds: float, flops: int = 0) -> None:
-        """Compute for `seconds`."""
+        """Compute for `seconds`, on the first core of the node that is free if ranks share them."""
+        me, cores = self.rank_state, self.cluster.cores_of(self.world_rank)
+        if cores:
+            me.compute_until(me.clock)          # earlier ranks first
+            start = max(me.clock, cores[0])
+            heapreplace(cores, start + seconds)
+            seconds += start - me.clock
         super().spend(name, seconds)
         self.log.computed(name, seconds, flops)
         self.record(self.spend, name, seconds, flops)
