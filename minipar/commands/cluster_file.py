@@ -8,7 +8,9 @@ are timed beside their prediction: none of them was used for a number of the fil
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,17 @@ from ..comm import Communicator
 from ..environment import blas_threads
 from ..launcher import UsageError, launch, on_first_rank
 from ..nn import GPTConfig
-from ..plan.cluster import Cluster, read_cluster
+from ..plan.cluster import Cluster
 from ..plan.layout import Layout
 from ..simulation import simulate_step
 from ..simulation.measure import measure_machine, measured_step
+from .simulate.tables import seconds
 from .tables import Column, Output, Shown, Table
 
-MODEL = GPTConfig(vocab_size=1024, context=128, num_layers=4, num_heads=8, width=256)
-BATCH = 8                               # sequences of a step
+MODELS = [GPTConfig(vocab_size=1024, context=128, num_layers=4, num_heads=width // 32, width=width)
+          for width in (128, 256, 512)]
+BATCH = 8                               # sequences of a step, about
+NUM_STEPS = 8                           # that are timed, at most
 
 
 def write_cluster(path: Path, num_rounds: int, output: Output, is_real: bool) -> None:
@@ -38,8 +43,8 @@ def write_cluster(path: Path, num_rounds: int, output: Output, is_real: bool) ->
     def main(comm: Communicator) -> None:
         measured = measure_machine(comm, num_rounds)
         on_first_rank(comm, lambda: write_text(path, as_toml(measured)))
-        output.text(f"{measured.title}: {path}")
-        compare(comm, path, num_rounds, output)
+        output.text(f"{path}: {measured.title}.")
+        compare(comm, measured, min(num_rounds, NUM_STEPS), output)
     if is_real:
         launch(main)
     else:
@@ -71,26 +76,26 @@ def _value(value: Any) -> str:
 
 def layouts(num_ranks: int) -> list[Layout]:
     """The layouts that are compared: dp alone, and beside tp or a pipeline of two ranks."""
-    each = BATCH // num_ranks
-    found = [Layout(dp=num_ranks, batch=BATCH, microbatch=each, sp=False, kind=kind)
+    each = max(1, BATCH // num_ranks)
+    batch = each * num_ranks
+    found = [Layout(dp=num_ranks, batch=batch, microbatch=each, sp=False, kind=kind)
              for kind in ("ddp", "zero1")[:num_ranks]]
     if num_ranks % 2 == 0:
-        shared = Layout(dp=num_ranks // 2, batch=BATCH, microbatch=2 * each, sp=False)
+        shared = Layout(dp=num_ranks // 2, batch=batch, microbatch=2 * each, sp=False)
         found += [replace(shared, tp=2), replace(shared, pp=2, microbatch=max(1, each // 2))]
     return found
 
 
-def compare(comm: Communicator, path: Path, num_rounds: int, output: Output) -> None:
-    """Print predicted and measured seconds of steps."""
-    cluster = replace(read_cluster(str(path)), per_node=comm.size)
-    made = Table.of(f"a step of a GPT of {MODEL.num_layers} layers of width {MODEL.width}, "
-                    f"{BATCH} sequences of {MODEL.context}", "layout",
+def compare(comm: Communicator, cluster: Cluster, num_steps: int, output: Output,
+            models: Sequence[GPTConfig] = MODELS) -> None:
+    """Collective.  Print predicted and measured seconds of steps."""
+    made = Table.of(f"a step of a GPT of {models[0].num_layers} layers, {models[0].context} tokens "
+                    f"a sequence, about {BATCH} sequences", "width", "layout",
                     Column("predicted", "s"), Column("measured", "s"), "error")
-    for layout in layouts(comm.size):
-        measured = measured_step(comm, MODEL, layout, num_rounds)
+    for model, layout in product(models, layouts(comm.size)):
+        measured = measured_step(comm, model, layout, num_steps)
         if comm.rank == 0:
-            predicted = simulate_step(cluster, MODEL, layout).seconds
-            made.add(str(layout), *(Shown(each, f"{each * 1e3:.1f} ms")
-                                    for each in (predicted, measured)),
+            predicted = simulate_step(cluster, model, layout).seconds
+            made.add(model.width, str(layout), seconds(predicted), seconds(measured),
                      Shown(predicted / measured - 1, f"{predicted / measured - 1:+.1%}"))
     output.table(made)

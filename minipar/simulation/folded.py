@@ -24,6 +24,7 @@ from ..comm.collectives.all_gather import all_gather
 from ..comm.communicator import Communicator, Labelled, OwnAlgorithm
 from ..comm.mesh import DeviceMesh
 from ..comm.simulated import Cluster, SimulatedCommunicator
+from ..comm.simulated.progress import SimulatedProgressEngine
 from ..comm.simulated.rank import Rank, SimulatedRequest, Split
 from ..comm.simulated.replay import Blank
 from ..comm.trace import Trace
@@ -67,6 +68,13 @@ class FoldedCluster(Cluster):
         start = max(start, leaves[source], enters[dest])
         leaves[source] = enters[dest] = end = start + array.nbytes / link.bandwidth
         return start, end + link.latency
+
+
+class CopyingEngine(SimulatedProgressEngine):
+    """The Works of a rank whose core copies its messages: none goes on beside computation."""
+
+    def poll(self) -> None:
+        """Nothing: Works go on while the rank waits."""
 
 
 class FoldedRequest(SimulatedRequest):
@@ -119,6 +127,11 @@ class FoldedCommunicator(SimulatedCommunicator):
     def world_rank_of(self, rank: int) -> int:
         """The number of `rank` in the whole world."""
         return self.members[rank]
+
+    def make_progress_engine(self) -> SimulatedProgressEngine:
+        """An engine for the Works of this rank."""
+        shares = self.cluster.fabric.cluster.cores
+        return (CopyingEngine if shares else SimulatedProgressEngine)(self.rank_state)
 
     def channel(self, me: Any, index: int) -> "FoldedCommunicator":
         """The same ranks, whose messages never meet those of another `index`."""

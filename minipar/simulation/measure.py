@@ -1,19 +1,19 @@
 """Measure this machine: what each operation takes, as a line through probes; and a real step.
 
-    probe: a GPT of one layer      Linear forward     2·m·n·k FLOPs, bytes, seconds   ×
+    probe: a GPT of two layers    Linear forward     2·m·n·k FLOPs, bytes, seconds   ×
     …, of several sizes            Linear forward     …                                   ×
                                         └─▶ seconds a call + a FLOP + a byte: a line for each
 
 All ranks compute at the same time, each a probe of its own, and a meter times every operation by
-itself.  The least of several rounds counts: a rank then had a core for itself.  No probe is a
-step that is to be predicted: they are of one layer, on one rank, without messages.
+itself, in seconds of a core.  The least of several rounds counts.  No probe is a step that is to be
+predicted: they are of two layers, of other sizes, on one rank, without messages.
 """
 
 import os
+import platform
 import time
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from ..comm import Communicator
 from ..comm.collectives import all_reduce
 from ..comm.collectives.barrier import barrier
 from ..comm.cost.fit import fit
-from ..comm.cost.measure import LINK_SIZES, measure_algorithms, measure_links
+from ..comm.cost.measure import LINK_SIZES
+from ..comm.simulated.topology import Link
 from ..comm.mesh import DeviceMesh
 from ..environment import blas_threads, num_cores
 from ..nn import GPT, GPTConfig
@@ -33,83 +34,102 @@ from ..plan.layout import Layout
 from .step import make_parallel, mesh_sizes, take_step
 
 Line = tuple[float, float, float]       # seconds of a call, of a FLOP, of a byte
+OF_LOGIT = {"forward": (5, 4), "backward": (1, 4)}      # FLOPs and bytes, as the meter counts
 PROBES = ((32, 16, 1), (64, 64, 2), (96, 128, 4), (192, 64, 8), (192, 256, 2), (384, 128, 4),
           (640, 128, 4))                # width, tokens of a sequence, sequences
 
 
-class Operations(NamedTuple):
-    """The line of each operation, "Gelu forward"; and the worst relative error of each."""
-
-    lines: dict[str, Line]
-    errors: dict[str, float]
-
-
 def measure_machine(comm: Communicator, num_rounds: int,
                     probes: Sequence[tuple[int, int, int]] = PROBES) -> Cluster:
-    """Collective.  The numbers of a cluster file, for ranks of one node that compute at once."""
-    p, threads, cores = comm.size, blas_threads(), max(1, num_cores() // blas_threads())
-    lines, _ = measure_operations(comm, num_rounds, probes)
+    """Collective.  This machine as a cluster, for the ranks of `comm` on one node.
+
+    `operations` are what a simulated step takes; the rates are their summary, for the plan.
+    """
+    lines = measure_operations(comm, num_rounds, probes)
     latency, later, link = measure_messages(comm, num_rounds)
-    best = 1 / max(min(line[1] for name, line in lines.items() if "Linear" in name), 1e-15)
-    byte = max(lines["Add forward"][2], 1e-13)
-    _, flop, of_byte = (sum(lines[f"CrossEntropy {phase}"][i] for phase in ("forward", "backward"))
-                        for i in range(3))
+    p, of_byte = comm.size, max(lines["Add forward"][2], 1e-12)
+    of_flop = min(lines[f"Linear {phase}"][1] for phase in ("forward", "backward", "weights"))
+    of_logit = sum(np.dot(lines[f"CrossEntropy {phase}"][1:], work)
+                   for phase, work in OF_LOGIT.items())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / p
     software = Software(
         name="minipar", product=1.0, stream=1.0, link=1.0, nic=1.0, flash=None,
-        activations="minipar", weight_bytes=4, gradient_bytes=4, master_bytes=8, message_bytes=4,
-        zero1_bytes=8, adam_bytes=lines["AdamW optimizer"][1] * AdamW.flops_per_parameter / byte,
-        latency=latency, latency_rank=later, operations={k: [*line] for k, line in lines.items()},
-        loss=(3 * flop + 4 * of_byte) / byte,
-        fitted="nothing: all numbers are those of small programs, each timed by itself")
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / p
+        operations={name: [*line] for name, line in lines.items()},
+        loss=float(of_logit) / of_byte,
+        adam_bytes=lines["AdamW optimizer"][1] * AdamW.flops_per_parameter / of_byte,
+        latency=latency, latency_rank=later, activations="minipar", weight_bytes=4,
+        gradient_bytes=4, master_bytes=8, message_bytes=4, zero1_bytes=8,
+        fitted="nothing to steps: each number is that of a small program")
     return Cluster(
-        "", f"this machine: {p} ranks of {threads} threads share {cores * threads} cores; rates "
-        "are those of a rank that has its cores while all ranks compute", {"fp32": best}, memory,
-        memory, 1 / byte, 1, link, link, dtype="fp32", host=1 / byte, per_node=p, cores=cores,
-        software=software)
+        name="", title=f"{platform.node()}: {p} ranks on {num_cores()} cores, measured while all "
+        "of them compute; rates are those of a rank that has a core to itself",
+        peak={"fp32": 1 / max(of_flop, 1e-15)}, memory=memory, usable=memory,
+        bandwidth=1 / of_byte, units=1, link=link, nic=link, dtype="fp32", host=1 / of_byte,
+        per_node=p, cores=max(1, num_cores() // blas_threads()), software=software)
 
 
 def measure_messages(comm: Communicator, num_rounds: int) -> tuple[float, float, float]:
     """Collective.  Latency of a message, of a round of a ring, and bytes per second of a ring.
 
-    The ring that takes as long as the all-reduce that "auto" takes, whatever that is.
+    It is the ring that takes as long as the all-reduce that "auto" takes, whatever that is.
     """
     if comm.size == 1:
         return 0.0, 0.0, 1e10
-    near, far = measure_links(comm, LINK_SIZES[:8], num_rounds)
-    alpha = (near or far).link.latency
-    sizes = LINK_SIZES[1:]
-    whole = fit(sizes, measure_algorithms(comm, "all_reduce", sizes, num_rounds,
-                                          ["auto"])["auto"]).link
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    message = time_messages(comm, num_rounds, lambda array, out: comm.sendrecv(
+        array, after, out, before))
+    whole = time_messages(comm, num_rounds, lambda array, out: all_reduce(comm, array, out=out))
     rounds = 2 * (comm.size - 1)
-    return (alpha, max(0.0, whole.latency - alpha) / rounds,
-            rounds / comm.size * whole.bandwidth)
+    return (message.latency, max(0.0, whole.latency - message.latency) / rounds,
+            min(rounds / comm.size * whole.bandwidth, 1e12))
+
+
+def time_messages(comm: Communicator, num_rounds: int,
+                  send: Callable[[np.ndarray, np.ndarray], object]) -> Link:
+    """Collective.  The line through send(array, out) of several sizes, on all ranks at once."""
+    now, times = clock(), np.empty((4 * num_rounds, len(LINK_SIZES)))
+    for row in times:
+        for j, num_bytes in enumerate(LINK_SIZES):
+            array, out = np.zeros((2, num_bytes // 4), np.float32)
+            barrier(comm, algorithm="dissemination")
+            start = now()
+            send(array, out)
+            row[j] = now() - start
+    usual = all_reduce(comm, np.quantile(times, 0.25, axis=0), algorithm="ring") / comm.size
+    turns = max(1.0, comm.size * blas_threads() / num_cores()) if now is time.process_time else 1
+    return fit(LINK_SIZES, turns * usual).link
+
+
+def clock() -> Callable[[], float]:
+    """Seconds of this rank's core: other programs, or ranks, that share it do not count.
+
+    With several threads a rank has more than one; then it is the clock on the wall.
+    """
+    return time.process_time if blas_threads() == 1 else time.perf_counter
 
 
 def measure_operations(comm: Communicator, num_rounds: int,
-                       probes: Sequence[tuple[int, int, int]] = PROBES) -> Operations:
+                       probes: Sequence[tuple[int, int, int]] = PROBES) -> dict[str, Line]:
     """Collective.  The operations of small GPTs, timed one by one on all ranks at once.
 
     The time between two of them, Python and additions of gradients, is shared out.  What a step
     does beside forward and backward is a part of "AdamW optimizer".
     """
-    found: dict[str, list[tuple[float, ...]]] = {}
+    found: dict[str, list[tuple[float, float, float]]] = {}
     for width, context, batch in probes:
         model = GPTConfig(4 * width, context, 2, max(1, width // 32), width)
         rows, seconds, bare = time_probe(comm, model, batch, num_rounds)
         between = max(1.0, bare / sum(seconds))
         for (name, flops, num_bytes), each in zip(rows, seconds):
             found.setdefault(name, []).append((flops, num_bytes, each * between))
-    fits = {name: fit_line(points) for name, points in found.items()}
-    return Operations({name: line for name, (line, _) in fits.items()},
-                      {name: worst for name, (_, worst) in fits.items()})
+    return {name: fit_line(points) for name, points in found.items()}
 
 
 def time_probe(comm: Communicator, config: GPTConfig, batch: int, num_rounds: int
                ) -> tuple[list[tuple[str, int, int]], list[float], float]:
     """Each operation of a step on one rank, its least seconds, and those of the step unmetered."""
     layout = Layout(batch=batch, microbatch=batch, sp=False)
-    now = time.process_time if blas_threads() == 1 else time.perf_counter
+    now = clock()
     mesh = DeviceMesh(DeviceMesh(comm, dp=comm.size).alone(), dp=1)
     strategy = make_parallel(layout, GPT(config).initialize(0), mesh)
     optimizer, microbatches = AdamW(strategy.slabs), numbers(config, layout)
@@ -146,8 +166,8 @@ def time_probe(comm: Communicator, config: GPTConfig, batch: int, num_rounds: in
     return rows, mean[:-1].tolist(), float(mean[-1] + mean[-2])
 
 
-def fit_line(points: Sequence[tuple[float, ...]]) -> tuple[Line, float]:
-    """The line through (flops, bytes, seconds), none of its numbers negative, and its worst error.
+def fit_line(points: Sequence[tuple[float, float, float]]) -> Line:
+    """The line through (flops, bytes, seconds), none of its numbers negative.
 
     Squares of errors, each divided by the seconds: long operations count more, as they should.
     """
@@ -165,7 +185,7 @@ def fit_line(points: Sequence[tuple[float, ...]]) -> tuple[Line, float]:
             if rank == count and line.min() >= 0 and loss < 0.999 * least:
                 best, least = line, loss
     call, flop, byte = best.tolist()
-    return (call, flop, byte), float(np.abs(columns @ best / t - 1).max())
+    return call, flop, byte
 
 
 def numbers(config: GPTConfig, layout: Layout) -> list[Microbatch]:
