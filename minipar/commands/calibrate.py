@@ -2,7 +2,8 @@
 
     mpirun -n 4 python -m minipar calibrate
 
-It fits the links, and times every algorithm of every operation that has several.  It prints both
+With --cluster FILE it writes a cluster file instead (simulate/cluster_file.py).  Without, it fits
+the links, and times every algorithm of every operation that has several.  It prints both
 beside the model, and keeps the result for later runs (comm/cost/calibration.py).
 """
 
@@ -29,7 +30,7 @@ from ..comm.cost.measure import (
 from ..environment import launched, minipar_command
 from ..launcher import UsageError, launch, on_first_rank
 from ..train.option import CommandOptions, option, picture
-from .cluster_file import write_cluster
+from .simulate.cluster_file import write_cluster
 from .tables import Column, Output, Shown, Table
 
 OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares scan's algorithms

@@ -23,8 +23,8 @@ from ..comm.collectives import all_reduce
 from ..comm.collectives.barrier import barrier
 from ..comm.cost.fit import fit
 from ..comm.cost.measure import LINK_SIZES
-from ..comm.simulated.topology import Link
 from ..comm.mesh import DeviceMesh
+from ..comm.simulated.topology import Link
 from ..environment import blas_threads, num_cores
 from ..nn import GPT, GPTConfig
 from ..optim import AdamW
@@ -162,8 +162,9 @@ def time_probe(comm: Communicator, config: GPTConfig, batch: int, num_rounds: in
         update = min(update, now() - start)
     size = sum(slab.data.size for slab in strategy.slabs)
     rows.append(("AdamW optimizer", optimizer.flops_per_parameter * size, 0))
-    mean = all_reduce(comm, np.array([*best, update, bare]), algorithm="ring") / comm.size
-    return rows, mean[:-1].tolist(), float(mean[-1] + mean[-2])
+    least = np.array([*best, update, bare], np.float64)
+    *each, update, bare = (all_reduce(comm, least, algorithm="ring") / comm.size).tolist()
+    return rows, [*each, update], update + bare
 
 
 def fit_line(points: Sequence[tuple[float, float, float]]) -> Line:

@@ -1,7 +1,7 @@
 """`minipar calibrate --cluster FILE`: this machine as a cluster file, and steps predicted by it.
 
-    mpirun -n 4 python -m minipar calibrate --cluster here.toml
-    minipar simulate --cluster 1x4:here.toml --mesh dp=2,pp=2 --model layers=4,width=256,…
+    mpirun -n 4 python -m minipar calibrate --cluster FILE
+    minipar simulate --cluster 1x4:FILE --mesh dp=2,pp=2 --model layers=4,width=256,…
 
 The numbers are measured by small programs (simulation/measure.py).  Then real steps of a small GPT
 are timed beside their prediction: none of them was used for a number of the file.
@@ -16,18 +16,18 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..atomic_files import write_text
-from ..comm import Cluster as SimulatedCluster
-from ..comm import Communicator
-from ..environment import blas_threads
-from ..launcher import UsageError, launch, on_first_rank
-from ..nn import GPTConfig
-from ..plan.cluster import Cluster
-from ..plan.layout import Layout
-from ..simulation import simulate_step
-from ..simulation.measure import measure_machine, measured_step
-from .simulate.tables import seconds
-from .tables import Column, Output, Shown, Table
+from ...atomic_files import write_text
+from ...comm import Cluster as SimulatedCluster
+from ...comm import Communicator
+from ...environment import blas_threads
+from ...launcher import UsageError, launch, on_first_rank
+from ...nn import GPTConfig
+from ...plan.cluster import Cluster
+from ...plan.layout import Layout
+from ...simulation import simulate_step
+from ...simulation.measure import measure_machine, measured_step
+from ..tables import Column, Output, Shown, Table
+from .tables import seconds
 
 MODELS = [GPTConfig(vocab_size=1024, context=128, num_layers=4, num_heads=width // 32, width=width)
           for width in (128, 256, 512)]
@@ -55,11 +55,10 @@ def write_cluster(path: Path, num_rounds: int, output: Output, is_real: bool) ->
 def as_toml(cluster: Cluster) -> str:
     """The text of a cluster file, which `read_cluster` reads."""
     s = cluster.software
+    lines = [f"{json.dumps(name)} = {json.dumps(line)}" for name, line in s.operations.items()]
     return "\n".join([*_rows(cluster, ("name", "software", "nodes")), "", f"[software.{s.name}]",
-                      *_rows(s, ("name", "operations")), "",
-                      "# seconds of a call, of a FLOP, of a byte", f"[software.{s.name}.operations]",
-                      *(f"{json.dumps(name)} = {json.dumps(line)}"
-                        for name, line in s.operations.items()), ""])
+                      *_rows(s, ("name", "operations")), "", f"[software.{s.name}.operations]",
+                      "# seconds of a call, of a FLOP, of a byte", *lines, ""])
 
 
 def _rows(values: Any, others: tuple[str, ...]) -> list[str]:
