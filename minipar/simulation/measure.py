@@ -5,8 +5,8 @@
                                         └─▶ seconds a call + a FLOP + a byte: a line for each
 
 All ranks compute at the same time, each a probe of its own, and a meter times every operation by
-itself, in seconds of a core.  The least of several rounds counts.  No probe is a step that is to be
-predicted: they are of two layers, of other sizes, on one rank, without messages.
+itself, in seconds of a core.  Of several rounds the lower quartile counts.  No probe is a step that
+is to be predicted: they are of two layers, of other sizes, on one rank, without messages.
 """
 
 import os
@@ -35,6 +35,7 @@ from .step import make_parallel, mesh_sizes, take_step
 
 Line = tuple[float, float, float]       # seconds of a call, of a FLOP, of a byte
 OF_LOGIT = {"forward": (5, 4), "backward": (1, 4)}      # FLOPs and bytes, as the meter counts
+USUAL = 0.25                            # the quantile of rounds that counts
 PROBES = ((32, 16, 1), (64, 64, 2), (96, 128, 4), (192, 64, 8), (192, 256, 2), (384, 128, 4),
           (640, 128, 4))                # width, tokens of a sequence, sequences
 
@@ -95,7 +96,7 @@ def time_messages(comm: Communicator, num_rounds: int,
             start = now()
             send(array, out)
             row[j] = now() - start
-    usual = all_reduce(comm, np.quantile(times, 0.25, axis=0), algorithm="ring") / comm.size
+    usual = all_reduce(comm, np.quantile(times, USUAL, axis=0), algorithm="ring") / comm.size
     turns = max(1.0, comm.size * blas_threads() / num_cores()) if now is time.process_time else 1
     return fit(LINK_SIZES, turns * usual).link
 
@@ -127,7 +128,7 @@ def measure_operations(comm: Communicator, num_rounds: int,
 
 def time_probe(comm: Communicator, config: GPTConfig, batch: int, num_rounds: int
                ) -> tuple[list[tuple[str, int, int]], list[float], float]:
-    """Each operation of a step on one rank, its least seconds, and those of the step unmetered."""
+    """Each operation of a step on one rank, its seconds, and those of the step unmetered."""
     layout = Layout(batch=batch, microbatch=batch, sp=False)
     now = clock()
     mesh = DeviceMesh(DeviceMesh(comm, dp=comm.size).alone(), dp=1)
@@ -146,24 +147,23 @@ def time_probe(comm: Communicator, config: GPTConfig, batch: int, num_rounds: in
         strategy.forward_backward(microbatches)
         return now() - start
 
-    best, bare, update = np.array([np.inf]), np.inf, np.inf
-    for _ in range(num_rounds + 1):
+    rounds = []
+    for _ in range(num_rounds + 1):             # the first one warms up
         barrier(comm, algorithm="dissemination")
-        bare = min(bare, run())
+        bare = run()
         rows.clear()
         seconds.clear()
         with Meter(now, stop).running():
             run()
-        best = np.minimum(best, seconds)
         start = now()
         optimizer.zero_grad()
         strategy.clip_grad_norm(1.0)
         strategy.step(optimizer)
-        update = min(update, now() - start)
+        rounds.append([*seconds, now() - start, bare])
     size = sum(slab.data.size for slab in strategy.slabs)
     rows.append(("AdamW optimizer", optimizer.flops_per_parameter * size, 0))
-    least = np.array([*best, update, bare], np.float64)
-    *each, update, bare = (all_reduce(comm, least, algorithm="ring") / comm.size).tolist()
+    usual = np.quantile(np.array(rounds[1:], np.float64), USUAL, axis=0)
+    *each, update, bare = (all_reduce(comm, usual, algorithm="ring") / comm.size).tolist()
     return rows, [*each, update], update + bare
 
 
@@ -210,4 +210,4 @@ def measured_step(comm: Communicator, config: GPTConfig, layout: Layout, num_rou
         take_step(strategy, optimizer, batch)
         times.append(now() - start)
     slowest = all_reduce(comm, np.array(times[2:]), op="max", algorithm="ring")
-    return float(np.quantile(slowest, 0.25))
+    return float(np.quantile(slowest, USUAL))

@@ -7,17 +7,17 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4509,
     ("parallel",): 4531,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6072,
+    ("train", "commands"): 6151,
     ("viz",): 2544,
-    ("plan",): 1080,
-    ("simulation",): 735,
+    ("plan",): 1087,
+    ("simulation",): 919,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2452,
     ("school",): 3717,
 }
-ALL = 41005
+ALL = 41272
 
 
 def count(folder: str) -> int:

@@ -41,6 +41,8 @@ def write_cluster(path: Path, num_rounds: int, output: Output, is_real: bool) ->
         raise UsageError(f"--cluster {path}: expected a file NAME.toml in a folder that exists")
 
     def main(comm: Communicator) -> None:
+        if comm.node_of(comm.size - 1) != comm.node_of(0):
+            raise UsageError("--cluster measures one machine: start all ranks on one node")
         measured = measure_machine(comm, num_rounds)
         on_first_rank(comm, lambda: write_text(path, as_toml(measured)))
         output.text(f"{path}: {measured.title}.")
