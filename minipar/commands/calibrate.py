@@ -2,7 +2,8 @@
 
     mpirun -n 4 python -m minipar calibrate
 
-It fits the links, and times every algorithm of every operation that has several.  It prints both
+With --cluster FILE it writes a cluster file instead (simulate/cluster_file.py).  Without, it fits
+the links, and times every algorithm of every operation that has several.  It prints both
 beside the model, and keeps the result for later runs (comm/cost/calibration.py).
 """
 
@@ -29,6 +30,7 @@ from ..comm.cost.measure import (
 from ..environment import launched, minipar_command
 from ..launcher import UsageError, launch, on_first_rank
 from ..train.option import CommandOptions, option, picture
+from .simulate.cluster_file import write_cluster
 from .tables import Column, Output, Shown, Table
 
 OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares scan's algorithms
@@ -37,6 +39,9 @@ OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares 
 def main(options: "Options", output: Output) -> None:
     """Measure on all ranks.  Raises UsageError without mpirun or with senseless options."""
     world = launched()
+    if options.cluster is not None:
+        write_cluster(options.cluster, options.rounds, output, world is not None)
+        return
     if world is None or world.size < 2:
         raise UsageError("calibrate measures at least two real ranks: "
                          + minipar_command("calibrate", 4))
@@ -54,6 +59,9 @@ class Options(CommandOptions):
     largest: int = option(SIZES[-1], "the largest array that is tried", metavar="BYTES",
                           least=LINK_SIZES[1])
     png: Path | None = picture("the crossover curves")
+    cluster: Path | None = option(None, "instead: write this machine as a cluster file for "
+                                  "simulate and plan, and compare its predictions with real steps",
+                                  metavar="FILE.toml")
 
 
 def calibrate(comm: Communicator, options: Options, output: Output) -> None:

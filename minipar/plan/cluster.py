@@ -35,6 +35,8 @@ class Software:
     flash: tuple[float, float] | None = (0.45, 0.40)    # shares of the peak; None: not fused
     unfused: float = 1.0            # bytes of element-wise kernels, relative to fused ones
     loss: float = 105.0             # bytes a logit of the loss in float32, forward and backward
+    operations: dict = field(default_factory=dict, hash=False)  # measured: seconds of a call, of a
+                                    # FLOP, of a byte, by name and phase; others by the rates above
     launch: float = 0.0             # seconds of the host to launch a layer, forward and backward
     latency: float = 0.0            # seconds of a collective within a node …
     latency_rank: float = 0.0       # … and more for each rank
@@ -71,6 +73,11 @@ class Software:
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}: choose from "
                                  f"{', '.join(known)}")
+        for name, line in self.operations.items():
+            if not (isinstance(line, list) and len(line) == 3 and all(
+                    isinstance(number, int | float) and number >= 0 for number in line)):
+                raise ValueError(f"operations: {name} has three numbers >= 0, seconds of a call, "
+                                 f"of a FLOP and of a byte, not {line!r}")
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ class Cluster:
     host: float = 25e9              # to the memory of the host
     per_node: int = 8
     nodes: int = 1
+    cores: int = 0                  # of a node, which its ranks share; 0: each has its own
     software: Software = Software()
 
     def __post_init__(self):
@@ -180,7 +188,7 @@ def _fill(kind: Any, where: str, values: dict[str, Any]) -> Any:
     for key, value in values.items():
         if key not in known:
             raise ValueError(f"{where}: unknown {key!r}: choose from {', '.join(known)}")
-        needs_more = kind is Cluster or key in SHARES
+        needs_more = kind is Cluster and key != "cores" or key in SHARES
         if known[key] in (int, float):
             if isinstance(value, bool | str | list) or value < 0 or needs_more and not value:
                 raise ValueError(f"{where}: {key} is a number {'>' if needs_more else '>='} 0, "

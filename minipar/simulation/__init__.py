@@ -10,6 +10,7 @@
     rank_log.py         what a rank did
     report.py           speed, parts, memory
     failures.py         a long run that fails
+    measure.py          this machine as a cluster
 
 It reads the cluster files of `minipar plan`, and runs what `minipar train` runs: models,
 strategies, schedules, collectives.

@@ -32,6 +32,11 @@ class Fabric:
     def __init__(self, cluster: Cluster, slow: Mapping[tuple[int, int], float] | None = None):
         self.cluster, self.slow = cluster, slow or {}
 
+    @property
+    def shares_cores(self) -> bool:
+        """True if a node has more ranks than cores."""
+        return 0 < self.cluster.cores < self.cluster.per_node
+
     def node_of(self, rank: int) -> int:
         """The number of the node of a rank."""
         return rank // self.cluster.per_node

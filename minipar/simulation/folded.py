@@ -14,6 +14,7 @@ whose time is earlier.
 """
 
 from collections.abc import Callable, Container, Sequence
+from heapq import heapreplace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..comm.collectives.all_gather import all_gather
 from ..comm.communicator import Communicator, Labelled, OwnAlgorithm
 from ..comm.mesh import DeviceMesh
 from ..comm.simulated import Cluster, SimulatedCommunicator
+from ..comm.simulated.progress import SimulatedProgressEngine
 from ..comm.simulated.rank import Rank, SimulatedRequest, Split
 from ..comm.simulated.replay import Blank
 from ..comm.trace import Trace
@@ -44,11 +46,18 @@ class FoldedCluster(Cluster):
                       for rank in sorted({*stands_for})]
         self.logs = {rank.world_rank: RankLog() for rank in self.ranks}
         self.numbers: dict[tuple, int] = {}             # of groups, by their kind
+        self.cores = [[0.0] * (fabric.cluster.cores if fabric.shares_cores else 0)
+                      for _ in range(fabric.cluster.nodes)]
         self.ports_out, self.ports_in = ([[0.0] * self.num_ranks for _ in PORTS] for _ in range(2))
 
     def communicator(self, me: Rank) -> "FoldedCommunicator":
         """The world of a rank."""
         return FoldedCommunicator(self, me, range(self.num_ranks), ("world",), ())
+
+    def cores_of(self, rank: int) -> list[float]:
+        """When each core of a rank's node is free, the first one first; [] if no ranks share any.
+        """
+        return self.cores[self.fabric.node_of(rank)]
 
     def carry(self, array: Array, out: Array, link: Link, source: int, dest: int,
               start: float) -> tuple[float, float]:
@@ -59,6 +68,13 @@ class FoldedCluster(Cluster):
         start = max(start, leaves[source], enters[dest])
         leaves[source] = enters[dest] = end = start + array.nbytes / link.bandwidth
         return start, end + link.latency
+
+
+class CopyingEngine(SimulatedProgressEngine):
+    """The Works of a rank whose core copies its messages: none goes on beside computation."""
+
+    def poll(self) -> None:
+        """Nothing: Works go on while the rank waits."""
 
 
 class FoldedRequest(SimulatedRequest):
@@ -111,6 +127,11 @@ class FoldedCommunicator(SimulatedCommunicator):
     def world_rank_of(self, rank: int) -> int:
         """The number of `rank` in the whole world."""
         return self.members[rank]
+
+    def make_progress_engine(self) -> SimulatedProgressEngine:
+        """An engine for the Works of this rank."""
+        shares = self.cluster.fabric.cluster.cores
+        return (CopyingEngine if shares else SimulatedProgressEngine)(self.rank_state)
 
     def channel(self, me: Any, index: int) -> "FoldedCommunicator":
         """The same ranks, whose messages never meet those of another `index`."""
@@ -231,7 +252,13 @@ class FoldedCommunicator(SimulatedCommunicator):
     # Computation and collectives.
 
     def spend(self, name: str, seconds: float, flops: int = 0) -> None:
-        """Compute for `seconds`."""
+        """Compute for `seconds`, on the first core of the node that is free if ranks share them."""
+        me, cores = self.rank_state, self.cluster.cores_of(self.world_rank)
+        if cores:
+            me.compute_until(me.clock)          # earlier ranks first
+            start = max(me.clock, cores[0])
+            heapreplace(cores, start + seconds)
+            seconds += start - me.clock
         super().spend(name, seconds)
         self.log.computed(name, seconds, flops)
         self.record(self.spend, name, seconds, flops)

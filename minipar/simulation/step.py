@@ -16,11 +16,13 @@ import numpy as np
 
 from ..backend.shape_array import ShapeArray
 from ..comm.collectives import chunk_bounds
+from ..comm.mesh import DeviceMesh
 from ..comm.trace import Trace
 from ..memory.remat.plans import rematerialize
 from ..memory.remat.policies import plan_policy
 from ..memory.remat.selective import rematerialize_attention
 from ..nn import GPT, GPTConfig
+from ..optim import AdamW
 from ..parallel.context.layout import ContextOptions
 from ..parallel.pipeline.schedule.timeline import Interval
 from ..parallel.registry import STRATEGIES, make_strategy
@@ -91,6 +93,7 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
                          "take a model without experts")
     fabric = Fabric(cluster, slow_links)
     slow = slow_ranks or {}
+    fold &= not fabric.shares_cores             # else ranks of a class take turns
     stands_for = classes(fabric, model, layout, slow) if fold else [*range(cluster.num_gpus)]
     if len({*stands_for}) > MOST_RANKS:
         raise ValueError(f"{len({*stands_for}):,} ranks differ, and at most {MOST_RANKS:,} can be "
@@ -127,6 +130,33 @@ def sizes_of(e: Layout) -> dict[str, int]:
     return {axis: getattr(e, axis) for axis in AXES}
 
 
+def mesh_sizes(e: Layout) -> dict[str, int]:
+    """The axes of the mesh: those with several ranks, and dp."""
+    return {axis: size for axis, size in sizes_of(e).items() if size > 1 or axis == "dp"}
+
+
+def make_parallel(e: Layout, model: GPT, mesh: DeviceMesh, bucket_mb: float = 100.0) -> Strategy:
+    """The strategy of a layout, on simulated or real ranks."""
+    options: dict[str, Any] = {}
+    if e.pp > 1:
+        options |= {"schedule": e.schedule, "virtual_stages": e.v if e.v > 1 else None}
+    if e.sp and e.tp > 1:
+        options["sequence_parallel"] = True
+    if e.cp > 1:
+        options["context"] = ContextOptions("all_gather")
+    if "bucket_mb" in STRATEGIES[e.kind].options:
+        options["bucket_mb"] = bucket_mb
+    return make_strategy(e.kind, model, mesh, **options)
+
+
+def take_step(strategy: Strategy, optimizer: AdamW, batch: list[Microbatch]) -> None:
+    """A step, as the training loop takes it."""
+    optimizer.zero_grad()
+    strategy.forward_backward(batch)
+    strategy.clip_grad_norm(1.0)
+    strategy.step(optimizer)
+
+
 @dataclass
 class Run:
     """The program of all ranks."""
@@ -157,10 +187,7 @@ class Run:
                 comm.log.forget()
                 start = comm.now()
                 with meter.running():
-                    optimizer.zero_grad()
-                    strategy.forward_backward(batch)
-                    strategy.clip_grad_norm(1.0)
-                    strategy.step(optimizer)
+                    take_step(strategy, optimizer, batch)
         intervals = strategy.pipeline.intervals if strategy.pipeline else []
         return RankStep(start, comm.now(), comm.log, dict(ledger.at_peak), intervals)
 
@@ -182,17 +209,7 @@ class Run:
             rematerialize_attention(model)
         elif e.remat != "none":
             rematerialize(model, plan_policy(e.remat))
-        options: dict[str, Any] = {}
-        if e.pp > 1:
-            options |= {"schedule": e.schedule, "virtual_stages": e.v if e.v > 1 else None}
-        if e.sp and e.tp > 1:
-            options["sequence_parallel"] = True
-        if e.cp > 1:
-            options["context"] = ContextOptions("all_gather")
-        if "bucket_mb" in STRATEGIES[e.kind].options:
-            options["bucket_mb"] = self.bucket_mb
-        sizes = {axis: size for axis, size in sizes_of(e).items() if size > 1 or axis == "dp"}
-        return make_strategy(e.kind, model, FoldedMesh(comm, **sizes), **options)
+        return make_parallel(e, model, FoldedMesh(comm, **mesh_sizes(e)), self.bucket_mb)
 
     def pay_for_loss(self, strategy: Strategy, comm: FoldedCommunicator, device: Device,
                      factor: float) -> None:

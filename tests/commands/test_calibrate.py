@@ -70,7 +70,20 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [0, pytest.param(2, marks=needs_mpi)])
+def test_a_cluster_file_is_written_and_simulate_takes_it(tmp_path, num_ranks):
+    path = tmp_path / "here.toml"
+    done = run(tmp_path, num_ranks, "-m", "minipar", "calibrate", "--rounds", 1, "--cluster", path)
+    assert done.returncode == 0, done.stderr
+    assert f"{path}: " in done.stdout and "predicted" in done.stdout
+    done = run(tmp_path, 0, "-m", "minipar", "simulate", "--cluster", f"1x2:{path}", "--model",
+               "layers=2,width=64,heads=2,vocab=64", "--sequence", 32, "--batch", 4)
+    assert done.returncode == 0 and "A step takes" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(("num_ranks", "words", "message"), [
+    (0, ("--cluster", "absent/here.toml"), "expected a file NAME.toml in a folder that exists"),
     (0, (), f"at least two real ranks: {minipar_command('calibrate', 4)}"),
     pytest.param(1, (), "at least two real ranks", marks=needs_mpi),
     pytest.param(2, ("--rounds", "0"), "--rounds must be at least 1", marks=needs_mpi),

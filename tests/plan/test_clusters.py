@@ -52,6 +52,9 @@ def test_mistakes(text, said):
     ('like = "h100"\n[software.nanotron]\nlike = "nanotron"', "no software 'nanotron'"),
     ('like = "h100"\n[software.nanotron]\nsplit = "odd"', "split is 'odd': choose from even"),
     ('like = "h100"\n[software.nanotron]\nlaunch = -1', "launch is a number >= 0, not -1"),
+    ('like = "h100"\ncores = -1', "cores is a number >= 0, not -1"),
+    ('like = "h100"\n[software.nanotron]\noperations = {gelu = [1]}',
+     r"gelu has three numbers >= 0, .*, not \[1\]"),
     ('like = "h100"\n[software.nanotron]\nwaves = 1', "waves is 1, not a bool")])
 def test_mistakes_in_a_file(tmp_path, text, said):
     path = tmp_path / "mine.toml"

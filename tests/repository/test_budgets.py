@@ -7,17 +7,17 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4512,
     ("parallel",): 4558,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6075,
+    ("train", "commands"): 6154,
     ("viz",): 2544,
-    ("plan",): 1080,
-    ("simulation",): 735,
+    ("plan",): 1087,
+    ("simulation",): 919,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2456,
     ("school",): 3717,
 }
-ALL = 41052
+ALL = 41319
 
 
 def count(folder: str) -> int:

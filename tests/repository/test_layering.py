@@ -29,7 +29,8 @@ ALLOWED = {     # what each room may import, itself apart
     "precision": {*LOW, "autograd", "nn", "comm"},      # comm: an overflow on any rank
     "formulas": {*LOW, "autograd", "nn", "comm", "memory", "parallel"},
     "plan": {"nn", "comm", "parallel", "formulas"},
-    "simulation": {"backend", "autograd", "nn", "optim", "comm", "memory", "parallel", "plan"},
+    "simulation": {"backend", "environment", "autograd", "nn", "optim", "comm", "memory",
+                   "parallel", "plan"},         # environment: the cores that it measures
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},
     "inference": {*LOW, "autograd", "nn", "comm", "parallel", "compress"},

@@ -1,8 +1,9 @@
 """`minipar simulate`: a step of a large run on simulated GPUs.
 
-    simulate    the command and its options
-    given       the model and the layout that they name
-    tables      what it prints
+    simulate        the command and its options
+    given           the model and the layout that they name
+    tables          what it prints
+    cluster_file    this machine as a cluster file, for `minipar calibrate`
 
 What they call is `minipar.simulation`.
 """
