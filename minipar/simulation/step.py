@@ -36,6 +36,8 @@ from .optimizer import make_adamw
 from .rank_log import RankLog
 
 MOST_RANKS = 2048
+NO_EXPERTS = ("experts are chosen by numbers, which a simulated step does not have: take a model "
+              "without experts")
 AXES = ("pp", "dp", "cp", "tp")         # from the slowest to the fastest, as in DeviceMesh
 
 
@@ -87,8 +89,7 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
     if fault := find_fault(layout, model, cluster.num_gpus):
         raise ValueError(fault)
     if model.experts:
-        raise ValueError("experts are chosen by numbers, which a simulated step does not have: "
-                         "take a model without experts")
+        raise ValueError(NO_EXPERTS)
     fabric = Fabric(cluster, slow_links)
     slow = slow_ranks or {}
     stands_for = classes(fabric, model, layout, slow) if fold else [*range(cluster.num_gpus)]

@@ -157,7 +157,8 @@ def test_a_layout_of_the_plan(tmp_path, capsys):
 
 @pytest.mark.parametrize("words, message", [
     ([], "simulate needs a model"), (["--model", "gpt5"], "unknown model 'gpt5'"),
-    (["--model", "gpt3-175b", "--mesh", "ep=8"], "no axis 'ep'"),
+    (["--model", "gpt3-175b", "--mesh", "ep=8"], "no axis 'ep': experts are chosen by numbers"),
+    (["--model", "gpt3-175b", "--mesh", "xp=8"], "no axis 'xp': choose from pp, dp, cp, tp"),
     (["--model", "gpt3-175b", "--mesh", "tp=4"], "the cluster has 8 GPUs"),
     (["--model", "gpt3-175b", "--mesh", "tp=8", "--slow-ranks", "x"], "expected RANK=FACTOR"),
     (["--model", "gpt3-175b", "--mesh", "tp=8", "--perfetto", "x.json", "--ranks", "a"],
