@@ -3,21 +3,21 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3247,
-    ("comm",): 4509,
+    ("autograd", "nn", "optim"): 3249,
+    ("comm",): 4514,
     ("parallel",): 4531,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6072,
+    ("train", "commands"): 6074,
     ("viz",): 2544,
-    ("plan",): 1080,
-    ("simulation",): 735,
+    ("plan",): 1152,
+    ("simulation",): 736,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2452,
     ("school",): 3717,
 }
-ALL = 41005
+ALL = 41087
 
 
 def count(folder: str) -> int:

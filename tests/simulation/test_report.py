@@ -75,13 +75,14 @@ def test_ranks_with_two_stages_have_the_weights_of_both(name, tied):
     assert simulated["activations"] == pytest.approx(planned["activations"], rel=0.04)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in SCHEDULES.items() if not entry.two_ways])
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_the_plan_and_the_simulation_agree_on_schedules(name):
     v = 2 if SCHEDULES[name].any_stages else 1
     step = step_of("16x8:h100/megatron-core", GPT3, dp=2, pp=8, tp=8, v=v, schedule=name, batch=64,
                    kind="zero1", sp=True)
     assert step.seconds == pytest.approx(
-        step_time(step.cluster, step.model, step.layout).seconds, rel=0.06)
+        step_time(step.cluster, step.model, step.layout).seconds, rel=0.07)
 
 
 def test_the_parts_of_each_rank_add_up_to_the_step():

@@ -4,7 +4,7 @@
                              ─▶ counted ─▶ most microbatches in flight
 
 Once all ranks are at work, 2p more microbatches take as long as the 2p before them.  So of many
-microbatches only the first 4p to 8p are simulated.
+microbatches only the first 4p to 6p are simulated.
 """
 
 from functools import lru_cache
@@ -38,7 +38,7 @@ def most_in_flight(name: str, rank: int, num_ranks: int, num_microbatches: int) 
 def simulated(num_ranks: int, num_microbatches: int) -> int:
     """The number of microbatches that are simulated, whole periods less than there are."""
     period = 2 * num_ranks
-    return min(num_microbatches, 3 * period + num_microbatches % period)
+    return min(num_microbatches, 2 * period + num_microbatches % period)
 
 
 @lru_cache(64)
