@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..backend import Array
-from .errors import no_communicator_error, no_rank_error, unknown_name_error
+from .errors import MPI4PY_NAMES, OtherName, no_communicator_error, no_rank_error
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -247,9 +247,10 @@ class Communicator(ABC):
         # Loaded here, since only this needs MPI; by name, since that module imports this one.
         return import_module(".mpi.world", __package__).from_mpi(mpi_comm)
 
-    if not TYPE_CHECKING:       # to a type checker, only what is written here exists
-        def __getattr__(self, name: str) -> Any:
-            raise unknown_name_error(self, name)
+
+for _name in MPI4PY_NAMES:
+    for _written in {_name, _name.capitalize()} - {*vars(Communicator)}:
+        setattr(Communicator, _written, OtherName(_written))
 
 
 Choose = Callable[[str, int], str]              # (operation, bytes) -> name of an algorithm

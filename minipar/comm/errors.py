@@ -37,11 +37,18 @@ MPI4PY_NAMES = {
 }
 
 
-def unknown_name_error(comm: "Communicator", name: str) -> AttributeError:
-    """The error of a name that a communicator does not have; for one of mpi4py's, the name here."""
-    here = MPI4PY_NAMES.get(name.lower())
-    return AttributeError(f"{type(comm).__name__} has no {name}"
-                          + (f": write {here}" if here else ""), name=name, obj=comm)
+class OtherName:
+    """A name that mpi4py's communicators have, and these do not: reading it is refused.
+
+    One for each, since a `__getattr__` would slow down every attribute that a communicator has.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, comm: "Communicator", kind: type) -> None:
+        raise AttributeError(f"{kind.__name__} has no {self.name}: write "
+                             f"{MPI4PY_NAMES[self.name.lower()]}", name=self.name, obj=comm)
 
 
 def no_communicator_error() -> TypeError:

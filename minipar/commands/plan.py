@@ -20,7 +20,7 @@ from ..launcher import errors_as_usage
 from ..nn import GPTConfig
 from ..plan.calculator import PAGE, TITLE, page_data
 from ..plan.cluster import Cluster, read_cluster
-from ..plan.layout import AXES, Layout, find_fault, find_unpredicted, parse_layout
+from ..plan.layout import AXES, Layout, find_fault, parse_layout
 from ..plan.memory import GIB, memory, total
 from ..plan.models import given_model, model_flops, num_parameters
 from ..plan.reasons import binding, changes, parts
@@ -127,7 +127,7 @@ def explained(text: str, cluster: Cluster, model: GPTConfig, batch: int) -> Cand
     layout = replace(layout, sp=layout.sp and layout.tp > 1)
     if layout.v > 1 and layout.schedule == "1f1b":
         layout = replace(layout, schedule="interleaved")
-    if fault := find_fault(layout, model, cluster.num_gpus) or find_unpredicted(layout):
+    if fault := find_fault(layout, model, cluster.num_gpus):
         raise ValueError(f"--explain {text}: {fault}")
     return predict(cluster, model, layout)
 

@@ -53,6 +53,12 @@ def in_flight(name: str | None, rank: int, num_ranks: int, num_microbatches: int
     return formula and formula(r=rank, p=num_ranks, m=num_microbatches, v=virtual_stages)
 
 
+def holds(name: str) -> bool:
+    """True if a schedule has formulas, of time and of memory, for any times with W < F < I."""
+    p, m, v = 4, 8, 2
+    return None not in (makespan(name, p, m, Times(3, 4, 2), v), in_flight(name, 0, p, m, v))
+
+
 def lower_bound(placement: Placement, num_microbatches: int, times: Times | Sequence[Times],
                 split: bool = False) -> float:
     """Seconds below which no schedule with this placement can be, on links that take no time.

@@ -30,8 +30,9 @@ def page_data() -> dict[str, Any]:
     clusters = {name: exporter.value(cluster) for name, cluster in all_clusters().items()}
     choices = {"model": [*known_models()], "cluster": [*clusters], "kind": KINDS,
                "schedule": PREDICTED, "remat": REMATS}
+    sizes = [size for size in KNOWN if size != "rope_base"]     # which changes no prediction
     return {"modules": exporter.finish(), "functions": functions, "clusters": clusters,
-            "models": known_models(), "sizes": KNOWN, "choices": choices, "start": START}
+            "models": known_models(), "sizes": sizes, "choices": choices, "start": START}
 
 
 def all_clusters() -> dict[str, Cluster]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..formulas.pipelines import holds
 from ..nn import GPTConfig
 from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.registry import STRATEGIES
@@ -11,8 +12,8 @@ AXES = ("dp", "tp", "pp", "cp", "ep")
 KINDS = ("ddp", "zero1", "zero2", "fsdp")       # by the stage of ZeRO
 REMATS = ("none", "selective", "full")
 COSTED = tuple(name for name, entry in STRATEGIES.items() if entry.cost is not None)
-# Schedules whose time and memory have formulas, for stages that are not alike.
-PREDICTED = ("gpipe", "1f1b", "interleaved", "looped_breadth_first", "zb_h1")
+# Schedules whose formulas hold for a backward that takes longer; time/by_table.py does the rest.
+PREDICTED = tuple(name for name in SCHEDULES if holds(name))
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,12 @@ class Layout:
     def num_gpus(self) -> int:
         """Ranks of all axes; those of ep are ranks of dp."""
         return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def stages(self) -> int:
+        """Stages of a rank: v of them, or as many as the schedule has."""
+        entry = SCHEDULES[self.schedule]
+        return self.v if entry.any_stages else entry.num_stages
 
     @property
     def microbatches(self) -> int:
@@ -74,13 +81,16 @@ def parse_layout(text: str, start: Layout) -> Layout:
 
 def find_fault(e: Layout, model: GPTConfig, num_gpus: int) -> str:
     """The reason for which a layout cannot run, or ""."""
+    unknown = find_unknown(e)
+    if unknown:
+        return unknown
     if e.num_gpus != num_gpus:
         return f"dp·tp·pp·cp is {e.num_gpus}, and the cluster has {num_gpus} GPUs"
     if e.microbatches * e.dp * e.microbatch != e.batch or not e.microbatches:
         return (f"dp·microbatch is {e.dp * e.microbatch}, which does not divide a batch of "
                 f"{e.batch}")
-    if e.pp * e.v > model.num_layers:
-        return f"{e.pp * e.v} stages are more than the model's {model.num_layers} layers"
+    if e.pp * e.stages > model.num_layers:
+        return f"{e.pp * e.stages} stages are more than the model's {model.num_layers} layers"
     kv_heads = model.num_kv_heads or model.num_heads
     if model.num_heads % e.tp or max(kv_heads, e.tp) % min(kv_heads, e.tp):
         return f"tp={e.tp} does not divide the {model.num_heads} heads"
@@ -88,7 +98,7 @@ def find_fault(e: Layout, model: GPTConfig, num_gpus: int) -> str:
         return f"2·cp={2 * e.cp} does not divide a sequence of {model.context}"
     if e.ep > 1 and (model.experts is None or model.experts.num_experts % e.ep or e.dp % e.ep):
         return f"ep={e.ep} has to divide the experts and dp={e.dp}"
-    return find_unknown(e)
+    return ""
 
 
 def find_unknown(e: Layout) -> str:
@@ -101,13 +111,7 @@ def find_unknown(e: Layout) -> str:
         return f"unknown remat {e.remat!r}: choose from {', '.join(REMATS)}"
     if e.offload not in ("", "optimizer"):
         return f"unknown offload {e.offload!r}: optimizer, or nothing"
-    if e.v > 1 and not SCHEDULES[e.schedule].any_stages:
-        return f"{e.schedule} has one stage on each rank, not v={e.v}"
+    if e.v > 1 and e.v != e.stages:
+        return (f"{e.schedule} has {e.stages} stage{'s' * (e.stages > 1)} on each rank, not "
+                f"v={e.v}")
     return ""
-
-
-def find_unpredicted(e: Layout) -> str:
-    """The reason for which formulas do not reach a layout that can run, or ""."""
-    return "" if e.schedule in PREDICTED else (
-        f"no formulas are known of the schedule {e.schedule}: choose from {', '.join(PREDICTED)}, "
-        "or run it by `minipar simulate`")

@@ -16,9 +16,9 @@ from ..formulas.activations import layer_activations
 from ..formulas.data_parallel import memory_per_rank
 from ..nn import GPTConfig
 from .cluster import Cluster
-from .layout import Layout
+from .layout import PREDICTED, Layout
 from .models import active_ratio, mlp_matrices, mlp_width
-from .time.stages import Stages, cut
+from .time.stages import Stages, stages_of
 
 LOGITS = 14             # bytes of a logit: bfloat16; float32 logits, softmax, gradient
 GIB = 2**30
@@ -27,13 +27,14 @@ GIB = 2**30
 def memory(c: Cluster, model: GPTConfig, e: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most.
 
-    Of ranks with as many layers it is the first, which has most microbatches in flight, or one
-    with the head or the loss.
+    By the formulas: of ranks with as many layers it is the first, which has most microbatches in
+    flight, or one with the head or the loss.
     """
-    stages = cut(model, e.pp, e.tp, e.ep, c.software.split)
+    stages = stages_of(c, model, e)
     first = {stages.layers.index(count) for count in {*stages.layers}}
-    ranks = [rank_memory(c, model, e, stages, rank)
-             for rank in sorted(first | {stages.head, stages.loss})]
+    ranks = [rank_memory(c, model, e, stages, rank) for rank in range(e.pp)
+             if rank in first or stages.head[rank] or stages.loss[rank]
+             or e.schedule not in PREDICTED]
     return max(ranks, key=lambda kinds: sum(kinds.values()))
 
 
@@ -47,10 +48,11 @@ def rank_memory(c: Cluster, model: GPTConfig, e: Layout, stages: Stages,
     """Bytes by kind on a rank of the pipeline."""
     s, rows = c.software, e.microbatch * model.context / e.cp
     parameters, gradients, states, gathered = elements(
-        e.kind, round(stages.parameters[rank]), round(stages.layers[rank]), e.dp * e.cp)
+        e.kind, round(stages.parameters[rank]), round(stages.layers[rank] * stages.copies),
+        e.dp * e.cp)
     if "optimizer" in e.offload:
         states = 0
-    layers = stages.layers[rank] / e.v * in_flight(e, rank)
+    layers = stages.layers[rank] / e.stages * in_flight(e, rank)
     kinds = {"parameters": s.weight_bytes * parameters, "gradients": s.gradient_bytes * gradients,
              "optimizer states": s.master_bytes * states,
              "gathered weights": s.weight_bytes * gathered,
@@ -59,12 +61,12 @@ def rank_memory(c: Cluster, model: GPTConfig, e: Layout, stages: Stages,
         kinds["recomputed layer"] = layer_bytes(c, model, e, "none")
     if s.activations == "minipar":
         kinds["activations"] += 8 * rows * (rank == 0)      # the token ids
-        if rank == stages.head:
+        if stages.head[rank]:
             width, vocabulary = model.width, model.vocab_size / e.tp
             kinds["logits"] = 4 * rows * (2 * width + 1 + vocabulary)
         return kinds
     kinds["activations"] += s.kept * 4 * rows * model.width
-    if rank in (stages.head, stages.loss):
+    if stages.head[rank] or stages.loss[rank]:
         kinds["logits"] = rows * LOGITS * model.vocab_size / e.tp
     return kinds
 
@@ -85,9 +87,12 @@ def elements(kind: str, own: int, layers: int, shards: int) -> tuple[int, int, i
 def in_flight(e: Layout, rank: int) -> float:
     """Microbatches in flight on a rank, each of its stages counted."""
     if e.pp == 1:
-        return e.v
-    known = pipelines.in_flight(e.schedule, rank, e.pp, e.microbatches, e.v)
-    return e.v * e.microbatches if known is None else known
+        return e.stages
+    known = pipelines.in_flight(e.schedule, rank, e.pp, e.microbatches, e.stages)
+    if known is None and e.schedule not in PREDICTED:
+        from .time.by_table import most_in_flight  # here: a page has formulas alone
+        known = most_in_flight(e.schedule, rank, e.pp, e.microbatches)
+    return e.stages * e.microbatches if known is None else known
 
 
 def layer_bytes(c: Cluster, model: GPTConfig, e: Layout, remat: str) -> float:

@@ -18,7 +18,7 @@ from ..nn.rotary import RopeConfig
 FILE = Path(__file__).with_name("models.toml")
 NEEDED = ("layers", "width", "heads", "vocab")
 KNOWN = (*NEEDED, "kv_heads", "head_width", "ffn", "gated", "tied", "sequence", "experts",
-         "top_k", "expert_width", "shared_experts")
+         "top_k", "expert_width", "shared_experts", "rope_base")
 
 
 @cache
@@ -65,7 +65,8 @@ def model_of(sizes: Mapping[str, Any]) -> GPTConfig:
         sizes.get("kv_heads") or None, tied=bool(sizes.get("tied", not gated)),
         head_width=sizes.get("head_width") or None, mlp_width=ffn,
         mlp="swiglu" if gated else "gelu", norm="rms" if gated else "layer",
-        rope=RopeConfig(10000.0) if gated else None, bias=not gated, experts=mixture or None)
+        rope=RopeConfig(float(sizes.get("rope_base") or 10000)) if gated else None,
+        bias=not gated, experts=mixture or None)
 
 
 def head_width(model: GPTConfig) -> int:

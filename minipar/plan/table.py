@@ -17,7 +17,7 @@ from typing import NamedTuple, TextIO
 
 from ..nn import GPTConfig
 from .cluster import MOST_GPUS, Cluster, file_of, from_file
-from .layout import KINDS, Layout, find_fault, find_unknown, find_unpredicted
+from .layout import KINDS, Layout, find_fault, find_unknown
 from .memory import GIB, memory, total
 from .models import KNOWN, model_of, read_model
 from .time.stalls import StallRange, stall_range
@@ -111,7 +111,7 @@ def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
         raise ValueError("axes, mbs and grad_acc are at least 1")
     if layout.num_gpus > MOST_GPUS:
         raise ValueError(f"{layout.num_gpus:,} GPUs are too many: at most {MOST_GPUS:,}")
-    if fault := find_unknown(layout) or find_unpredicted(layout):
+    if fault := find_unknown(layout):
         raise ValueError(fault)
     if columns.get("cluster"):
         name, _, software = columns["cluster"].partition("/")

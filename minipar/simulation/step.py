@@ -38,6 +38,8 @@ from .optimizer import make_adamw
 from .rank_log import RankLog
 
 MOST_RANKS = 2048
+NO_EXPERTS = ("experts are chosen by numbers, which a simulated step does not have: take a model "
+              "without experts")
 AXES = ("pp", "dp", "cp", "tp")         # from the slowest to the fastest, as in DeviceMesh
 
 
@@ -89,8 +91,7 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
     if fault := find_fault(layout, model, cluster.num_gpus):
         raise ValueError(fault)
     if model.experts:
-        raise ValueError("experts are chosen by numbers, which a simulated step does not have: "
-                         "take a model without experts")
+        raise ValueError(NO_EXPERTS)
     fabric = Fabric(cluster, slow_links)
     slow = slow_ranks or {}
     fold &= not fabric.shares_cores             # else ranks of a class take turns

@@ -118,8 +118,8 @@ def test_names_of_mpi4py_lead_to_the_names_here(world):
                            ("Allreduce", "mp.all_reduce(comm, array"), ("Barrier", "mp.barrier"),
                            ("Send", "comm.send(array, dest)")):
             assert here in refused(getattr, comm, name, kind=AttributeError)
-        said = refused(getattr, comm, "nonsense", kind=AttributeError)
-        assert said.endswith("has no nonsense")
+        assert "no attribute 'nonsense'" in refused(getattr, comm, "nonsense",
+                                                    kind=AttributeError)
         assert not hasattr(comm, "Get_size")
         for here in MPI4PY_NAMES.values():
             what, _, name = here.partition("(")[0].partition(".")

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from minipar.commands.main import main
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.train.config_file import read_config
 
 SMALL = ("--model", "layers=4,width=32,heads=4,vocab=64,gated=0", "--cluster", "1x4:cpu_core",
@@ -79,6 +80,21 @@ def test_train_takes_the_best(capsys, tmp_path):
     path = tmp_path / "run.toml"
     run(capsys, *SMALL, "--emit", str(path))
     assert main(["train", "--config", str(path), "--set", "run.steps=1", "--ranks", "4"]) == 0
+
+
+@pytest.mark.parametrize("model, rope", [("llama3-8b", "500000"), ("llama2-7b", "10000")])
+def test_the_file_has_the_base_of_rotary_positions(capsys, tmp_path, model, rope):
+    path = tmp_path / "run.toml"
+    run(capsys, "--model", model, "--batch", "64", "--explain", "dp=8,kind=fsdp", "--emit",
+        str(path))
+    assert read_config(path)["rope"] == rope
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_is_planned(capsys, schedule):
+    out = run(capsys, "--model", "llama3-70b", "--cluster", "4x8:h100", "--batch", "64",
+              "--explain", f"dp=2,tp=4,pp=4,kind=zero1,schedule={schedule}")
+    assert f"pp=4, {schedule}" in out and "bubble" in out
 
 
 ROWS = """model,nodes,dp,tp,pp,mbs,grad_acc,zero,note

@@ -13,7 +13,7 @@ from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout
 from minipar.plan.memory import GIB, memory, rank_memory, total
 from minipar.plan.models import read_model
-from minipar.plan.time.stages import cut
+from minipar.plan.time.stages import cut, stages_of
 from minipar.testing import worlds
 from tests.support.measured_step import TIME, recorded
 
@@ -90,7 +90,7 @@ def test_no_rank_needs_more_than_the_fullest(name, schedule):
         for pp, m in ((2, 1), (4, 2), (8, 8), (16, 4), (16, 64)):
             layout = Layout(pp=pp, schedule=schedule, microbatch=2, batch=2 * m)
             cluster = read_cluster(f"2x8:{name}")
-            stages = cut(model, pp, 1, split=cluster.software.split)
+            stages = stages_of(cluster, model, layout)
             assert sum(memory(cluster, model, layout).values()) == max(
                 sum(rank_memory(cluster, model, layout, stages, rank).values())
                 for rank in range(pp))

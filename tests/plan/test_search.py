@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from minipar.plan.cluster import read_cluster
-from minipar.plan.layout import Layout, find_fault, find_unpredicted, parse_layout
+from minipar.plan.layout import Layout, find_fault, parse_layout
 from minipar.plan.models import model_of, read_model
 from minipar.plan.reasons import binding, changes
 from minipar.plan.search import best_of_meshes, frontier, layouts, meshes, predict, search
@@ -86,7 +86,7 @@ def test_changes_say_why(found):
     ("dp=16,microbatch=3", "dp·microbatch is 48, which does not divide a batch of 64"),
     ("tp=16,dp=1,kind=zero", "no cost is known of the strategy 'zero'"),
     ("pp=16,v=4,schedule=interleaved", "64 stages are more than the model's 32 layers"),
-    ("pp=16,v=2", "1f1b has one stage on each rank, not v=2"),
+    ("pp=16,v=2", "1f1b has 1 stage on each rank, not v=2"),
     ("dp=16,schedule=2f2b", "unknown schedule '2f2b': choose from gpipe"),
     ("dp=16,remat=some", "unknown remat 'some': choose from none, selective, full"),
     ("dp=16,ep=2", "ep=2 has to divide the experts and dp=16")])
@@ -108,8 +108,3 @@ def test_a_layout_says_what_it_is():
     layout = parse_layout(text, Layout())
     assert str(layout) == "dp=2, tp=4, pp=2, interleaved v=2, zero1, remat full, microbatch 2"
     assert str(Layout()) == "dp=1, microbatch 1"
-
-
-def test_a_schedule_without_formulas_is_for_the_simulation():
-    assert not find_unpredicted(Layout(pp=4, schedule="zb_h1"))
-    assert "run it by `minipar simulate`" in find_unpredicted(Layout(pp=4, schedule="chimera"))

@@ -6,15 +6,17 @@ from dataclasses import replace
 import pytest
 
 from minipar.formulas.data_parallel import paper_bytes
-from minipar.parallel.pipeline.schedule.registry import make_schedule
+from minipar.parallel.pipeline.schedule.metrics import in_flight
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.plan.cluster import read_cluster
-from minipar.plan.layout import Layout
+from minipar.plan.layout import PREDICTED, Layout
 from minipar.plan.models import read_model
+from minipar.plan.time.by_table import makespan, most_in_flight
 from minipar.plan.time.kernels import attention, full_waves, linear, product
 from minipar.plan.time.layer_time import layer_parts
 from minipar.plan.time.messages import rate, ring
-from minipar.plan.time.stages import cut
+from minipar.plan.time.stages import cut, stages_of
 from minipar.plan.time.stalls import stall_range
 from minipar.plan.time.step_time import bubble_share, step_time
 
@@ -54,18 +56,40 @@ def test_better_numbers_are_never_slower(numbers):
     assert sum(after) < sum(before)
 
 
-@pytest.mark.parametrize("name, v", [("gpipe", 1), ("1f1b", 1), ("interleaved", 2),
-                                     ("interleaved", 4), ("zb_h1", 1)])
-@pytest.mark.parametrize("m", [8, 32])
+@pytest.mark.parametrize("name, v", [*((name, 1) for name in SCHEDULES), ("interleaved", 4)])
+@pytest.mark.parametrize("m", [8, 32, 83])
 def test_the_bubble_is_that_of_the_simulated_schedule(name, v, m):
     """Within 3 %, for equal stages on links that take no time."""
     layout = Layout(pp=4, v=v, schedule=name, batch=m)
     parts = {"products": 6.0, "attention": 3.0, "recomputation": 0.0}
-    times = Times(3.0 / v, 4.0 / v, 2.0 / v)
-    schedule, placement = make_schedule(name, 4, m, v)
+    times = Times(3.0, 4.0, 2.0).shared(layout.stages)
+    schedule, placement = make_schedule(name, 4, m, layout.stages)
     simulated = simulate(schedule, times, placement).makespan()
     seconds = 9.0 * (m + bubble_share(layout, parts) * 3)
     assert seconds == pytest.approx(simulated, rel=0.03)
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULES if name not in PREDICTED])
+@pytest.mark.parametrize("p", [4, 6])
+def test_a_table_says_of_many_microbatches_what_all_of_it_would(name, p):
+    for m in (2, 3 * p, 20 * p + 3, 20 * p + 4):
+        schedule, placement = make_schedule(name, p, m)
+        times = Times(0.3, 0.45, 0.25)
+        assert makespan(name, p, m, times) == pytest.approx(
+            simulate(schedule, times, placement).makespan(), rel=1e-9)
+        assert [most_in_flight(name, rank, p, m) for rank in range(p)] == [
+            max(in_flight(row)) for row in schedule]
+
+
+def test_both_copies_of_a_stage_add_up_their_gradients():
+    """Of DDP the whole gradient, to the other copy and back; a rank has the stages of two."""
+    one, two = (step_time(CLUSTER, MODEL, Layout(pp=4, schedule=name, batch=8)).parts
+                for name in ("1f1b", "chimera"))
+    stages = stages_of(CLUSTER, MODEL, Layout(pp=4, schedule="chimera", batch=8))
+    assert one["gradients"] == 0 < two["gradients"] == pytest.approx(ring(
+        CLUSTER, 2, 1, CLUSTER.software.message_bytes * max(stages.parameters), 2))
+    assert sum(stages.parameters) == pytest.approx(2 * sum(cut(MODEL, 4, 1).parameters))
+    assert stages.head == [0.5, 0, 0, 0.5]
 
 
 def test_gradients_are_the_papers_bytes():
@@ -119,7 +143,7 @@ def test_stages():
     ends = cut(read_model("llama3-405b"), 16, 8, split="ends").layers
     assert (ends[0], ends[1], ends[-1], sum(ends)) == (7, 8, 7, 126)
     greedy = cut(read_model("1b"), 8, 1, split="greedy")
-    assert sum(greedy.layers) == 16 and greedy.layers[0] == 3 and greedy.head < 8
+    assert sum(greedy.layers) == 16 and greedy.layers[0] == 3 and greedy.head.index(1) < 8
     for split in ("even", "ends", "greedy"):
         whole = sum(cut(MODEL, 8, 4, split=split).parameters) * 4
         assert whole == pytest.approx(sum(cut(MODEL, 1, 1).parameters), rel=1e-4)

@@ -4,12 +4,12 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3280,
-    ("comm",): 4512,
+    ("comm",): 4514,
     ("parallel",): 4558,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6154,
     ("viz",): 2544,
-    ("plan",): 1087,
+    ("plan",): 1152,
     ("simulation",): 919,
     ("compare",): 1168,
     ("gspmd",): 2500,

@@ -1,11 +1,13 @@
 """Numbers of a simulated step: they add up, and are those of the plan where both apply."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from minipar.commands.main import main
 from minipar.nn import GPTConfig
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout
 from minipar.plan.memory import memory
@@ -60,6 +62,28 @@ def test_both_have_the_same_bytes(sizes):
         assert simulated[kind] == planned[kind]
     # the peak is where backward begins: the logits are gone; token ids are not all counted
     assert simulated["activations"] == pytest.approx(planned["activations"], rel=2e-3)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("name", ["zb_v", "v_half", "dualpipe_v", "chimera", "dualpipe"])
+def test_ranks_with_two_stages_have_the_weights_of_both(name, tied):
+    """The first and the last one share a tied table; of two ways each stage is on two ranks."""
+    step = step_of("1x4:cpu_core", replace(SMALL, tied=tied), schedule=name, batch=16,
+                   **({"pp": 4} if SCHEDULES[name].two_ways else {"pp": 2, "dp": 2}))
+    planned, (_, simulated) = memory(step.cluster, step.model, step.layout), fullest(step)
+    for kind in ("parameters", "gradients", "optimizer states"):
+        assert simulated[kind] == planned[kind]
+    assert simulated["activations"] == pytest.approx(planned["activations"], rel=0.04)
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_plan_and_the_simulation_agree_on_schedules(name):
+    v = 2 if SCHEDULES[name].any_stages else 1
+    step = step_of("16x8:h100/megatron-core", GPT3, dp=2, pp=8, tp=8, v=v, schedule=name, batch=64,
+                   kind="zero1", sp=True)
+    assert step.seconds == pytest.approx(
+        step_time(step.cluster, step.model, step.layout).seconds, rel=0.07)
 
 
 def test_the_parts_of_each_rank_add_up_to_the_step():
@@ -135,7 +159,8 @@ def test_a_layout_of_the_plan(tmp_path, capsys):
 
 @pytest.mark.parametrize("words, message", [
     ([], "simulate needs a model"), (["--model", "gpt5"], "unknown model 'gpt5'"),
-    (["--model", "gpt3-175b", "--mesh", "ep=8"], "no axis 'ep'"),
+    (["--model", "gpt3-175b", "--mesh", "ep=8"], "no axis 'ep': experts are chosen by numbers"),
+    (["--model", "gpt3-175b", "--mesh", "xp=8"], "no axis 'xp': choose from pp, dp, cp, tp"),
     (["--model", "gpt3-175b", "--mesh", "tp=4"], "the cluster has 8 GPUs"),
     (["--model", "gpt3-175b", "--mesh", "tp=8", "--slow-ranks", "x"], "expected RANK=FACTOR"),
     (["--model", "gpt3-175b", "--mesh", "tp=8", "--perfetto", "x.json", "--ranks", "a"],

@@ -25,7 +25,8 @@ class SimulatedCommunicator(Communicator):
         self.world_rank = me.world_rank
         self.num_calls, self.label = 0, ""     # set here: found faster than on the class
         # of `sendrecv`, which ends with both done: so one pair serves all of its calls
-        self.sending, self.receiving = (SimulatedRequest(me, None, "") for _ in range(2))
+        self.sending = SimulatedRequest(me, None, "")
+        self.receiving = SimulatedRequest(me, None, "")
 
     def channel(self, me: Any, index: int) -> "SimulatedCommunicator":
         """A group of the same ranks, whose messages never meet those of another `index`.
@@ -160,7 +161,10 @@ class SimulatedCommunicator(Communicator):
         if coming is None:
             recv = self.receiving.renew(out, label, posted)
             recv.stand_in_line(cluster.recvs, key)
-            recv.wait()
+            me.block(recv)
+            if recv.done > me.clock:
+                me.clock = recv.done
+            recv.array = None               # done: not kept while the send waits
         else:
             if coming.behind is not None:
                 cluster.sends[key] = coming.behind
@@ -169,11 +173,11 @@ class SimulatedCommunicator(Communicator):
             coming.finish(end)
             coming = None                   # so is this one's: nothing here may keep it
             me.clock = end
-        self.receiving.array = None         # done: its array is not kept while the send waits
         if send is not None:
-            send.wait()
-            send.array = None
-        elif sent > me.clock:
+            if send.done is None:
+                me.block(send)
+            sent, send.array = send.done, None
+        if sent > me.clock:
             me.clock = sent
 
     def collective(self, operation: str, array: Array | None = None, uneven: int | None = None,

@@ -82,8 +82,7 @@ class SimulatedRequest:
 
     def renew(self, array: Array, label: str, posted: float) -> "SimulatedRequest":
         """The request once more, for a different message."""
-        self.array, self.label, self.posted, self.done, self.behind = (array, label, posted, None,
-                                                                       None)
+        self.array, self.label, self.posted, self.done = array, label, posted, None
         return self
 
     def stand_in_line(self, queue: dict, key: tuple) -> None:

@@ -8,7 +8,7 @@ from ...nn import GPTConfig
 from ...plan.cluster import Cluster
 from ...plan.layout import Layout, find_fault
 from ...plan.models import given_model
-from ...simulation.step import AXES
+from ...simulation.step import AXES, NO_EXPERTS
 from ...train.config import TrainConfig
 from ...train.config_file import read_config
 from ...train.setup.gpt_sizes import gpt_config
@@ -33,9 +33,7 @@ def read_run(options: Any, cluster: Cluster) -> tuple[GPTConfig, Layout]:
         "microbatch": options.microbatch if options.gives("microbatch") else None}
     if options.mesh is not None:
         sizes = parse_mesh(options.mesh)
-        if other := [axis for axis in sizes if axis not in AXES]:
-            raise ValueError(f"--mesh {options.mesh}: no axis {other[0]!r}, only "
-                             f"{', '.join(AXES)}")
+        check_axes(f"--mesh {options.mesh}", sizes)
         given |= dict.fromkeys(AXES, 1) | sizes
     elif options.config is None:
         given["dp"] = cluster.num_gpus
@@ -55,13 +53,20 @@ def layout_of(config: TrainConfig, model: GPTConfig) -> Layout:
     if parallel.mesh is None:
         return Layout(sp=False)
     sizes = {axis: size for axis, size in parse_mesh(parallel.mesh).items() if size > 1}
-    if other := [axis for axis in sizes if axis not in AXES]:
-        raise ValueError(f"the mesh {parallel.mesh} of the file: simulate knows no {other[0]!r}")
+    check_axes(f"the file's mesh {parallel.mesh}", sizes)
     num = parallel.microbatches or parallel.accumulate
     each = config.data.batch // (sizes.get("dp", 1) * num)
     return Layout(**sizes, sp=parallel.sequence_parallel, v=parallel.virtual_stages or 1,
                   schedule=parallel.schedule or "1f1b", kind=parallel.strategy,
                   microbatch=max(1, each), batch=config.data.batch, remat=config.memory.remat)
+
+
+def check_axes(where: str, sizes: dict[str, int]) -> None:
+    """Raise ValueError for an axis that a simulated step does not have."""
+    for axis in sizes:
+        if axis not in AXES:
+            why = NO_EXPERTS if axis == "ep" else f"choose from {', '.join(AXES)}"
+            raise ValueError(f"{where}: a simulated step has no axis {axis!r}: {why}")
 
 
 def factors(text: str) -> dict[int, float]:

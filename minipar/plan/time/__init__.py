@@ -3,7 +3,8 @@
     kernels, messages       a product, attention, a collective
     stages                  layers of each pipeline stage
     layer_time, step_time   a layer; a step, by part
+    by_table                schedules without a formula
     stalls                  what a layout cannot tell
 
-Nothing runs: all are formulas of a cluster, a model and a layout.
+No model runs: all are formulas of a cluster, a model and a layout.
 """

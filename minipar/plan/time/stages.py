@@ -4,12 +4,20 @@
     ends      one layer less on the first and the last rank (Llama 3)
     greedy    a stage closes once its cost exceeds its share; embedding, cast and loss are parts of
               their own (nanotron)
+
+Where a schedule says which ranks have a stage, stages have equal numbers of layers:
+
+    v         rank r has stages r and 2p-1-r: the first and the last one are on rank 0
+    two ways  rank r has stages r and p-1-r, each for half of the microbatches
 """
 
 from functools import lru_cache
 from typing import NamedTuple
 
 from ...nn import GPTConfig
+from ...parallel.pipeline.schedule.registry import SCHEDULES
+from ..cluster import Cluster
+from ..layout import Layout
 from ..models import (
     layer_parameters,
     mlp_parameters,
@@ -20,12 +28,23 @@ from ..models import (
 
 
 class Stages(NamedTuple):
-    """Layers of each rank, the ranks of the head and of the loss, and parameters of a rank."""
+    """What each rank has of a model."""
 
-    layers: list[float]
-    head: int
-    loss: int
+    layers: list[float]             # that a microbatch passes on the rank
+    head: list[float]               # share of the microbatches whose head it computes …
+    loss: list[float]               # … and whose loss
     parameters: list[float]         # of one of tp · ep ranks
+    copies: int = 1                 # of each stage, on different ranks
+
+
+def stages_of(c: Cluster, model: GPTConfig, e: Layout) -> Stages:
+    """The stages of a layout: as its schedule needs them, else as the cluster's software cuts."""
+    entry, split = SCHEDULES[e.schedule], c.software.split
+    if e.pp > 1 and entry.two_ways:
+        split = "two ways"
+    elif e.pp > 1 and entry.num_stages > 1 and not entry.any_stages:
+        split = "v"
+    return cut(model, e.pp, e.tp, e.ep, split)
 
 
 @lru_cache(10_000)
@@ -41,15 +60,29 @@ def cut(model: GPTConfig, pp: int, tp: int, ep: int = 1, split: str = "even") ->
     elif split == "greedy":
         counts, head = greedy(num_layers, table / layer, pp)
         layers, loss = [*map(float, counts)], min(head + 2, pp - 1)
+    elif split == "v":
+        head = loss = 0
     own, norms = float(layer), vectors(model)
     if model.experts:
         own -= mlp_parameters(model) * (1 - 1 / ep)
     parameters = [count * ((own + norms.cut) / tp + norms.whole) for count in layers]
     parameters[0] += table / tp + position_parameters(model)
     parameters[head] += norms.final
-    if not model.tied or pp > 1:
+    if not model.tied or head:          # else the first stage has it already
         parameters[head] += table / tp
-    return Stages(layers, head, loss, parameters)
+    made = Stages(layers, only(head, pp), only(loss, pp), parameters)
+    if split != "two ways":
+        return made
+    down, up = only(pp - 1, pp), only(0, pp)
+    ends = [(a + b) / 2 for a, b in zip(down, up)]
+    shared = [model.tied * (a + b) * table / tp for a, b in zip(down, up)]
+    both = [a + b - c for a, b, c in zip(parameters, parameters[::-1], shared)]
+    return Stages(layers, ends, ends, both, copies=2)
+
+
+def only(rank: int, pp: int) -> list[float]:
+    """1 on that rank, 0 on the others."""
+    return [float(r == rank) for r in range(pp)]
 
 
 def greedy(num_layers: int, head: float, pp: int) -> tuple[list[int], int]:
