@@ -3,21 +3,21 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3280,
-    ("comm",): 4514,
+    ("autograd", "nn", "optim"): 3282,
+    ("comm",): 4517,
     ("parallel",): 4558,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6154,
+    ("train", "commands"): 6156,
     ("viz",): 2544,
-    ("plan",): 1152,
-    ("simulation",): 919,
+    ("plan",): 1159,
+    ("simulation",): 920,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2456,
     ("school",): 3717,
 }
-ALL = 41319
+ALL = 41404
 
 
 def count(folder: str) -> int:
