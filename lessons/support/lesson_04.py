@@ -15,7 +15,7 @@ from minipar.comm.cost.measure import (
     measure_links,
     rows_of,
 )
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from minipar.viz import CostCurves, draw_crossovers
 
 from .kit import ABOUT, AT_MOST, Lesson, Row, number

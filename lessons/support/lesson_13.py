@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from minipar.comm.simulated.topology import Link
+from minipar.comm.simulated.links import Link
 from minipar.formulas import pipelines
 from minipar.nn import MLP
 from minipar.parallel.pipeline.schedule.actions import Action

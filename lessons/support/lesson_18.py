@@ -11,7 +11,7 @@ from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.collectives import sum_over_ranks
 from minipar.comm.cost.traffic import Traffic, between_nodes, bytes_by_axis
 from minipar.comm.mesh import DeviceMesh
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from minipar.launcher import simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD

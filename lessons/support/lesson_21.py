@@ -12,7 +12,7 @@ from minipar.backend import allocating_with
 from minipar.backend.mapped_file import MappedFile
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.simulated.copy_stream import copy_streams
-from minipar.comm.simulated.topology import Link
+from minipar.comm.simulated.links import Link
 from minipar.formulas.activations import gpt_activations
 from minipar.inference import generate
 from minipar.launcher import simulate

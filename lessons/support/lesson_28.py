@@ -7,7 +7,7 @@ import numpy as np
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_reduce
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from minipar.viz import draw_rank_map
 
 from .kit import Lesson, Row

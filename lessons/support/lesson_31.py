@@ -8,7 +8,7 @@ import numpy as np
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import gather_object
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from minipar.compress.gradients.powersgd import PowerSGD
 from minipar.compress.gradients.signs import Signs
 from minipar.compress.gradients.tensor_wire import TensorWire

@@ -4,7 +4,7 @@ from statistics import median
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import sum_over_ranks
-from minipar.comm.simulated.topology import Link
+from minipar.comm.simulated.links import Link
 from minipar.parallel.pipeline.schedule.dependencies import OPS, needs
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate

@@ -19,8 +19,8 @@ from .. import viz
 from ..comm import Cluster, Communicator, Trace
 from ..comm.collectives import registry
 from ..comm.cost import Cost, Network, choose, network_of_cluster, predict, seconds_on
+from ..comm.simulated.links import Link, Links
 from ..comm.simulated.replay import replay
-from ..comm.simulated.topology import Link, Links
 from ..launcher import UsageError
 from ..train.option import REQUIRED, CommandOptions, option, out_file, perfetto, picture, ranks
 from ..units import in_bytes, time_unit

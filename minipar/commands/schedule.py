@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .. import viz
 from ..atomic_files import write_text
-from ..comm.simulated.topology import Link
+from ..comm.simulated.links import Link
 from ..formulas import pipelines as predict
 from ..launcher import UsageError, errors_as_usage
 from ..parallel.pipeline.schedule.actions import Placement, Schedule

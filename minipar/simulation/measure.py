@@ -24,7 +24,7 @@ from ..comm.collectives.barrier import barrier
 from ..comm.cost.fit import fit
 from ..comm.cost.measure import LINK_SIZES
 from ..comm.mesh import DeviceMesh
-from ..comm.simulated.topology import Link
+from ..comm.simulated.links import Link
 from ..environment import blas_threads, num_cores
 from ..nn import GPT, GPTConfig
 from ..optim import AdamW

@@ -11,7 +11,7 @@ import pytest
 from minipar.comm import Cluster, Trace
 from minipar.comm.cost.traffic import bytes_by_axis
 from minipar.comm.mesh import DeviceMesh
-from minipar.comm.simulated.topology import Link
+from minipar.comm.simulated.links import Link
 from minipar.compress.quantization.int_matmul import EXACT, LARGEST
 from minipar.formulas.activations import gpt_activations, layer_activations
 from minipar.formulas.data_parallel import bytes_per_step, memory_per_rank, units_of

@@ -13,7 +13,7 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import sum_over_ranks
 from minipar.comm.cost.calibration import BUILT_IN
 from minipar.comm.cost.traffic import bytes_by_axis
-from minipar.comm.simulated.topology import Link
+from minipar.comm.simulated.links import Link
 from minipar.launcher import simulate
 from minipar.parallel.pipeline.schedule.simulate import Times
 from minipar.parallel.pipeline.schedule.timeline import Interval, Timeline

@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm.collectives import all_gather, all_reduce, reduce_scatter
 from minipar.comm.simulated import Cluster
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from minipar.nn import GPTConfig, RopeConfig
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.plan.cluster import Cluster as Hardware

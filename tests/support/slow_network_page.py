@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from minipar.comm import Cluster
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from minipar.compress.gradients.top_k import TopK
 from minipar.launcher import metered
 from minipar.parallel.flats import UNCOMPRESSED

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minipar.atomic_files import write_text
-from minipar.comm.simulated.topology import Link
+from minipar.comm.simulated.links import Link
 from minipar.parallel.pipeline.schedule.csv import from_csv
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate, simulate_until

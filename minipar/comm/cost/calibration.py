@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ...atomic_files import replace_file
 from ...environment import cache_folder, minipar_command
-from ..simulated.topology import Link
+from ..simulated.links import Link
 
 FORMAT = 1      # of the file; no other is read
 

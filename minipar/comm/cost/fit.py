@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..simulated.topology import Link
+from ..simulated.links import Link
 
 
 class Fit(NamedTuple):

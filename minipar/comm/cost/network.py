@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from ..collectives.broadcast import BANDWIDTH, LATENCY
-from ..simulated.topology import Link
+from ..simulated.links import Link
 from .alpha_beta import Cost, duration, seconds
 from .predict import Call, rounds_of
 from .textbook import HALVING, form_of, textbook

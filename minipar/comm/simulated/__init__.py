@@ -2,7 +2,7 @@
 
     cluster.py, rank.py, communicator.py    ranks are greenlets, a message is two requests
     progress.py                             non-blocking collectives
-    topology.py                             links that differ
+    links.py                                links that differ
     deadlock.py, mismatch.py                the reports: who waits for what, who called what
     replay.py                               the same messages on another cluster
     copy_stream.py                          copies between device and host

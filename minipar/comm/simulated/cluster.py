@@ -25,9 +25,9 @@ from ..errors import check_place
 from ..trace import Trace
 from .communicator import SimulatedCommunicator
 from .deadlock import raise_cause
+from .links import Links, count_ranks
 from .mismatch import compare
 from .rank import Rank, message_mismatch_error
-from .topology import Links, count_ranks
 
 
 def by_model(comm: Communicator) -> Choose:
@@ -49,7 +49,7 @@ class Cluster:
     """`num_ranks` simulated ranks, or `nodes` times `devices_per_node`.
 
     Links: `latency` (seconds) and `bandwidth` (bytes per second) of each message, or `links`
-    (topology.py).  Devices: `flops_per_second` and `memory_bandwidth` (bytes per second): reported
+    (links.py).  Devices: `flops_per_second` and `memory_bandwidth` (bytes per second): reported
     work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth), or, with clock="wall", as
     long as it really took.  `trace`: True logs messages and computation, "replay" also the programs
     that replay.py needs.  `chooser`: decides which algorithm "auto" means; None means the first one

@@ -16,7 +16,7 @@ from ...backend import Array
 from ...backend.copy_stream import CopyStream
 from ..communicator import Communicator
 from .communicator import SimulatedCommunicator
-from .topology import Link
+from .links import Link
 
 COPY_OUT, COPY_IN = "copy out", "copy in"
 HOST_LINK = Link(latency=5e-6, bandwidth=2.5e10)        # PCIe 4.0, 16 lanes: 25 of its 32 GB/s

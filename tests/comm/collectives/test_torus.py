@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
 from minipar.comm.cost import predict
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 
 
 def test_it_has_the_bytes_of_a_ring_in_fewer_rounds():

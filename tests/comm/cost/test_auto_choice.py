@@ -14,8 +14,8 @@ from minipar.comm.cost.alpha_beta import seconds
 from minipar.comm.cost.auto import network_of, pick
 from minipar.comm.cost.calibration import Calibration, Table
 from minipar.comm.cost.network import closed_parts, runs_of
+from minipar.comm.simulated.links import Link, Links
 from minipar.comm.simulated.replay import replay
-from minipar.comm.simulated.topology import Link, Links
 from minipar.testing import worlds
 from tests.support.operation_table import call
 

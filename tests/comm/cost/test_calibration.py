@@ -27,7 +27,7 @@ from minipar.comm.cost.measure import (
     rows_of,
     table_of,
 )
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from minipar.testing import worlds
 
 WITHIN, BETWEEN = Link(2e-6, 8e9), Link(7e-5, 1.25e9)

@@ -7,8 +7,8 @@ import pytest
 
 from minipar.comm import Cluster, Deadlock, Trace
 from minipar.comm.collectives import all_gather, all_reduce, all_to_all, broadcast, gather_object
+from minipar.comm.simulated.links import Link, Links
 from minipar.comm.simulated.replay import replay
-from minipar.comm.simulated.topology import Link, Links
 from minipar.comm.work import start_work
 from minipar.testing import worlds
 

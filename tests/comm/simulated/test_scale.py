@@ -7,7 +7,7 @@ import pytest
 
 from minipar.comm import Cluster, collectives
 from minipar.comm.collectives import all_reduce, barrier
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from tests.support.operation_table import ALL, NAMES, pieces
 
 each = pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)

@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import barrier
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from minipar.compress.gradients.powersgd import PowerSGD
 from minipar.compress.gradients.signs import Signs
 from minipar.compress.gradients.top_k import TopK

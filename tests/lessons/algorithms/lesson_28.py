@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from minipar.simulation.classes import find_classes
 from tests.lessons.algorithms import Case, says
 

@@ -11,7 +11,7 @@ from minipar.backend.mapped_file import MappedFile
 from minipar.backend.shape_array import ShapeArray
 from minipar.comm import Cluster
 from minipar.comm.simulated.copy_stream import COPY_IN, COPY_OUT, copy_streams
-from minipar.comm.simulated.topology import Link
+from minipar.comm.simulated.links import Link
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.executor import DecisionExecutor, apply_decisions, parts_and_loss

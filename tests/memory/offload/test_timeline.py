@@ -9,7 +9,7 @@ from minipar.autograd import backward
 from minipar.backend.mapped_file import MappedFile
 from minipar.comm import Cluster
 from minipar.comm.simulated.copy_stream import COPY_IN, COPY_OUT, copy_streams
-from minipar.comm.simulated.topology import Link
+from minipar.comm.simulated.links import Link
 from minipar.launcher import simulate
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig

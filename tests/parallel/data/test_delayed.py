@@ -6,7 +6,7 @@ import pytest
 from minipar.checkpoint import NEWEST, PREVIOUS, load
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
-from minipar.comm.simulated.topology import Link
+from minipar.comm.simulated.links import Link
 from minipar.nn import MLP
 from minipar.optim import SGD, AdamW
 from minipar.parallel.data.apart_by_copies import DelayedByCopies

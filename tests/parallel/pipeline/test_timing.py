@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.comm.simulated.topology import Link
+from minipar.comm.simulated.links import Link
 from minipar.formulas import pipelines as predict
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.pipeline.schedule.csv import from_csv

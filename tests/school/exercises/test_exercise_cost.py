@@ -8,7 +8,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce, reduce_scatter
 from minipar.comm.cost import Network, choose, fit
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 
 FAST, SLOW = Link(1e-6, 1e11), Link(1e-5, 1e10)
 ALL_REDUCES = ("ring", "recursive_doubling", "rabenseifner")

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from ....comm.simulated.topology import Link
+from ....comm.simulated.links import Link
 from ....comm.trace import Message
 from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
 from .dependencies import OPS, Op, cells, needs, rank_of, sent

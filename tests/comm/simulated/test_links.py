@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
-from minipar.comm.simulated.topology import Link, Links
+from minipar.comm.simulated.links import Link, Links
 from minipar.testing.worlds import worlds
 
 FAST, SLOW = Link(1.0, 1000.0), Link(10.0, 100.0)
