@@ -71,6 +71,7 @@ def test_the_shares_of_stalls_are_counted():
         assert dict(getattr(software, name))[nodes] == pytest.approx(count / num, abs=0.006)
 
 
+@pytest.mark.slow
 def test_the_efficiencies_are_those_of_the_fit():
     for name, product in fit_products().items():
         gpu, software = name.split("/")

@@ -62,6 +62,7 @@ def test_64_ranks_folded_are_64_ranks_bit_for_bit(kind):
     assert len(folded.ranks) == 4 and sorted({*folded.stands_for}) == [0, 16, 32, 48]
 
 
+@pytest.mark.slow
 def test_64_ranks_interleaved():
     folded, whole = both(ON_64, kind="zero1", sp=True, **INTERLEAVED)
     assert folded.seconds == pytest.approx(whole.seconds, rel=0.003)

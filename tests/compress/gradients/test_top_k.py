@@ -122,6 +122,7 @@ def quadratic(wire, momentum, one_optimum, steps=400):
     return Cluster(4).run(body)[0][0]
 
 
+@pytest.mark.slow
 def test_momentum_correction_helps_with_one_optimum_and_hurts_with_one_per_rank():
     """1 % of the numbers in a step: each waits about 100 steps, unmasked."""
     after = [quadratic(lambda: TopK(0.01), 0.9, one) for one in (True, False)]
