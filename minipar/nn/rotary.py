@@ -101,9 +101,6 @@ class RotaryPositions(Module):
         """
         if positions is None:
             positions = np.arange(qkv.shape[1])[None]
-        # where x is: of arrays without numbers no cosine is computed
-        positions, frequencies = (asarray_like(numbers, qkv.data) for numbers in (
-            positions, self.rope.frequencies(self.width)))
-        angles = positions[..., None] * frequencies
-        cos, sin = (f(angles).astype(qkv.dtype) for f in (np.cos, np.sin))
+        angles = positions[..., None] * self.rope.frequencies(self.width)
+        cos, sin = (asarray_like(f(angles).astype(qkv.dtype), qkv.data) for f in (np.cos, np.sin))
         return ag.rotary(qkv, cos, sin, num_heads)

@@ -3,7 +3,7 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3282,
+    ("autograd", "nn", "optim"): 3280,
     ("comm",): 4517,
     ("parallel",): 4558,
     ("memory", "precision"): 1235,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2456,
     ("school",): 3717,
 }
-ALL = 41404
+ALL = 41402
 
 
 def count(folder: str) -> int:
