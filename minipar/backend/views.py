@@ -36,7 +36,7 @@ def flat_view(owner: Array) -> Array:
 
 
 def view_spec(view: Array, base: Array) -> ViewSpec | None:
-    """Where `view` lies in the contiguous `base`; None if it is no view of it.
+    """Where `view` lies in the contiguous `base`; None if `view` is not a view of `base`.
 
     `view_from_spec(base, spec)` is the inverse.
     """

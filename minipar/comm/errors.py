@@ -1,4 +1,4 @@
-"""What a communicator refuses: no array, no rank, no tag; and the names that mpi4py has for it.
+"""What a communicator refuses: a wrong array, rank or tag, and mpi4py's names of its methods.
 
 Calls test what is quick to test, and come here where something is unusual: not always a mistake,
 since an array need not be NumPy's own.

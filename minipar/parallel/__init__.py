@@ -1,6 +1,6 @@
 """Ways to spread a model over ranks.  Each is a place to insert a conjugate collective.
 
-    conjugate        collectives as differentiable operations; `spmd_types` checks a graph of them
+    conjugate        collectives as differentiable operations; `check_types` checks a graph
     strategy         the base of every strategy: one path for any mesh; Microbatch
     registry         every strategy by name, and make_strategy
     flats            parameters that are reduced or gathered in one message, and a rank's pieces

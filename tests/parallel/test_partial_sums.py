@@ -8,7 +8,7 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP, Parameter
 from minipar.parallel import conjugate as pairs
-from minipar.parallel.spmd_types import check_types
+from minipar.parallel.check_types import check_types
 from minipar.parallel.tensor.parallelize import parallelize
 
 P = 2

@@ -114,7 +114,7 @@ class Ward:
 
     @property
     def seen(self) -> str:
-        """What it noted last of itself, if it does."""
+        """The last note of the rank about itself; "" if it writes none."""
         note = os.pread(self.file, NOTE, 0).decode(errors="ignore").rstrip()
         return note and f"; seen last: {note}"
 

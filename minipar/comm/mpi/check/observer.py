@@ -68,7 +68,8 @@ class Observer:
         self.rows: dict[int, Row] = dict.fromkeys(self.peers, blank)
         self.heard = dict.fromkeys(self.peers, time.monotonic())
         self.stopped: dict[int, float] = {}         # since when, as seen from here
-        self.early: dict[str, dict[int, list[int]]] = {}    # calls on what is not yet made here
+        # calls of other ranks on communicators that this rank has yet to make
+        self.early: dict[str, dict[int, list[int]]] = {}
         self.known: dict = {}                       # descriptions of calls
         self.dispute: tuple[str, int] | None = None     # the collective that ranks differ in
         self.disputed_since: float | None = None
