@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2456,
     ("school",): 3717,
 }
-ALL = 41402
+ALL = 41404
 
 
 def count(folder: str) -> int:

@@ -24,12 +24,13 @@ from ...backend import Array
 from ...comm import Communicator, Request
 from ...comm.errors import NUM_TAGS
 from .schedule.actions import FORWARD, Action, Placement
-from .schedule.dependencies import Op, needs, rank_of, sent
+from .schedule.dependencies import Op, is_other_way, needs, rank_of, sent
 
 MOST_AXES = 6
 Shape = tuple[int, ...]
 ArraySpec = tuple[Shape, np.dtype]
-ArraySpecs = dict[tuple[int, Shape], ArraySpec]     # by stage and shape of the inputs: activations
+Inputs = tuple[Shape, bool]         # of a microbatch: their shape, and the way through the ranks
+ArraySpecs = dict[tuple[int, Inputs], ArraySpec]    # of activations, by the stage that sends them
 
 
 class P2P:
@@ -42,8 +43,8 @@ class P2P:
     def __init__(self, comm: Communicator, placement: Placement, specs: ArraySpecs,
                  labels: dict[Op, str], shapes: Sequence[Shape], like: Array):
         self.comm, self.placement, self.specs, self.labels = comm, placement, specs, labels
-        self.shapes, self.like = shapes, like
-        self.new_shapes = {*shapes} - {shape for _, shape in specs}
+        self.inputs = [(shape, is_other_way(placement, i)) for i, shape in enumerate(shapes)]
+        self.new, self.like = {*self.inputs} - {inputs for _, inputs in specs}, like
         self.posted: dict[Op, tuple[Array, Request]] = {}       # receives under way
         self.local: dict[Op, Array] = {}        # from one stage of this rank to another
         self.sends: list[Request] = []          # under way; each keeps its array
@@ -62,7 +63,7 @@ class P2P:
         if rank_of(self.placement, stage, i) == self.comm.rank:
             return
         boundary = stage if kind == FORWARD else stage - 1
-        spec = self.specs.get((boundary, self.shapes[i]))
+        spec = self.specs.get((boundary, self.inputs[i]))
         if spec is not None and not self.has_header(op):
             self.irecv(op, spec)
 
@@ -84,7 +85,7 @@ class P2P:
             return self.local.pop(op)
         if self.has_header(op):
             spec = recv_header(self.comm, source, self.tag(op))
-            self.specs[stage, self.shapes[i]] = spec
+            self.specs[stage, self.inputs[i]] = spec
             self.irecv(op, spec)
         self.post_recv(action)
         array, request = self.posted.pop(op)
@@ -100,7 +101,7 @@ class P2P:
         kind, stage, i = op
         dest = rank_of(self.placement, dest_stage, i)
         if kind == FORWARD:
-            self.specs[stage, self.shapes[i]] = tuple(array.shape), array.dtype
+            self.specs[stage, self.inputs[i]] = tuple(array.shape), array.dtype
         if dest == self.comm.rank:
             self.local[op] = array
             return
@@ -112,11 +113,11 @@ class P2P:
     def has_header(self, op: Op) -> bool:
         """True if a header with the spec precedes the array.
 
-        Only an activation has one, and only in the first batch with inputs of its shape.  So the
-        sender and the receiver agree, in whatever order they reach their messages.
+        Only an activation has one, and only in the first batch with inputs of its shape that go
+        its way.  So sender and receiver agree, in whatever order they reach their messages.
         """
         kind, _, i = op
-        return kind == FORWARD and self.shapes[i] in self.new_shapes
+        return kind == FORWARD and self.inputs[i] in self.new
 
     def tag(self, op: Op) -> int:
         """A tag for each message, so that two ranks may handle their messages in any order.

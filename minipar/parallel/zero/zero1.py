@@ -74,9 +74,9 @@ class ZeRO1(DistributedDataParallel):
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
         """The pieces of the gradients that several stages have."""
         for among, slab in self.stages.shared:
-            for piece in self.slabs:
-                if piece.flat.slab is slab:
-                    yield among, piece.complete_grad()
+            for piece in (piece for piece in self.slabs if piece.flat.slab is slab):
+                gradient, piece.has_grad = piece.complete_grad(), True  # others may have some
+                yield among, gradient
 
     def parameters_changed(self) -> None:
         """Give every rank the pieces of all ranks."""

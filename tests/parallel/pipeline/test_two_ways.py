@@ -146,3 +146,27 @@ def test_the_last_backwards_of_two_stages_in_one_pair():
     for found in Cluster(8).run(lambda comm: grads(comm, {"pp": 4, "dp": 2}, lambda m: own))[0]:
         for name in found:
             np.testing.assert_allclose(found[name], one[name], rtol=1e-11, atol=1e-13)
+
+
+@worlds(4, mpi=(4,))
+@pytest.mark.parametrize("name", ["chimera", "dualpipe"])
+@pytest.mark.parametrize("kind", ["ddp", "zero1", "zero2", "fsdp"])
+def test_batches_that_leave_a_way_unused(world, kind, name):
+    """A batch of one microbatch goes one way: half of the stages see none, nor learn its shapes."""
+    def norms(comm, mesh, schedule):
+        model = MLP([6, 9, 8, 7, 5]).initialize(0, np.float64)
+        strategy = make_strategy(kind, model, DeviceMesh(comm, **mesh), schedule=schedule)
+        optimizer, found = SGD(strategy.slabs, lr=0.3), []
+        for parts in (1, 2, 1, 3):
+            draw = np.random.default_rng(parts)
+            mine = list(strategy.rows(4))
+            x, y = draw.standard_normal((parts, 4, 6)), draw.integers(0, 5, (parts, 4))
+            optimizer.zero_grad()
+            strategy.forward_backward([Microbatch(x[i][mine], y[i][mine], np.array(mine))
+                                       for i in range(parts)])
+            found.append(strategy.clip_grad_norm(1.0))
+            strategy.step(optimizer)
+        return found
+    one = Cluster(1).run(lambda comm: norms(comm, {"pp": 1}, "1f1b"))[0][0]
+    world.run(lambda comm: np.testing.assert_allclose(
+        norms(comm, {"pp": 2, "dp": 2}, name), one, rtol=1e-11))

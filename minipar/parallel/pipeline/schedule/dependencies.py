@@ -51,8 +51,12 @@ def sent(action: Action, num_stages: int) -> tuple[Op, int] | None:
 
 def rank_of(placement: Placement, stage: int, microbatch: int) -> int:
     """The rank that computes a microbatch on a stage."""
-    is_other = isinstance(placement, TwoWay) and microbatch in placement.other
-    return placement[-1 - stage] if is_other else placement[stage]
+    return placement[-1 - stage] if is_other_way(placement, microbatch) else placement[stage]
+
+
+def is_other_way(placement: Placement, microbatch: int) -> bool:
+    """True if the microbatch goes through the ranks the other way round."""
+    return isinstance(placement, TwoWay) and microbatch in placement.other
 
 
 def cells(row: Sequence[Action]) -> list[tuple[Action, ...]]:
