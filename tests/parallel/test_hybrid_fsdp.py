@@ -17,7 +17,7 @@ from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from tests.parallel import test_hybrid
-from tests.parallel.test_hybrid import MESHES, OPTIMIZERS, build, microbatches, named, on
+from tests.parallel.test_hybrid import MESHES, build, in_turn, microbatches, named, on
 
 MESH = {"pp": 2, "dp": 2, "tp": 2}
 CUT = [mesh for mesh in MESHES if mesh["dp"] > 1]
@@ -40,8 +40,7 @@ def test_every_mesh_of_8_ranks_equals_one_process(world, mesh):
 def test_the_whole_product(world, mesh, name, sequence):
     if sequence and mesh["tp"] == 1:
         pytest.skip("one rank of tp has no sequence to split")
-    for optimizer in OPTIMIZERS:
-        check(world, mesh, name, 3, optimizer, sequence_parallel=sequence)
+    check(world, mesh, name, 3, in_turn(mesh, name, sequence), sequence_parallel=sequence)
 
 
 @pytest.mark.slow

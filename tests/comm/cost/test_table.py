@@ -25,8 +25,8 @@ def test_on_simulated_ranks(operation, algorithm):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)
-def test_on_1_to_33_simulated_ranks(operation, algorithm):
-    for p in range(1, 34):
+def test_on_up_to_33_simulated_ranks(operation, algorithm):
+    for p in (*range(1, 18), 24, 31, 32, 33):
         assert print_table.simulated_cell(operation, algorithm, p).is_right
 
 
