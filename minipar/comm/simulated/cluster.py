@@ -14,7 +14,6 @@ bytes are buffered and their sends are done at once, as in MPI libraries.
 import gc
 from collections.abc import Callable
 from contextvars import copy_context
-from heapq import heappop, heappush
 from typing import Any
 
 from greenlet import getcurrent, greenlet
@@ -28,6 +27,7 @@ from .deadlock import raise_cause
 from .links import Links, count_ranks
 from .mismatch import compare
 from .rank import Rank, message_mismatch_error
+from .ready import Ready
 
 
 def by_model(comm: Communicator) -> Choose:
@@ -85,13 +85,13 @@ class Cluster:
         self.recvs: dict = {}
         self.splits: dict = {}      # (group, n) -> its n-th split(), until all ranks are there
         self.calls: dict = {}       # (group, n) -> its n-th collective, until all ranks called it
-        self.ready: list = []       # heap of (virtual time, rank number, greenlet to continue)
         self.groups = [list(range(self.num_ranks))]     # world numbers of each group's ranks
         self.channels: dict = {}    # (group, n) -> group of its n-th non-blocking collective
         self.choices: dict = {}     # by group: what the chooser returned for it
         self.hub = getcurrent()
+        self.ready = Ready(self.hub)
         for rank in self.ranks:
-            rank.begin(self.hub, self.ready)
+            rank.begin(self.ready)
         if self.links is not None:
             self.links.begin(self)
 
@@ -160,12 +160,11 @@ class Cluster:
         gc.disable()                # thousands of live requests would be scanned again and again
         try:
             for rank in self.ranks:
-                rank.greenlet = greenlet(body)
+                rank.start(greenlet(body))
                 rank.greenlet.gr_context = copy_context()   # context variables of its own
                 rank.greenlet.switch(rank)      # from here: it inherits its starter's stack depth
-                heappush(self.ready, (0.0, rank.world_rank, rank.greenlet))
-            while self.ready:
-                heappop(self.ready)[2].switch()
+            while (first := self.ready.next()) is not self.hub:
+                first.switch()
             stuck = [rank for rank in self.ranks if not rank.greenlet.dead]
             if stuck or self.calls:
                 raise_cause(stuck, self)

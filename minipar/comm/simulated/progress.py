@@ -5,7 +5,6 @@ the program or one of its Works waits for.
 """
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 from ..trace import POLL
@@ -72,13 +71,10 @@ def sleep_until_woken(me: Rank, latest: float | None, waiting: Any) -> None:
     """
     ready, me.waiting = me.ready, waiting
     if latest is not None:
-        heappush(ready, (max(latest, me.clock), me.world_rank, me.greenlet))
-    (heappop(ready)[2] if ready else me.hub).switch()
+        ready[max(latest, me.clock)].append(me.turn)
+    ready.next().switch()
     me.waiting = None
-    # Any other event that was to wake this rank must not wake it from its next wait.
-    if any(event[2] is me.greenlet for event in ready):
-        ready[:] = [event for event in ready if event[2] is not me.greenlet]
-        heapify(ready)
+    ready.remove(me.turn)       # what else was to wake it must not wake it from its next wait
 
 
 class PausingRank:
@@ -89,7 +85,7 @@ class PausingRank:
     """
 
     def __init__(self, me: Any):
-        self.rank_state, self.world_rank, self.greenlet = me, me.world_rank, me.greenlet
+        self.rank_state, self.world_rank, self.turn = me, me.world_rank, me.turn
         self.waiting: Any = None        # while the rank sleeps: the request that may wake it
         self.waiting_for: Any = None    # what the Work waits for: a request or split …
         self.until: float | None = None     # … or a time
@@ -134,7 +130,7 @@ class PausingRank:
         self.until = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.rank_state, name)           # trace, messages, ready, hub
+        return getattr(self.rank_state, name)           # trace, messages, ready
 
     port_in = property(lambda self: self.rank_state.port_in,
                        lambda self, time: setattr(self.rank_state, "port_in", time))

@@ -1,7 +1,6 @@
 """A simulated rank, and a request: one half of a message, which meets the other in a rendezvous."""
 
 from contextlib import suppress
-from heapq import heappop, heappush
 from typing import Any
 
 from greenlet import getcurrent, greenlet
@@ -10,24 +9,31 @@ from ...backend import Array
 from ..communicator import RankState
 from ..trace import POLL
 from ..work import unwind
+from .ready import Ready
 
 
 class Rank(RankState):
     """The state that all communicators of one simulated rank share."""
 
-    __slots__ = ("clock", "port_out", "port_in", "greenlet", "hub", "ready", "waiting", "asked")
+    __slots__ = ("clock", "port_out", "port_in", "greenlet", "turn", "ready", "waiting", "asked")
 
-    def begin(self, hub: greenlet, ready: list) -> None:
-        """Begin a run; `ready` is the heap of all ranks that can continue."""
+    def begin(self, ready: Ready) -> None:
+        """Begin a run; `ready` has all ranks that can continue."""
         self.clock = self.port_out = self.port_in = 0.0
-        self.hub, self.ready = hub, ready
+        self.ready = ready
         self.greenlet: Any = None
+        self.turn: Any = None           # in `ready`
         self.waiting: Any = None        # the request, split or calls waited for; None: computing
         self.engine = None
         self.asked = -1.0               # when this rank last asked whether a request is done
         if self.trace is not None:
             self.trace.clear()
         self.log_to(self.trace)
+
+    def start(self, body: greenlet) -> None:
+        """Run `body` as this rank, from time 0."""
+        self.greenlet, self.turn = body, (-self.world_rank, body)
+        self.ready[0.0].append(self.turn)
 
     def end(self) -> None:
         """End a run: unwind the rank if it is still blocked."""
@@ -36,7 +42,7 @@ class Rank(RankState):
         if self.greenlet is not None and not self.greenlet.dead:
             with suppress(Exception):           # the cause of the end is already on its way
                 self.greenlet.throw()
-        self.greenlet = self.waiting = None     # no cycles: the arrays are freed at once
+        self.greenlet = self.turn = self.waiting = None     # no cycles: arrays are freed at once
 
     def block(self, waiting: Any) -> None:
         """Switch to the rank that is next in virtual time, until this one is made ready."""
@@ -44,20 +50,20 @@ class Rank(RankState):
             self.engine.block(waiting)
             return
         self.waiting = waiting
-        (heappop(self.ready)[2] if self.ready else self.hub).switch()
+        self.ready.next().switch()
         self.waiting = None                     # else its array would live until the next wait
 
     def give_way(self) -> None:
         """Let the other ranks run until they have reached this rank's time."""
         self.waiting = None
-        heappush(self.ready, (self.clock, self.world_rank, self.greenlet))
-        heappop(self.ready)[2].switch()
+        self.ready[self.clock].append(self.turn)
+        self.ready.next().switch()
 
     def compute_until(self, time: float) -> None:
         """Advance the clock.  Earlier events of other ranks happen first, so that ports serve
         messages in the order of time."""
         self.clock = time
-        if self.ready and self.ready[0] < (time, self.world_rank) and getcurrent() is self.greenlet:
+        if self.ready.has_before(time, self.world_rank) and getcurrent() is self.greenlet:
             self.give_way()
 
     def asks_again(self) -> bool:
@@ -97,7 +103,7 @@ class SimulatedRequest:
         """Both halves have met, and end at `end`: wake the rank if it waits for this one."""
         self.done, rank = end, self.rank
         if rank.waiting is self:
-            heappush(rank.ready, (end, rank.world_rank, rank.greenlet))
+            rank.ready[end].append(rank.turn)
 
     def wait(self) -> None:
         """Block this rank, but not the process, until both halves have met."""
@@ -150,7 +156,7 @@ class Split:
     def __str__(self) -> str:
         return "for split(), which every rank of the communicator must call,"
 
-    def form(self, groups: list[list[int]], world: list[int], ready: list) -> None:
+    def form(self, groups: list[list[int]], world: list[int], ready: Ready) -> None:
         """Append a group for each color, and wake the other ranks."""
         for _, rank, color, _ in sorted(self.arrived, key=lambda a: a[:2]):
             if color is None:
@@ -161,9 +167,9 @@ class Split:
             groups[self.groups[color]].append(world[rank])
         self.wake(ready)
 
-    def wake(self, ready: list) -> None:
+    def wake(self, ready: Ready) -> None:
         """All have arrived: wake the other ranks."""
         self.done = max(me.clock for *_, me in self.arrived)
         for *_, me in self.arrived:
             if me.waiting is self:
-                heappush(ready, (self.done, me.world_rank, me.greenlet))
+                ready[self.done].append(me.turn)
