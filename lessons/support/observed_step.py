@@ -13,8 +13,8 @@ from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.optim import AdamW
-from minipar.parallel.flats import Wire
 from minipar.parallel.strategy import Microbatch, Strategy
+from minipar.parallel.wire import Wire
 from minipar.viz.memory_timeline import MemoryStep, peak_of, phase_starts
 
 from .kept_trace import stop_trace

@@ -7,17 +7,9 @@
 `over` are the ranks with the same parameters: those of dp and cp, or of edp and cp for experts.  A
 piece is what ZeRO's optimizers, clipping and loss scaling see in the place of a slab.  Pieces are
 cut by `chunk_bounds`, without padding.  Rajbhandari et al. 2020, section 5.
-
-A strategy's `wire` encodes the messages, of gradients and, as `gather_wire`, of gathered weights:
-
-    DistributedDataParallel(model, comm)                                   float32, 4 bytes a number
-    DistributedDataParallel(model, comm, wire=LowPrecisionWire(BFLOAT16))  2 bytes a number
-
-`low_precision_wire.py` sends bfloat16 or float16, `compress/messages` 8 or 4 bits, and
-`compress/gradients` few numbers or one bit.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -26,7 +18,7 @@ import numpy as np
 from ..autograd import Tensor
 from ..backend import Array, to_device_of
 from ..comm import Communicator
-from ..comm.collectives import all_gather, all_reduce, chunk_bounds, reduce_scatter
+from ..comm.collectives import all_gather, chunk_bounds
 from ..nn import Parameter, Slab
 from ..nn.slab import Buffers, Segment
 
@@ -170,50 +162,6 @@ class Pieces(Buffers):
                     whole[segment.start:segment.stop] = gathered[moved.start:moved.stop]
             found |= slab.named(whole)
         return found
-
-
-class Wire:
-    """Sends numbers as they are: its methods are the collectives.  Base of wires that encode them.
-
-    A strategy calls them with the options that are shown here.
-    """
-
-    waits_for_all = False       # True: no sum begins before `see_all` has seen all gradients
-
-    all_reduce: Callable[..., Array] = staticmethod(all_reduce)             # out=flat
-    reduce_scatter: Callable[..., Array] = staticmethod(reduce_scatter)     # counts=, in_place=True
-    all_gather: Callable[..., Array] = staticmethod(all_gather)             # counts=, out=
-
-    def of(self, key: Hashable) -> "Wire":
-        """The wire for one array, whose `key` is the same in every step, as error feedback needs.
-
-        The key of a flat's gradient is the Flat: its `layout` has the names and shapes of the
-        tensors in the array, for wires that need matrices.
-        """
-        return self
-
-    def start_batch(self, scale: float) -> None:
-        """Begin a batch whose gradients are multiplied by `scale`, the loss scale."""
-
-    def see_all(self, slabs: Sequence[Slab], num_ranks: int) -> None:
-        """Look at this rank's gradients of a batch, which `num_ranks` will sum.  Collective."""
-
-    def state_dict(self) -> dict[str, Array]:
-        """What this rank's wire remembers from step to step, by name: here nothing."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Remember what `state_dict` gave."""
-
-
-UNCOMPRESSED = Wire()
-
-
-def key_name(key: Hashable) -> str:
-    """A name for a key of `Wire.of`, the same in every run."""
-    if isinstance(key, tuple):
-        return "/".join(map(key_name, key))
-    return key.name if isinstance(key, Flat) else str(key)
 
 
 def gather_parameter(tp: Communicator | None, segment: Segment | Parameter, piece: Array,

@@ -15,7 +15,7 @@ from ..backend import Array, record_allocation
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, reduce_scatter
 from ..number_formats import Format
-from .flats import Wire
+from .wire import Wire
 
 
 class LowPrecisionWire(Wire):

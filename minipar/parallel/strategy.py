@@ -56,9 +56,9 @@ from ..nn.slab import Buffers
 from ..nn.training_step import training_step
 from . import errors
 from .cut_layers import check_axes, cut_layers, send_pieces
-from .flats import UNCOMPRESSED, Wire
 from .pipeline.schedule.actions import Placement, Schedule
 from .pipeline.stages import OneStage, Stages
+from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
     from ..comm import Trace

@@ -27,7 +27,8 @@ import numpy as np
 from ...backend import Array, record_allocation, to_device_of
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, sum_over_ranks
-from ...parallel.flats import Flat, Wire
+from ...parallel.flats import Flat
+from ...parallel.wire import Wire
 
 Tensors = dict[str, Array]              # by the name of a parameter, in its shape
 

@@ -29,7 +29,7 @@ import numpy as np
 from ...backend import Array, record_allocation
 from ...comm import Communicator
 from ...comm.collectives import all_gather, all_to_all, chunk_bounds
-from ...parallel.flats import Wire, key_name
+from ...parallel.wire import Wire, key_name
 from .block_codec import INT8, BlockCodec
 from .error_feedback import ErrorFeedback
 

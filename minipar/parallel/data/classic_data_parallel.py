@@ -25,8 +25,8 @@ from ...comm.mesh import DeviceMesh, subset
 from ...nn import Module
 from ...nn.training_step import training_step
 from ...optim import Optimizer
-from ..flats import UNCOMPRESSED, Wire
 from ..strategy import Microbatch, Strategy
+from ..wire import UNCOMPRESSED, Wire
 
 
 class DataParallel(Strategy):

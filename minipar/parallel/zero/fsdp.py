@@ -47,8 +47,9 @@ from ...memory.remat.recompute import is_recomputing
 from ...nn import Module, Parameter, Slab
 from ...nn.parameter import Unmaterialized
 from ..errors import NEEDS_ALL_STAGES_MESSAGE
-from ..flats import UNCOMPRESSED, Flat, Wire
+from ..flats import Flat
 from ..replicas import check_uses
+from ..wire import UNCOMPRESSED, Wire
 from .zero2 import ZeRO2
 
 BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` and call "

@@ -26,9 +26,9 @@ from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
 from ...parallel.data.apart import TrainedApart
-from ...parallel.flats import UNCOMPRESSED, Wire
 from ...parallel.low_precision_wire import LowPrecisionWire
 from ...parallel.registry import entry_of, strategies_with
+from ...parallel.wire import UNCOMPRESSED, Wire
 from ...parallel.zero.zero1 import ZeRO1
 from ...precision import PRECISIONS, LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST

@@ -10,8 +10,8 @@ from minipar.compress.gradients.powersgd import PowerSGD
 from minipar.compress.gradients.signs import Signs
 from minipar.compress.gradients.top_k import TopK
 from minipar.launcher import metered
-from minipar.parallel.flats import UNCOMPRESSED
 from minipar.parallel.registry import make_strategy
+from minipar.parallel.wire import UNCOMPRESSED
 from minipar.train.check import checked
 from minipar.train.config import TrainConfig
 from minipar.train.loop import take_step

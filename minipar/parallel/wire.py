@@ -1,0 +1,61 @@
+"""Wires: how the messages of a strategy are encoded.
+
+    DistributedDataParallel(model, comm)                                   float32, 4 bytes a number
+    DistributedDataParallel(model, comm, wire=LowPrecisionWire(BFLOAT16))  2 bytes a number
+
+`wire` encodes gradients, and FSDP's `gather_wire` gathered weights.  `low_precision_wire.py` sends
+bfloat16 or float16, `compress/messages` 8 or 4 bits, `compress/gradients` few numbers or one bit.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+import numpy as np
+
+from ..backend import Array
+from ..comm.collectives import all_gather, all_reduce, reduce_scatter
+from ..nn import Slab
+from .flats import Flat
+
+
+class Wire:
+    """Sends numbers as they are: its methods are the collectives.  Base of wires that encode them.
+
+    A strategy calls them with the options that are shown here.
+    """
+
+    waits_for_all = False       # True: no sum begins before `see_all` has seen all gradients
+
+    all_reduce: Callable[..., Array] = staticmethod(all_reduce)             # out=flat
+    reduce_scatter: Callable[..., Array] = staticmethod(reduce_scatter)     # counts=, in_place=True
+    all_gather: Callable[..., Array] = staticmethod(all_gather)             # counts=, out=
+
+    def of(self, key: Hashable) -> "Wire":
+        """The wire for one array, whose `key` is the same in every step, as error feedback needs.
+
+        The key of a flat's gradient is the Flat: its `layout` has the names and shapes of the
+        tensors in the array, for wires that need matrices.
+        """
+        return self
+
+    def start_batch(self, scale: float) -> None:
+        """Begin a batch whose gradients are multiplied by `scale`, the loss scale."""
+
+    def see_all(self, slabs: Sequence[Slab], num_ranks: int) -> None:
+        """Look at this rank's gradients of a batch, which `num_ranks` will sum.  Collective."""
+
+    def state_dict(self) -> dict[str, Array]:
+        """What this rank's wire remembers from step to step, by name: here nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Remember what `state_dict` gave."""
+
+
+UNCOMPRESSED = Wire()
+
+
+def key_name(key: Hashable) -> str:
+    """A name for a key of `Wire.of`, the same in every run."""
+    if isinstance(key, tuple):
+        return "/".join(map(key_name, key))
+    return key.name if isinstance(key, Flat) else str(key)
