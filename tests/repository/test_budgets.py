@@ -4,7 +4,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3280,
-    ("comm",): 4517,
+    ("comm",): 4563,
     ("parallel",): 4558,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6156,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2456,
     ("school",): 3717,
 }
-ALL = 41404
+ALL = 41448
 
 
 def count(folder: str) -> int:

@@ -1,6 +1,7 @@
 """The simulated cluster: any number of ranks in one process, in virtual time.
 
     cluster.py, rank.py, communicator.py    ranks are greenlets, a message is two requests
+    ready.py                                which rank continues next
     progress.py                             non-blocking collectives
     links.py                                links that differ
     deadlock.py, mismatch.py                the reports: who waits for what, who called what

@@ -35,22 +35,18 @@ class Ready(dict):
     def next(self) -> greenlet:
         """Remove the first turn; return its greenlet."""
         times = self.times
-        while not self.current or times and times[0] <= self.time:
+        while not self.current or times and times[0] == self.time:
             if not times:
                 return self.hub
-            self._begin(heappop(times))
+            self.time = heappop(times)          # never an earlier one: nothing happens in the past
+            turns = self.pop(self.time)
+            if self.current:                    # ready again at once: lower ranks go first
+                for turn in turns:
+                    insort(self.current, turn)
+            else:
+                turns.sort()
+                self.current = turns
         return self.current.pop()[1]
-
-    def _begin(self, time: float) -> None:
-        turns = self.pop(time)
-        if self.current and time == self.time:
-            for turn in turns:                  # ready again at once: before higher ranks
-                insort(self.current, turn)
-            return
-        if self.current:                        # an earlier time comes first
-            self[self.time].extend(self.current)
-        turns.sort()
-        self.time, self.current = time, turns
 
     def has_before(self, time: float, rank: int) -> bool:
         """True if some rank is ready before (time, rank)."""
