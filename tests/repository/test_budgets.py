@@ -3,9 +3,9 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3280,
+    ("autograd", "nn", "optim"): 3283,
     ("comm",): 4517,
-    ("parallel",): 4558,
+    ("parallel",): 4556,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6156,
     ("viz",): 2544,
@@ -14,7 +14,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
-    ("compress",): 2456,
+    ("compress",): 2457,
     ("school",): 3717,
 }
 ALL = 41402
