@@ -169,7 +169,8 @@ def report_usage(error: Exception) -> int:
 
 
 def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
-    from .comm.mpi.library import abort, import_mpi
+    from .comm.mpi.guardian import abort
+    from .comm.mpi.library import import_mpi
     from .comm.mpi.world import world_communicator
     try:
         MPI = import_mpi()
@@ -217,7 +218,7 @@ def exit_status(error: SystemExit) -> int:
 
 def end_all(comm: "MPICommunicator", error: BaseException) -> None:
     """Report what happened on this rank, and end all real ranks with a non-zero exit status."""
-    from .comm.mpi.library import abort
+    from .comm.mpi.guardian import abort
     code, record = 1, comm.rank_state.record
     if isinstance(error, SystemExit):
         code = exit_status(error)

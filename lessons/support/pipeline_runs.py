@@ -110,7 +110,7 @@ def run(comm: Communicator, name: str, model: Module, batches: Sequence[Microbat
     strategy = Strategy(model, DeviceMesh(comm, pp=comm.size), schedule=name)
     step = step_of(strategy, batches)
     seen = observe(comm, step)
-    timeline = strategy.timeline(seen.trace)
+    timeline = strategy.pipeline.timeline(seen.trace)
     ledger = Ledger(p for slab in strategy.slabs for p in slab.parameters)
     with ledger.recording():
         step()

@@ -22,6 +22,7 @@ other names.
 import itertools
 import warnings
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -84,6 +85,7 @@ class DeviceMesh:
         return {axis: int(i) for axis, i in
                 zip(self.axes, np.unravel_index(rank, self.grid.shape))}
 
+    @cached_property
     def alone(self) -> Communicator:
         """Collective.  This rank alone."""
         return subset(self.comm, self.comm.rank)

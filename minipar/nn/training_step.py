@@ -47,9 +47,16 @@ def training_step(seed: int, step: int, samples: Sequence[int] | np.ndarray,
     """Context in which dropout is active, for the `samples` (global numbers) of this batch.
 
     `for_routers`: the fields `shares` and `sum_over_samples` of TrainingStep, by their names.
+    Routers need them, since their losses are averages over the whole batch.
     """
     token = _step.set(TrainingStep(seed, step, np.array(samples, dtype=np.int64), **for_routers))
     try:
         yield _step.get()
     finally:
         _step.reset(token)
+
+
+def row_shares(targets: np.ndarray, ignore_index: int, loss_divisor: float) -> np.ndarray:
+    """The share of each row in the batch's loss (rows,): its targets / `loss_divisor`."""
+    counts = targets != ignore_index
+    return counts.sum(axis=tuple(range(1, counts.ndim))) / loss_divisor

@@ -13,7 +13,7 @@
     pipeline/        stages of layers on different ranks, and their schedules
     replicas         ranks that hold the same parameters use them alike
     errors           what several strategies refuse
-    wire             how messages are encoded: as they are; `low_precision_wire`, in 2 bytes a number
+    wire             messages as they are; low_precision_wire: in 2 bytes a number
     packed_weights   quantized weights are cut over ranks like any other
 
 To train, call `registry.make_strategy`, or make one of the classes.

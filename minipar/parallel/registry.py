@@ -18,13 +18,7 @@ from typing import Any, NamedTuple
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module
-from .data.apart_by_copies import (
-    DelayedByCopies,
-    DiLoCoByCopies,
-    ElasticByCopies,
-    GossipByCopies,
-    LocalSGDByCopies,
-)
+from .data import apart_by_copies as by_copies
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
 from .data.delayed_averaging import DelayedAveraging
@@ -103,18 +97,19 @@ STRATEGIES = {
                                                      "whole_parameters"), EVERYTHING_SHARDED),
     "local_sgd": StrategyEntry("each rank alone, parameters averaged every k steps (local SGD)",
                                LocalSGD, (*BUCKETS, "every", "local_states", "average_first"),
-                               cost=None, specification=LocalSGDByCopies),
+                               cost=None, specification=by_copies.LocalSGDByCopies),
     "diloco": StrategyEntry("each rank alone, an outer step on the mean every k steps (DiLoCo)",
                             DiLoCo, (*BUCKETS, "every", "outer_lr", "outer_momentum", "fragments",
-                                     "delay", "mix"), cost=None, specification=DiLoCoByCopies),
+                                     "delay", "mix"),
+                            cost=None, specification=by_copies.DiLoCoByCopies),
     "gossip": StrategyEntry("each rank alone, mixed with two neighbours in every step (gossip)",
-                            Gossip, BUCKETS, cost=None, specification=GossipByCopies),
+                            Gossip, BUCKETS, cost=None, specification=by_copies.GossipByCopies),
     "elastic": StrategyEntry("each rank alone, on a spring to a centre (elastic averaging)",
                              ElasticAveraging, (*BUCKETS, "every", "pull"), cost=None,
-                             specification=ElasticByCopies),
+                             specification=by_copies.ElasticByCopies),
     "delayed": StrategyEntry("each rank by its own gradients, averaged some steps later (DGA)",
                              DelayedAveraging, (*BUCKETS, "delay"), cost=None,
-                             specification=DelayedByCopies),
+                             specification=by_copies.DelayedByCopies),
     "pipedream": StrategyEntry("a pipeline whose stages step after each microbatch (PipeDream)",
                                PipeDream, ("vertical_sync",), cost=None,
                                specification=PipeDreamByVersions),

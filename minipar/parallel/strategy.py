@@ -37,9 +37,9 @@ simply add up.  Targets are counted once: on the last stage, by rank 0 of tp and
 Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -53,7 +53,7 @@ from ..comm.mesh import DeviceMesh
 from ..comm.work import progress
 from ..nn import Module, Slab
 from ..nn.slab import Buffers
-from ..nn.training_step import training_step
+from ..nn.training_step import row_shares, training_step
 from . import errors
 from .cut_layers import check_axes, cut_layers, send_pieces
 from .pipeline.schedule.actions import Placement, Schedule
@@ -61,11 +61,9 @@ from .pipeline.stages import OneStage, Stages
 from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
-    from ..comm import Trace
     from ..number_formats import Format
     from .context.layout import ContextOptions
     from .pipeline.executor import Pipeline
-    from .pipeline.schedule.timeline import Timeline
 
 NO_CONTEXT = nullcontext()          # one object, since a step of a small model enters many
 ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
@@ -101,6 +99,7 @@ class Strategy:
     """
 
     reduces_each_backward = False       # True: every backward reduces; no whole gradient adds up
+    steps_within_batch = False          # True: so nothing waits for, or sees, a batch's gradients
     summed_over: tuple[str, ...] = ("dp", "cp")     # axes whose ranks have the same parameters
     flats: Sequence = ()
 
@@ -126,10 +125,7 @@ class Strategy:
             model, self.pp, self.plan_stages(schedule, virtual_stages, activation_format), cuts)
         if scatter_gather:
             send_pieces(self.stages, self.tp)
-        for slab in self.stages.whole_slabs:
-            ranks = self.norm_ranks(slab)
-            slab.norm_comm = ranks if ranks.size > 1 else None
-            broadcast(self.replicas_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
+        self.start_from_rank_0()
         data = self.stages.whole_slabs[0].data
         self.like = np.empty(0, data.dtype, like=data)
         self.slabs = Buffers(self.stages.whole_slabs)
@@ -151,19 +147,22 @@ class Strategy:
         self.pipeline = Pipeline(self.pp, self, schedule, activation_format)
         return schedule(1)[1]
 
+    def start_from_rank_0(self) -> None:
+        """Broadcast rank 0's parameters to its replicas; tell slabs over which ranks norms go."""
+        for slab in self.stages.whole_slabs:
+            ranks = self.norm_ranks(slab)
+            slab.norm_comm = ranks if ranks.size > 1 else None
+            broadcast(self.replicas_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
+
     def _on_gradient(self, slot: GradientSlot) -> None:
         self._is_reduced = False
 
-    # Who has what.
-
-    @cached_property
-    def _alone(self) -> Communicator:
-        return self.mesh.alone()
+    # Steps 1 and 2: who has what.
 
     def along(self, *axes: str) -> Communicator:
         """The ranks along those of the axes that the mesh has; this rank alone if it has none."""
         here = tuple(axis for axis in axes if axis in self.mesh)
-        return self.mesh[here] if here else self._alone
+        return self.mesh[here] if here else self.mesh.alone
 
     def replicas_of(self, slab: Slab, *axes: str) -> Communicator:
         """The ranks along `axes` that have the same parameters; of dp, edp if these are experts."""
@@ -183,7 +182,7 @@ class Strategy:
             return 0
         return sum(autograd.count_targets(m.targets, self.model.ignore_index) for m in microbatches)
 
-    # What a strategy overrides.
+    # Steps 3 and 4, and what else a strategy overrides.
 
     def place(self) -> None:
         """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`."""
@@ -195,7 +194,9 @@ class Strategy:
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a stage's backward from `y`; `is_last`: it is the batch's last.
 
-        It is made before backward walks that graph, and entered for B, or later for W.
+        It is made before backward walks that graph, and entered for B, or later for W.  Two places
+        make it: `backward` here, and the RankBatch of a pipeline, which knows what is last.  DDP
+        lets the stage's ReductionQueue watch that backward, unless gradients only add up.
         """
         return NO_CONTEXT
 
@@ -214,7 +215,14 @@ class Strategy:
         ZeRO-2 a rank computes with all parameters, but its slabs are a part of them.
         """
 
-    # A batch.
+    def rank_state(self, optimizer: optim.Optimizer) -> dict[str, Array]:
+        """What this rank's next step needs, and no other rank has, by name: here nothing."""
+        return {}
+
+    def load_rank_state(self, optimizer: optim.Optimizer, state: Mapping[str, np.ndarray]) -> None:
+        """Take what `rank_state` gave, from a checkpoint."""
+
+    # Step 5: a batch.
 
     def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0, step: int = 0,
                          scale: float = 1.0) -> float:
@@ -258,19 +266,17 @@ class Strategy:
         self.backward(loss)
         return to_float(loss.data) if self.tp.rank == 0 else 0.0
 
-    def context_of(self, microbatch: Microbatch, loss_divisor: float, seed: int,
-                   step: int) -> AbstractContextManager:
-        """Context of a forward: what dropout, routers of experts and cp need to know."""
-        known = training_step(seed, step, microbatch.samples,
-                              shares=self.shares(microbatch, loss_divisor),
-                              sum_over_samples=self.sum_over_samples)
-        return known if self.cp.size == 1 else self._with_length(known, microbatch.inputs.shape[1])
-
     @contextmanager
-    def _with_length(self, known: AbstractContextManager, length: int) -> Iterator[None]:
-        """Context in which the ranks of cp, who have parts of sequences, know their length."""
-        from .context.layout import sequences_of  # with cp only
-        with known, sequences_of(length):
+    def context_of(self, microbatch: Microbatch, loss_divisor: float, seed: int,
+                   step: int) -> Iterator[None]:
+        """Context of a forward: what dropout, routers of experts and cp need to know."""
+        shares = row_shares(microbatch.targets, self.model.ignore_index, loss_divisor)
+        length: AbstractContextManager = NO_CONTEXT
+        if self.cp.size > 1:            # the ranks of cp have parts of sequences
+            from .context.layout import sequences_of  # with cp only
+            length = sequences_of(microbatch.inputs.shape[1])
+        with training_step(seed, step, microbatch.samples, shares=shares,
+                           sum_over_samples=partial(sum_over_samples, self.replicas)), length:
             yield
 
     def forward_context(self) -> AbstractContextManager:
@@ -332,11 +338,7 @@ class Strategy:
             self._last_poll = now
             progress(self.comm)
 
-    def timeline(self, trace: "Trace | None" = None) -> "Timeline | None":
-        """Collective.  On rank 0 the timeline of a pipeline's last batch; None for others."""
-        return self.pipeline.timeline(trace) if self.pipeline else None
-
-    # A step.
+    # Step 6: the optimizer.
 
     def step(self, optimizer: optim.Optimizer) -> None:
         """Update the parameters on all ranks.  Raises ValueError if gradients are not reduced."""
@@ -357,19 +359,11 @@ class Strategy:
         """A host copy of every parameter by its full name.  Collective."""
         return self.slabs.named([slab.data for slab in self.slabs])
 
-    # For routers of experts, whose losses are averages over the whole batch.
 
-    def shares(self, microbatch: Microbatch, loss_divisor: float) -> Array:
-        """The share of each row in the batch's loss (rows,): its targets / `loss_divisor`."""
-        counts = microbatch.targets != self.model.ignore_index
-        return counts.sum(axis=tuple(range(1, counts.ndim))) / loss_divisor
-
-    def sum_over_samples(self, array: np.ndarray) -> np.ndarray:
-        """The sum over the ranks that have different samples.  Collective."""
-        if self.replicas.size == 1:
-            return array
-        with self.replicas.labelled("control"):
-            return all_reduce(self.replicas, array)
+def sum_over_samples(replicas: Communicator, array: np.ndarray) -> np.ndarray:
+    """The sum over the ranks that have different samples.  Collective."""
+    with replicas.labelled("control"):
+        return all_reduce(replicas, array)
 
 
 def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:

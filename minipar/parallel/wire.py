@@ -9,12 +9,9 @@ bfloat16 or float16, `compress/messages` 8 or 4 bits, `compress/gradients` few n
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-import numpy as np
-
 from ..backend import Array
 from ..comm.collectives import all_gather, all_reduce, reduce_scatter
 from ..nn import Slab
-from .flats import Flat
 
 
 class Wire:
@@ -47,7 +44,7 @@ class Wire:
         """What this rank's wire remembers from step to step, by name: here nothing."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
         """Remember what `state_dict` gave."""
 
 
@@ -58,4 +55,4 @@ def key_name(key: Hashable) -> str:
     """A name for a key of `Wire.of`, the same in every run."""
     if isinstance(key, tuple):
         return "/".join(map(key_name, key))
-    return key.name if isinstance(key, Flat) else str(key)
+    return str(getattr(key, "name", key))          # a Flat has one

@@ -14,6 +14,7 @@ whose time is earlier.
 """
 
 from collections.abc import Callable, Container, Sequence
+from functools import cached_property
 from heapq import heapreplace
 from typing import Any
 
@@ -316,6 +317,7 @@ class FoldedMesh(DeviceMesh):
         super().__init__(comm, **sizes)
         comm.parts = self._parts_along(self.axes)
 
+    @cached_property
     def alone(self) -> Communicator:
         """This rank alone."""
         return FoldedCommunicator(self.comm.cluster, self.comm.rank_state, [self.comm.rank],

@@ -131,7 +131,7 @@ def time_probe(comm: Communicator, config: GPTConfig, batch: int, num_rounds: in
     """Each operation of a step on one rank, its seconds, and those of the step unmetered."""
     layout = Layout(batch=batch, microbatch=batch, sp=False)
     now = clock()
-    mesh = DeviceMesh(DeviceMesh(comm, dp=comm.size).alone(), dp=1)
+    mesh = DeviceMesh(DeviceMesh(comm, dp=comm.size).alone, dp=1)
     strategy = make_parallel(layout, GPT(config).initialize(0), mesh)
     optimizer, microbatches = AdamW(strategy.slabs), numbers(config, layout)
     rows: list[tuple[str, int, int]] = []

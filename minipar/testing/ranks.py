@@ -20,7 +20,7 @@ import pytest
 from _pytest.runner import runtestprotocol  # what xdist and others build upon, too
 from _pytest.terminal import TerminalReporter
 
-from minipar.comm.mpi.library import abort
+from minipar.comm.mpi.guardian import abort
 from minipar.comm.mpi.world import world_communicator
 from minipar.testing.reports import failed_report, merge_reports, pack, stuck_report, unpack
 from minipar.testing.status_board import POLL, EventReader, StatusBoard, wait_until

@@ -189,5 +189,6 @@ def observed_step(comm: Communicator, state: TrainState, step: int) -> float:
     loss = metered(lambda comm: take_step(state, step))(comm)
     trace, state.traced_at = comm.stop_trace(), (start, comm.now())
     state.trace = gather_trace(comm, trace)
-    state.pipeline_timeline = state.strategy.timeline(trace)
+    pipeline = state.strategy.pipeline
+    state.pipeline_timeline = pipeline.timeline(trace) if pipeline else None
     return loss

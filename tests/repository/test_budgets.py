@@ -3,21 +3,21 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3280,
-    ("comm",): 4563,
-    ("parallel",): 4558,
+    ("autograd", "nn", "optim"): 3283,
+    ("comm",): 4559,
+    ("parallel",): 4552,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6156,
+    ("train", "commands"): 6153,
     ("viz",): 2544,
     ("plan",): 1159,
-    ("simulation",): 920,
+    ("simulation",): 922,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
-    ("compress",): 2456,
+    ("compress",): 2457,
     ("school",): 3717,
 }
-ALL = 41448
+ALL = 41445
 
 
 def count(folder: str) -> int:

@@ -11,8 +11,9 @@ from greenlet import getcurrent
 
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
-from minipar.nn import MLP
+from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
+from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.parallel.zero.zero2 import ZeRO2
@@ -22,10 +23,22 @@ PAGE = (ROOT / "docs" / "pages" / "step.md").read_text("utf-8")
 PACKAGE = f"{ROOT / 'minipar'}/"
 
 
-def train(strategy) -> None:
+def mlp():
+    """A model, and its microbatches."""
+    return MLP([6, 8, 8, 3]), [Microbatch(np.ones((4, 6), np.float32), np.array([0, 1, 2, 0]),
+                                          np.arange(4))]
+
+
+def gpt():
+    """A model, and its microbatches."""
+    ids = np.arange(8).reshape(2, 4)
+    return (GPT(GPTConfig(vocab_size=8, context=4, num_layers=2, num_heads=2, width=8)),
+            [Microbatch(ids, ids, np.arange(2))] * 2)
+
+
+def train(strategy, microbatches) -> None:
     """A step."""
-    strategy.forward_backward([Microbatch(np.ones((4, 6), np.float32), np.array([0, 1, 2, 0]),
-                                          np.arange(4))])
+    strategy.forward_backward(microbatches)
     strategy.step(optimizer := SGD(strategy.slabs))
     optimizer.zero_grad()
 
@@ -44,7 +57,8 @@ def lines_of(file: str, name: str) -> int:
     return node.end_lineno - node.lineno + 1
 
 
-@pytest.mark.parametrize("head", ["ZeRO-2 beside tensor parallelism", "FSDP"])
+@pytest.mark.parametrize("head", ["ZeRO-2 beside tensor parallelism", "FSDP",
+                                  "A pipeline beside context parallelism"])
 def test_it_says_how_much_there_is_to_read(head):
     section, listed = listed_under(head)
     files, lines = len({file for file, _ in listed}), sum(lines_of(*each) for each in {*listed})
@@ -52,24 +66,26 @@ def test_it_says_how_much_there_is_to_read(head):
     assert files <= 8 and lines <= 700
 
 
-@pytest.mark.parametrize("head, kind, axes", [
-    ("ZeRO-2 beside tensor parallelism", ZeRO2, {"dp": 2, "tp": 2}),
-    ("FSDP", FullyShardedDataParallel, {"dp": 2})])
-def test_a_step_calls_these_functions_in_this_order(head, kind, axes):
+@pytest.mark.parametrize("head, kind, make, axes", [
+    ("ZeRO-2 beside tensor parallelism", ZeRO2, mlp, {"dp": 2, "tp": 2}),
+    ("FSDP", FullyShardedDataParallel, mlp, {"dp": 2}),
+    ("A pipeline beside context parallelism", DistributedDataParallel, gpt, {"pp": 2, "cp": 2})])
+def test_a_step_calls_these_functions_in_this_order(head, kind, make, axes):
     listed = [": ".join(row) for row in listed_under(head)[1]]
 
     def body(comm):
-        strategy = kind(MLP([6, 8, 8, 3]).initialize(0), DeviceMesh(comm, **axes))
+        model, microbatches = make()
+        strategy = kind(model.initialize(0), DeviceMesh(comm, **axes))
         calls, rank = [], getcurrent()
 
         def note(frame, event, _):          # the ranks take turns in one thread
             file = frame.f_code.co_filename
             if event == "call" and file.startswith(PACKAGE) and getcurrent() is rank:
                 calls.append(f"{file.removeprefix(PACKAGE)}: {frame.f_code.co_qualname}")
-        train(strategy)
+        train(strategy, microbatches)
         if comm.rank == 0:
             sys.setprofile(note)
-        train(strategy)
+        train(strategy, microbatches)
         if comm.rank == 0:
             sys.setprofile(None)
         return calls

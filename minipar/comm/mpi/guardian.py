@@ -12,6 +12,10 @@ Lines are sockets, which the kernel closes for dead processes, in the order in w
 child of a rank holds its line open, `mpirun` kills the others before this line closes: so a rank
 that was killed is not blamed while another is dead, or dying of something else.
 
+    rank 1    killed ─▶ its line closes ─▶ its socket to mpirun closes       first its line, since
+    mpirun                    │                └─▶ kills ranks 0 and 2       its number is higher
+    guardian                  └─▶ reports rank 1       └─▶ their lines close: no cause
+
     "left"  This rank has left the program.  Passed on, since a wait for this rank would not end.
     "told"  This rank has reported what is wrong, and ends the run: report no other death.
 
@@ -32,6 +36,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -94,6 +99,20 @@ class Guardian:
         with suppress(OSError):
             self._departed |= set(map(int, self.line.recv(1 << 16).split()))
         return self._departed
+
+
+def abort(MPI: Any, code: int) -> None:
+    """End every rank at once, with this exit status, after the reason has been printed.
+
+    MPI's own message about it, which would hide the reason, is suppressed.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for guardian in Guardian.made:
+        guardian.say("told")
+    time.sleep(0.5)             # on an abort mpirun drops output that it has not passed on
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    MPI.COMM_WORLD.Abort(code)
 
 
 def short_folder() -> str:

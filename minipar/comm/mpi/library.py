@@ -7,16 +7,13 @@ obscure message about PMI.  So launcher and library are compared before the libr
 import functools
 import importlib
 import importlib.metadata
-import os
 import sys
-import time
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from ...environment import Launched, launched, minipar_command, prepare_mpi, speaks_pmix_only
-from .guardian import Guardian
 
 
 def library_vendor() -> str | None:
@@ -62,20 +59,6 @@ def has_wheel(package: str) -> bool:
         return bool(importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
         return False
-
-
-def abort(MPI: Any, code: int) -> None:
-    """End every rank at once, with this exit status, after the reason has been printed.
-
-    MPI's own message about it, which would hide the reason, is suppressed.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    for guardian in Guardian.made:
-        guardian.say("told")
-    time.sleep(0.5)             # on an abort mpirun drops output that it has not passed on
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    MPI.COMM_WORLD.Abort(code)
 
 
 def forget_shared_memory() -> None:

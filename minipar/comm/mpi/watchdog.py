@@ -12,8 +12,7 @@ from typing import Any
 
 from ...environment import wait_limit
 from ..communicator import source_line
-from .guardian import Guardian
-from .library import abort
+from .guardian import Guardian, abort
 from .process import Process
 
 GRACE = 2.0     # seconds in which messages of a rank that has left may still arrive

@@ -12,7 +12,7 @@ from ..propagate import Shardings
 from ..rules.rule import FactorRule, flat_names, to_dims, to_factors
 from ..spec import Axes, Dims, all_axes, assignments, num_pieces
 from .program import Cut, Local
-from .reshard import Array, Layout, cheapest
+from .reshard import Layout, Sizes, cheapest
 
 
 def summed(operation: Operation, rule: FactorRule) -> set[str]:
@@ -45,7 +45,7 @@ def result_layout(operation: Operation, rule: FactorRule, cut: Cut,
 
 def num_bytes(value: Value, start: Layout, goal: Dims, mesh: Mapping[str, int]) -> float:
     """The bytes that a rank sends from one layout of a value to another."""
-    return sum(move.num_bytes for move in cheapest(Array.of(value), start, goal, mesh))
+    return sum(move.num_bytes for move in cheapest(Sizes.of(value), start, goal, mesh))
 
 
 class CutChoice:

@@ -44,7 +44,7 @@ class Move(NamedTuple):
     after: Layout
 
 
-class Array(NamedTuple):
+class Sizes(NamedTuple):
     """The sizes on which the cost of a move depends, beside the layout."""
 
     shape: tuple[int, ...]
@@ -52,18 +52,18 @@ class Array(NamedTuple):
     cut_at_once: bool = False       # the last dimension has sections: cut it by all axes or none
 
     @classmethod
-    def of(cls, value: Value) -> "Array":
+    def of(cls, value: Value) -> "Sizes":
         """The sizes of a value of the graph."""
         return cls(value.shape, value.dtype.itemsize, bool(value.sections))
 
 
-def cheapest(array: Array, start: Layout, goal: Dims, mesh: Mapping[str, int]) -> list[Move]:
+def cheapest(array: Sizes, start: Layout, goal: Dims, mesh: Mapping[str, int]) -> list[Move]:
     """The moves of fewest bytes, then fewest moves, from `start` to `goal`."""
     return list(_cheapest(array, start, goal, tuple(mesh.items())))
 
 
 @lru_cache(maxsize=100_000)
-def _cheapest(array: Array, start: Layout, goal: Dims, mesh_items: tuple) -> tuple[Move, ...]:
+def _cheapest(array: Sizes, start: Layout, goal: Dims, mesh_items: tuple) -> tuple[Move, ...]:
     mesh, target = dict(mesh_items), Layout(goal)
     return shortest_path(start, target, lambda layout: moves(array, layout, target, mesh))
 
@@ -91,14 +91,14 @@ def shortest_path(start: Layout, target: Layout,
     raise ValueError(f"no way from {start} to {target}")
 
 
-def moves(array: Array, layout: Layout, target: Layout, mesh: Mapping[str, int]) -> Iterator[Move]:
+def moves(array: Sizes, layout: Layout, target: Layout, mesh: Mapping[str, int]) -> Iterator[Move]:
     """All moves that could come next."""
     yield from collectives(array, layout, tuple(mesh.items()))
     yield from slices(Place(array, layout, mesh), target.dims)
 
 
 @lru_cache(maxsize=100_000)
-def collectives(array: Array, layout: Layout, mesh_items: tuple) -> tuple[Move, ...]:
+def collectives(array: Sizes, layout: Layout, mesh_items: tuple) -> tuple[Move, ...]:
     """The moves that send messages, whatever the target."""
     here = Place(array, layout, dict(mesh_items))
     return tuple([move for kind in (all_gathers, permutes, all_to_alls, all_reduces,
@@ -108,7 +108,7 @@ def collectives(array: Array, layout: Layout, mesh_items: tuple) -> tuple[Move, 
 class Place:
     """A layout on the path, with the numbers that all moves from it use."""
 
-    def __init__(self, array: Array, layout: Layout, mesh: Mapping[str, int]):
+    def __init__(self, array: Sizes, layout: Layout, mesh: Mapping[str, int]):
         self.array, self.dims, self.partial, self.mesh = array, layout.dims, layout.partial, mesh
         self.pieces = local_shape(array.shape, layout.dims, mesh)
         self.num_bytes = float(math.prod(self.pieces) * array.itemsize)

@@ -12,6 +12,7 @@ of one process in this way.)
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,9 @@ from ...comm import Communicator
 from ...comm.collectives import broadcast, chunk_bounds, gather, scatter
 from ...comm.mesh import DeviceMesh, subset
 from ...nn import Module
-from ...nn.training_step import training_step
+from ...nn.training_step import row_shares, training_step
 from ...optim import Optimizer
-from ..strategy import Microbatch, Strategy
+from ..strategy import Microbatch, Strategy, sum_over_samples
 from ..wire import UNCOMPRESSED, Wire
 
 
@@ -65,9 +66,11 @@ class DataParallel(Strategy):
         counts = [stop - start for start, stop in chunk_bounds(num_rows, comm.size)]
         inputs = self._scatter_rows("scatter inputs", batch.inputs, counts)
         samples = self._scatter_rows("control", np.asarray(batch.samples, np.int64), counts)
-        shares = self._scatter_rows("control", self.shares(batch, loss_divisor), counts)
-        with training_step(seed, step, samples, shares=shares,
-                           sum_over_samples=self.sum_over_samples), self.forward_context():
+        shares = row_shares(batch.targets, self.model.ignore_index, loss_divisor)
+        with training_step(seed, step, samples,
+                           shares=self._scatter_rows("control", shares, counts),
+                           sum_over_samples=partial(sum_over_samples, comm)), \
+                self.forward_context():
             outputs = self.model.logits(inputs)
         with comm.labelled("gather outputs"):
             together = gather(comm, outputs.data, counts=counts, algorithm="linear")

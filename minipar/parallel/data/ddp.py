@@ -91,10 +91,10 @@ class DistributedDataParallel(Strategy):
         """The flats of a slab: its buckets."""
         sizes = [parameter.data.nbytes for parameter in slab.parameters]
         buckets = cut_into_buckets(sizes, self.stages.bucket_keys(slab), self.limits)
-        return [Flat(slab, members, *self.ranks_of(slab), self.whole_parameters)
+        return [Flat(slab, members, *self.over_and_copies(slab), self.whole_parameters)
                 for members in buckets or [[]]]
 
-    def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
+    def over_and_copies(self, slab: Slab) -> tuple[Communicator, Communicator]:
         """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""
         return self.replicas_of(slab, "replicate", *self.summed_over), self.along()
 

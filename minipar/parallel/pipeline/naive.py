@@ -22,7 +22,6 @@ from ...backend import Array
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
-from ...nn.training_step import training_step
 from ..strategy import Microbatch, Strategy
 from .p2p import recv_header, send_header
 from .schedule.actions import Placement
@@ -46,7 +45,7 @@ class NaiveModelParallel(Strategy):
         x = batch.inputs
         if rank:
             x = Tensor(self._receive(rank - 1), requires_grad=True)
-        with training_step(seed, step, batch.samples, shares=self.shares(batch, loss_divisor)):
+        with self.context_of(batch, loss_divisor, seed, step):
             y = self.stages.run(rank, x)
             if self.stages.has_last:
                 y = self.model.criterion(y, batch.targets, loss_divisor)

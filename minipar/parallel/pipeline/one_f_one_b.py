@@ -42,7 +42,6 @@ from ...backend import Array
 from ...comm import Communicator, Request
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
-from ...nn.training_step import training_step
 from ..strategy import Microbatch, Strategy
 from .schedule.actions import FORWARD, Placement
 from .schedule.schedules import one_f_one_b_row
@@ -107,16 +106,15 @@ class StageBatch:
 
     def forward(self, i: int) -> None:
         """Receive microbatch i's activation, compute this stage, send the result."""
-        inputs, targets, samples = microbatch = self.microbatches[i]
-        x: Tensor | Array = inputs
+        microbatch = self.microbatches[i]
+        x: Tensor | Array = microbatch.inputs
         if self.activation_recv:
             x = Tensor(self.activation_recv.wait(), requires_grad=True)
             self.activation_recv = self.post_activation(i + 1)
-        shares = self.strategy.shares(microbatch, self.loss_divisor)        # for experts
-        with training_step(self.seed, self.step, samples, shares=shares):
+        with self.strategy.context_of(microbatch, self.loss_divisor, self.seed, self.step):
             y = self.strategy.stages.run(self.comm.rank, x)
             if self.is_last:
-                y = self.strategy.model.criterion(y, targets, self.loss_divisor)
+                y = self.strategy.model.criterion(y, microbatch.targets, self.loss_divisor)
                 self.loss += float(y.data)
         if not self.is_last:
             self.send(y.data, self.next_rank)

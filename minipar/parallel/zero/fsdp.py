@@ -130,7 +130,7 @@ class FullyShardedDataParallel(ZeRO2):
         members: dict[Any, list[int]] = {}
         for i, parameter in enumerate(slab.parameters):
             members.setdefault((keys[parameter], i * is_shared), []).append(i)
-        return [Flat(slab, here, *self.ranks_of(slab), self.whole_parameters)
+        return [Flat(slab, here, *self.over_and_copies(slab), self.whole_parameters)
                 for here in members.values() or [[]]]
 
     def unit_keys(self) -> dict[Parameter, Any]:

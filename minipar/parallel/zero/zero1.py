@@ -42,7 +42,7 @@ class ZeRO1(DistributedDataParallel):
         self.slabs = Pieces(self.stages.whole_slabs, [*self.piece_of.values()])
         self.model.slabs = Buffers()    # their gradients are complete only in this rank's pieces
 
-    def ranks_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
+    def over_and_copies(self, slab: Slab) -> tuple[Communicator, Communicator]:
         """The ranks over which a flat is cut, and those that have the same piece."""
         return self.replicas_of(slab, *self.summed_over), self.along("replicate")
 

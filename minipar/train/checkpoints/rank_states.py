@@ -25,15 +25,12 @@ KIND = "ranks"
 
 def rank_state(state: "TrainState") -> dict[str, Array]:
     """The arrays that this rank's next step needs, and no other rank has, by name.  Collective."""
-    strategy = state.strategy
-    own = strategy.rank_state(state.optimizer) if hasattr(strategy, "rank_state") else {}
-    return own | strategy.wire.state_dict()
+    return state.strategy.rank_state(state.optimizer) | state.strategy.wire.state_dict()
 
 
 def load_rank_state(state: "TrainState", own: Mapping[str, np.ndarray]) -> None:
     """Take what `rank_state` gave, as far as strategy, wire and shapes are the same."""
-    if hasattr(state.strategy, "load_rank_state"):
-        state.strategy.load_rank_state(state.optimizer, own)
+    state.strategy.load_rank_state(state.optimizer, own)
     state.strategy.wire.load_state_dict(own)
 
 

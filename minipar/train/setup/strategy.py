@@ -8,8 +8,6 @@ from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
 from ...parallel.data.local_sgd import CODES_MESSAGE
-from ...parallel.pipeline.late.pipedream import PipeDream
-from ...parallel.pipeline.late.two_bw import TwoBW
 from ...parallel.registry import COMMON, entry_of, make_strategy, strategies_with
 from ...parallel.strategy import Strategy
 from ..config import OPTIONS, TrainConfig
@@ -32,22 +30,23 @@ def check_strategy(config: TrainConfig) -> None:
             raise UsageError(f"--{name.replace('_', '-')} needs --strategy "
                              f"{one_of(strategies_with(name))}, not {parallel.strategy}: "
                              "leave it out, or choose a strategy that takes it")
-    if issubclass(entry.kind, PipeDream) and config.optimizer.clip:
+    if entry.kind.steps_within_batch and config.optimizer.clip:
         raise UsageError(f"--strategy {parallel.strategy} clips no gradients, since no stage waits "
                          "for the norm of all: add --clip 0")
-    if issubclass(entry.kind, PipeDream) and config.precision.compute in ("fp16", "fp8"):
+    if entry.kind.steps_within_batch and config.precision.compute in ("fp16", "fp8"):
         raise UsageError(f"--strategy {parallel.strategy} has no loss scale, since no stage waits "
                          "for the gradients of all: choose another --precision than "
                          f"{config.precision.compute}")
-    if issubclass(entry.kind, PipeDream) and config.precision.reduce_dtype != "fp32":
+    if entry.kind.steps_within_batch and config.precision.reduce_dtype != "fp32":
         raise UsageError(f"--strategy {parallel.strategy} sums no gradients: leave --reduce-dtype "
                          "out, or choose ddp")
     if parallel.local_states == "averaged" and config.optimizer.name == "adamw_8bit":
         raise UsageError(f"--set parallel.{CODES_MESSAGE}")
     per_step = parallel.microbatches_per_step or mesh_sizes(config).get("pp", 1)
-    if entry.kind is TwoBW and num_microbatches(config) % per_step:
-        raise UsageError(f"--strategy two_bw steps after every {per_step} microbatches: give a "
-                         f"multiple, not --microbatches {num_microbatches(config)}")
+    if "microbatches_per_step" in entry.options and num_microbatches(config) % per_step:
+        raise UsageError(f"--strategy {parallel.strategy} steps after every {per_step} "
+                         "microbatches: give a multiple, not "
+                         f"--microbatches {num_microbatches(config)}")
     if config.run.verify and entry.specification is not Strategy:
         raise UsageError(f"--verify compares with one rank, which --strategy {parallel.strategy} "
                          "does not equal: leave it out")

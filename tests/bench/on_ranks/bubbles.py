@@ -71,7 +71,7 @@ def make_step(comm: Communicator, kind: str, batches: list[Microbatch], seen: li
             slab.zero_grad()
         comm.start_trace()
         strategy.forward_backward(batches)
-        timeline = strategy.timeline(comm.stop_trace())
+        timeline = strategy.pipeline.timeline(comm.stop_trace())
         if timeline is not None:
             seen.append(timeline)
     return step

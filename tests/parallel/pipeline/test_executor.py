@@ -49,7 +49,7 @@ def observed(comm, name, m, **options):
         slab.zero_grad()            # two directions sum gradients over ranks, as shared weights do
     comm.start_trace()
     metered(lambda comm: strategy.forward_backward(batches))(comm)
-    return strategy, strategy.timeline(comm.stop_trace())
+    return strategy, strategy.pipeline.timeline(comm.stop_trace())
 
 
 @worlds(1, 2, 4, mpi=(2, 4))

@@ -29,7 +29,7 @@ import numpy as np
 from ....environment import wait_limit
 from ...communicator import Chooser
 from ..communicator import MPICommunicator, connect
-from ..library import abort
+from ..guardian import abort
 from .calls import mismatch_report
 from .communicator import CheckedCommunicator
 from .places import find_place, place_name

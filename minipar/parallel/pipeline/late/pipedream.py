@@ -60,6 +60,7 @@ class PipeDream(StagesAlone):
     With `vertical_sync` a microbatch meets the same version on all stages.
     """
 
+    steps_within_batch = True
     batch_type = StreamBatch
     optimizer: Optimizer
 
