@@ -167,7 +167,7 @@ def test_of_equal_bytes_the_fewest_moves():
 
 
 def test_a_sum_that_is_cut_is_a_reduce_scatter():
-    array, mesh = reshard.Array((8, 8), 4), {"tp": 4}
+    array, mesh = reshard.Sizes((8, 8), 4), {"tp": 4}
     partial = Layout(((), ()), frozenset(["tp"]))
     kinds = [move.kind for move in reshard.cheapest(array, partial, ((), ("tp",)), mesh)]
     assert kinds == ["reduce-scatter"]

@@ -83,9 +83,9 @@ class Bench:
 
     def __init__(self, known=True):
         def body(comm):
-            specs = {(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"} if known else {}
+            specs = {(s, ((2, 4), False)): f"y of stage {s}" for s in (0, 1)} if known else {}
             messages = P2P(comm, [0, 1, 1], specs, {}, [(2, 4)] * 2, np.empty(0))
-            specs.update({(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"})
+            specs.update({(s, ((2, 4), False)): f"y of stage {s}" for s in (0, 1)})
             return messages
         self.run = Cluster(2).run(body)[0]
         for rank, run in enumerate(self.run):
