@@ -16,7 +16,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class TrainingStep:
-    """What the layers know of the training step that they compute: for dropout, and for routers.
+    """The training step as layers see it: dropout and routers of experts need it.
 
     `samples` holds the global sample number of each row of the current microbatch.  `shares`,
     if given, its part of the loss of the whole batch: its targets / all targets.

@@ -216,7 +216,7 @@ class Strategy:
         """
 
     def rank_state(self, optimizer: optim.Optimizer) -> dict[str, Array]:
-        """What this rank's next step needs, and no other rank has, by name: here nothing."""
+        """Arrays of this rank alone, by name, that its next step needs: here none."""
         return {}
 
     def load_rank_state(self, optimizer: optim.Optimizer, state: Mapping[str, np.ndarray]) -> None:

@@ -41,7 +41,7 @@ class Wire:
         """Look at this rank's gradients of a batch, which `num_ranks` will sum.  Collective."""
 
     def state_dict(self) -> dict[str, Array]:
-        """What this rank's wire remembers from step to step, by name: here nothing."""
+        """Arrays, by name, that this rank's wire keeps from step to step: here none."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:

@@ -56,8 +56,7 @@ class FoldedCluster(Cluster):
         return FoldedCommunicator(self, me, range(self.num_ranks), ("world",), ())
 
     def cores_of(self, rank: int) -> list[float]:
-        """When each core of a rank's node is free, the first one first; [] if no ranks share any.
-        """
+        """The times when the cores of a rank's node are free, a heap; [] if ranks share none."""
         return self.cores[self.fabric.node_of(rank)]
 
     def carry(self, array: Array, out: Array, link: Link, source: int, dest: int,

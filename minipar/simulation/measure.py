@@ -5,8 +5,8 @@
                                         └─▶ seconds a call + a FLOP + a byte: a line for each
 
 All ranks compute at the same time, each a probe of its own, and a meter times every operation by
-itself, in seconds of a core.  Of several rounds the lower quartile counts.  No probe is a step that
-is to be predicted: they are of two layers, of other sizes, on one rank, without messages.
+itself, in seconds of a core.  Of several rounds the lower quartile counts.  Probes differ from the
+steps that are predicted: they have two layers and other sizes, on one rank, without messages.
 """
 
 import os

@@ -6,7 +6,6 @@ import pytest
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.pipeline.late.pipedream import PipeDream
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Microbatch
@@ -19,8 +18,8 @@ MESHES = {"pp": ({"pp": 4}, "ddp"), "pp × dp": ({"pp": 2, "dp": 2}, "ddp"),
           "dp × tp zero1": ({"dp": 2, "tp": 2}, "zero1"),
           "pp × dp fsdp": ({"pp": 2, "dp": 2}, "fsdp"), "terapipe": ({"pp": 4}, "terapipe")}
 SLOW = pytest.mark.slow
-ALONE = [name for name, entry in STRATEGIES.items()         # PipeDream takes no loss scale
-         if name not in MESHES and not issubclass(entry.kind, PipeDream)]
+ALONE = [name for name, entry in STRATEGIES.items()         # else no loss scale
+         if name not in MESHES and not entry.kind.steps_within_batch]
 SETS = [*(name if name == "fsdp" else pytest.param(name, marks=SLOW) for name in ALONE),
         *(name if "fsdp" in name or "zero1" in name else pytest.param(name, marks=SLOW)
           for name in MESHES)]

@@ -84,7 +84,7 @@ class DistributedDataParallel(Strategy):
         self.flats = [*dict.fromkeys(completed + others)]
 
     def make_queue(self, order: Sequence[Flat]) -> "ReductionQueue":
-        """What begins to reduce these flats, in this order, during a stage's backward."""
+        """A queue that begins to reduce these flats, in this order, during a stage's backward."""
         return ReductionQueue([flat.parameters for flat in order], lambda i: self.reduce(order[i]))
 
     def cut(self, slab: Slab) -> list[Flat]:

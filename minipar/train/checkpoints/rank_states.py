@@ -1,4 +1,4 @@
-"""What belongs to one rank alone, in a checkpoint: parameters that differ, and residuals.
+"""The state of each rank alone in a checkpoint: parameters that differ, and residuals.
 
     ranks/0/PowerSGD/0.weight/error     of rank 0     a run that goes on with as many ranks gives
     ranks/1/PowerSGD/0.weight/error     of rank 1     each its own; with another number it begins
