@@ -18,7 +18,8 @@ MESHES = {"pp": ({"pp": 4}, "ddp"), "pp × dp": ({"pp": 2, "dp": 2}, "ddp"),
           "dp × tp zero1": ({"dp": 2, "tp": 2}, "zero1"),
           "pp × dp fsdp": ({"pp": 2, "dp": 2}, "fsdp"), "terapipe": ({"pp": 4}, "terapipe")}
 SLOW = pytest.mark.slow
-ALONE = [name for name, entry in STRATEGIES.items()         # else no loss scale
+# Strategies that step within a batch have no loss scale.
+ALONE = [name for name, entry in STRATEGIES.items()
          if name not in MESHES and not entry.kind.steps_within_batch]
 SETS = [*(name if name == "fsdp" else pytest.param(name, marks=SLOW) for name in ALONE),
         *(name if "fsdp" in name or "zero1" in name else pytest.param(name, marks=SLOW)
