@@ -1,14 +1,14 @@
 """Mixed-precision training: a format for each module, float32 master weights, loss scaling.
 
-    policy.py         which formats a module computes in; presets for whole models
-    mixed.py          `set_precision`: rounds what a module's operations return and save
-    loss_scaler.py    the scale of the loss; a step that overflows on one rank is skipped on all
+    policy.py             which formats a module computes in; presets for whole models
+    mixed_precision.py    `set_precision`: rounds what a module's operations return and save
+    loss_scaler.py        the scale of the loss; a step that overflows on one rank is skipped on all
 
 The formats themselves, their codes and their rounding, are in `minipar/number_formats`.
 """
 
 from .loss_scaler import LossScaler, unscale
-from .mixed import set_precision
+from .mixed_precision import set_precision
 from .policy import BF16, FP8, FP16, FP32, PRECISIONS, Precision, precision_preset
 
 __all__ = ["BF16", "FP8", "FP16", "FP32", "PRECISIONS", "LossScaler", "Precision",

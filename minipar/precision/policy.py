@@ -3,7 +3,7 @@
     "bf16"   every module computes in bfloat16
     "fp8"    linear layers multiply in 8 bits, the rest computes in bfloat16
 
-`set_precision` (`mixed.py`) applies them to a model.
+`set_precision` (`mixed_precision.py`) applies them to a model.
 """
 
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.data.batches import TextBatches
 from minipar.nn import GPT, GPTConfig, RopeConfig
 from minipar.parallel.registry import make_strategy
-from minipar.precision.mixed import set_precision
+from minipar.precision.mixed_precision import set_precision
 from minipar.precision.policy import BF16
 from minipar.testing import find_difference
 from tests.support.sweeps import every

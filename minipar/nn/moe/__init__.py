@@ -2,7 +2,7 @@
 
     config     sizes, the router, capacity, losses
     rows       the operations: rows times the matrices of their experts, sums of rows
-    routing    decisions in whole numbers: which experts, who is dropped, which row goes where
+    dispatch   decisions in whole numbers: which experts, who is dropped, which row goes where
     router     scores, gates, and the losses that keep experts balanced
     layer      MoE, the layer: dispatch, experts, combine
 

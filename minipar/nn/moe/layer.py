@@ -24,8 +24,8 @@ from ..module import Module
 from ..parameter import Initializer, Parameter, zeros
 from ..training_step import TrainingStep, current_step
 from .config import MoEConfig
+from .dispatch import Dispatch, capacity, dispatch, queue_places
 from .router import Routed, Router, no_shares_error
-from .routing import Dispatch, capacity, dispatch, queue_places
 from .rows import add_rows, attach_loss, grouped_linear
 
 

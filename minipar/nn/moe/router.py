@@ -34,7 +34,7 @@ from ..module import Module
 from ..parameter import Parameter, normal, zeros
 from ..training_step import TrainingStep
 from .config import MoEConfig
-from .routing import choose_experts
+from .dispatch import choose_experts
 
 
 class Routed(NamedTuple):

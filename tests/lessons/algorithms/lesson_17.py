@@ -5,7 +5,7 @@ import numpy as np
 from minipar.comm import Cluster, collectives
 from minipar.nn import MoEConfig
 from minipar.nn.moe import Router
-from minipar.nn.moe.routing import dispatch, queue_places
+from minipar.nn.moe.dispatch import dispatch, queue_places
 from minipar.nn.training_step import training_step
 from tests.lessons.algorithms import Case, matrix, says
 

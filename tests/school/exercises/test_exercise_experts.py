@@ -7,7 +7,7 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import GPTConfig, MoEConfig
 from minipar.nn.gpt import make_mlp
-from minipar.nn.moe import routing
+from minipar.nn.moe import dispatch
 from minipar.nn.training_step import training_step
 from minipar.parallel.expert.distribute_experts import distribute_experts
 
@@ -81,7 +81,7 @@ IDS = np.array([[0, 1], [0, 1], [1, 0], [0, 2]])
 
 
 def places(order, group_size=4, ids=IDS, scores=None):
-    return np.asarray(routing.queue_places(ids, group_size, order, scores)).tolist()
+    return np.asarray(dispatch.queue_places(ids, group_size, order, scores)).tolist()
 
 
 def test_places_by_choice():

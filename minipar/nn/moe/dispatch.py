@@ -1,4 +1,4 @@
-"""Routing decisions: whole numbers on the host, which no gradient flows through.
+"""Dispatch, the decisions of routing: whole numbers on the host, which no gradient flows through.
 
     scores (n, E) ─▶ choose_experts ─▶ ids (n, k) ─▶ keep_within ─▶ kept (n, k) ─▶ Dispatch
                      the k best        │             the capacity                  rows sorted
