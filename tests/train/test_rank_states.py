@@ -37,10 +37,16 @@ RUNS = {        # between two exchanges, and with a message under way, where the
 }
 
 
+def defaults(options):
+    """`options`, and for others BASE's: without its MLP if `options` have a GPT."""
+    return {key: value for key, value in BASE.items()
+            if key != "hidden" or "layers" not in options} | options
+
+
 def interrupted(tmp_path, options, **changes):
     """The whole run, and one that goes on after SAVED steps; `changes` are of the second."""
-    whole = train(TrainConfig().updated(**BASE | options, out=tmp_path, save_every=SAVED))
-    again = train(TrainConfig().updated(**BASE | options | changes, out=tmp_path / "again",
+    whole = train(TrainConfig().updated(**defaults(options), out=tmp_path, save_every=SAVED))
+    again = train(TrainConfig().updated(**defaults(options) | changes, out=tmp_path / "again",
                                         resume=tmp_path / PREVIOUS))
     return whole, again
 
@@ -70,6 +76,22 @@ def test_as_many_ranks_on_another_mesh_go_on_from_the_mean(tmp_path, strategy, m
     """They have other slabs, or slabs of other shapes."""
     whole, again = interrupted(tmp_path, {"strategy": strategy, "mesh": "dp=4"}, mesh=mesh)
     assert whole.losses[:SAVED] == again.losses[:SAVED] and len(again.losses) == STEPS
+
+
+@pytest.mark.parametrize("strategy", ["local_sgd", "delayed", "gossip"])
+def test_ranks_of_cp_do_not_get_parameters_of_ranks_of_dp(tmp_path, strategy):
+    """The number of ranks and all shapes are the same: only the mesh differs."""
+    gpt = {"data": "synthetic", "layers": 1, "width": 8, "heads": 2, "context": 8, "batch": 8,
+           "strategy": strategy, "mesh": "dp=4"}
+    _, again = interrupted(tmp_path, gpt, mesh="dp=2,cp=2")
+    assert len(again.losses) == STEPS
+    own = load(tmp_path / "again" / NEWEST).others
+    parameters = {key: array for key, array in own.items() if key.endswith("/parameters")}
+    assert len(parameters) == 4
+    for key, array in parameters.items():
+        np.testing.assert_array_equal(array, parameters[key.replace("cp=0", "cp=1")])
+    assert any((array != parameters[key.replace("dp=0", "dp=1")]).any()
+               for key, array in parameters.items())
 
 
 def test_another_wire_forgets_the_options_of_the_one_before(tmp_path):

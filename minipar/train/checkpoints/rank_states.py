@@ -1,8 +1,8 @@
 """The state of each rank alone in a checkpoint: parameters that differ, and residuals.
 
-    ranks/0/PowerSGD/0.weight/error     of rank 0     a run that goes on with as many ranks gives
-    ranks/1/PowerSGD/0.weight/error     of rank 1     each its own; with another number it begins
-    …                                                 without them
+    ranks/dp=0/PowerSGD/0.weight/error     a run that goes on with the same mesh gives each rank
+    ranks/dp=1/PowerSGD/0.weight/error     its own; with another mesh it begins without them:
+    …                                      ranks of cp must not get parameters of ranks of dp
 
 Local SGD, DiLoCo and others keep parameters and optimizer states of their own on every rank;
 error feedback keeps a residual.  Without these a resumed run would be another run.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...backend import Array, to_host
-from ...comm import Communicator
 from ...comm.collectives import gather_object
+from ...comm.mesh import DeviceMesh
 
 if TYPE_CHECKING:
     from ..loop import TrainState
@@ -34,8 +34,14 @@ def load_rank_state(state: "TrainState", own: Mapping[str, np.ndarray]) -> None:
     state.strategy.wire.load_state_dict(own)
 
 
-def gather_rank_states(comm: Communicator, arrays: Mapping[str, Array]) -> dict[str, np.ndarray]:
-    """Collective.  On rank 0 the arrays of all ranks, as "ranks/rank/name"; {} elsewhere."""
+def place_of(mesh: DeviceMesh, rank: int) -> str:
+    """The coordinates of a rank, as dp=1,tp=0."""
+    return ",".join(f"{axis}={i}" for axis, i in mesh.coordinates_of(rank).items())
+
+
+def gather_rank_states(mesh: DeviceMesh, arrays: Mapping[str, Array]) -> dict[str, np.ndarray]:
+    """Collective.  On rank 0 the arrays of all ranks, as "ranks/place/name"; {} elsewhere."""
+    comm = mesh.comm
     own = {name: np.asarray(to_host(array), order="C") for name, array in arrays.items()}
     forms = gather_object(comm, [[name, str(a.dtype), a.shape] for name, a in own.items()])
     found: dict[str, np.ndarray] = {}
@@ -49,16 +55,14 @@ def gather_rank_states(comm: Communicator, arrays: Mapping[str, Array]) -> dict[
                 array = own[name] if rank == 0 else np.empty(shape, dtype)
                 if rank:
                     comm.recv(array, rank)
-                found[f"{KIND}/{rank}/{name}"] = array
+                found[f"{KIND}/{place_of(mesh, rank)}/{name}"] = array
     return found
 
 
-def rank_state_of(comm: Communicator, others: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """This rank's arrays by name; {} if they were those of another number of ranks."""
-    states: dict[str, dict[str, np.ndarray]] = {}
-    for key, array in others.items():
-        kind, _, place = key.partition("/")
-        if kind == KIND:
-            rank, _, name = place.partition("/")
-            states.setdefault(rank, {})[name] = array
-    return states.get(str(comm.rank), {}) if len(states) == comm.size else {}
+def rank_state_of(mesh: DeviceMesh, others: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """This rank's arrays by name; {} if they were those of another mesh."""
+    saved = {key.split("/")[1] for key in others if key.startswith(f"{KIND}/")}
+    if saved != {place_of(mesh, rank) for rank in range(mesh.comm.size)}:
+        return {}
+    own = f"{KIND}/{place_of(mesh, mesh.comm.rank)}/"
+    return {key.removeprefix(own): array for key, array in others.items() if key.startswith(own)}

@@ -5,8 +5,8 @@
     the description                         configuration, step, losses
     what is each rank's own                 residuals of error feedback, parameters that differ
 
-So a run resumes with a different strategy, and on a different number of ranks; then it begins
-without what was each rank's own (`rank_states.py`).
+So a run resumes with a different strategy, and on a different mesh; then it begins without what was
+each rank's own (`rank_states.py`).
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def resume(state: "TrainState", saved: Checkpoint) -> None:
     if state.scaler and entries.get("scaler") \
             and scale_option == state.config.precision.loss_scale:
         state.scaler.load_state_dict(entries["scaler"])
-    if own := rank_state_of(state.strategy.comm, saved.others):
+    if own := rank_state_of(state.strategy.mesh, saved.others):
         load_rank_state(state, own)
 
 
@@ -49,7 +49,7 @@ def save(comm: Communicator, state: "TrainState", step: int,
     `edit(checkpoint)` returns what is written.
     """
     model, states = state.strategy.state_dict(), state.optimizer.state_dict()
-    own = gather_rank_states(comm, rank_state(state))
+    own = gather_rank_states(state.strategy.mesh, rank_state(state))
     config = state.config
 
     def write() -> None:
