@@ -1,8 +1,11 @@
 """How all collectives cut an array, and how they take the arguments op=, algorithm= and out=."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import import_module
 from itertools import accumulate
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -110,25 +113,33 @@ def check_reduction(op: str | Combine, array: Array | None) -> None:
                             f"{', '.join(OPERATORS)}") from error
 
 
-def find_algorithm(comm: Communicator, operation: str, algorithms: Mapping[str, Callable],
-                   name: str, num_bytes: int = 0) -> Callable[..., None]:
-    """The function that performs `operation`: one of its `algorithms`, or one of the communicator.
+def find_algorithm(comm: Communicator, operation: str, name: str,
+                   num_bytes: int = 0) -> Callable[..., None]:
+    """The function that performs `operation`: of `comm/algorithms.py` or the communicator.
 
     "auto" asks the communicator, which chooses by `num_bytes`, a number equal on all ranks.  A
-    communicator without a chooser takes the first of `algorithms`.  Raises ValueError for an
-    unknown name, and TypeError for one that needs real ranks, on a simulated cluster.
+    communicator without a chooser takes the first of the table.  Raises ValueError for an unknown
+    name, and TypeError for one that needs real ranks, on a simulated cluster.
     """
+    algorithms = table()[operation]
     if name == "auto":
         name = comm.choose(operation, num_bytes) or next(iter(algorithms))
     if name in algorithms:
-        return algorithms[name]
+        return algorithms[name].run
     if (operation, name) in comm.own_algorithms:
         return comm.own_algorithms[operation, name].run
     raise unknown_algorithm_error(comm, operation, name, algorithms)
 
 
+@cache
+def table() -> dict[str, dict[str, Any]]:
+    """`ALGORITHMS` of algorithms.py, by operation and name."""
+    # By name, since that file imports the collectives, which import this one.
+    return import_module(".algorithms", __package__).ALGORITHMS
+
+
 def unknown_algorithm_error(comm: Communicator, operation: str, name: str,
-                      algorithms: Mapping[str, Callable]) -> Exception:
+                            algorithms: Iterable[str]) -> Exception:
     """An algorithm that this communicator does not have, perhaps because it is simulated."""
     if name in NEED_REAL_RANKS and not comm.own_algorithms:
         instead = "auto" if name == "mpi" else "blocked_ring"

@@ -171,7 +171,7 @@ class Communicator(ABC):
     def choose(self, operation: str, num_bytes: int) -> str | None:
         """The algorithm that algorithm="auto" takes for `num_bytes`; the same on all ranks.
 
-        None: the first one of the operation's `ALGORITHMS`.
+        None: the first one of the operation in `comm/algorithms.py`.
         """
         return None
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..comm import Communicator
-from ..comm.collectives.registry import ALGORITHMS
+from ..comm.algorithms import ALGORITHMS
 from ..comm.cost import Fit, Network, candidates, choose, crossings, seconds_on
 from ..comm.cost.auto import network_of
 from ..comm.cost.calibration import BUILT_IN, Calibration, file_of, read, write

@@ -17,6 +17,7 @@ import numpy as np
 
 from .. import viz
 from ..comm import Cluster, Communicator, Trace
+from ..comm.algorithms import ALGORITHMS
 from ..comm.collectives import registry
 from ..comm.cost import Cost, Network, choose, network_of_cluster, predict, seconds_on
 from ..comm.simulated.links import Link, Links
@@ -45,16 +46,18 @@ def main(options: "Options", output: Output) -> None:
     n = num_elements(options.bytes, p)
     network = network_of_cluster(cluster, range(p))
     algorithm = find(operation, options.algorithm, p, n, network)
-    predicted = predict(operation, algorithm, p, n, DTYPE.itemsize, ranks_per_node=p // nodes,
-                        counts=registry.table_of_pieces(p, n) if operation == "all_to_all"
-                        else None)
+    predicted, expected = None, None
+    if ALGORITHMS[operation][algorithm].rounds:
+        counts = registry.table_of_pieces(p, n) if operation == "all_to_all" else None
+        predicted = predict(operation, algorithm, p, n, DTYPE.itemsize, counts,
+                            ranks_per_node=p // nodes)
+        expected = seconds_on(operation, algorithm, p, n * DTYPE.itemsize, network)
     _, took = cluster.run(program(operation, algorithm, n))
     trace = cluster.trace
     title = f"{operation} by {algorithm}, {p} rank{'s' * (p > 1)}"
     title += f" on {nodes} nodes" * (nodes > 1)
     title += f", {in_bytes(n * DTYPE.itemsize)}" * (operation != "barrier")
     counted = count(trace, p, nodes, program(operation, algorithm, n, Combining))
-    expected = seconds_on(operation, algorithm, p, n * DTYPE.itemsize, network)
     output.table(cost_table(title, predicted, counted, expected, took))
     output.console.print(viz.timeline_in_terminal(trace, output.console.width, p) if trace.messages
                   else "no messages")
@@ -68,7 +71,7 @@ class Options(CommandOptions):
     """The options of the command."""
 
     operation: str = option(REQUIRED, "its name", is_positional=True,
-                            choices="comm.collectives.registry:ALGORITHMS")
+                            choices="comm.algorithms:ALGORITHMS")
     algorithm: str = option("auto", "its name")
     ranks: int = ranks(8, "-p")
     bytes: str = option("1MB", "size of the whole vector of float32: 4096, 64KiB, 1MB …",
@@ -111,7 +114,7 @@ def num_elements(text: str, p: int) -> int:
 
 def find(operation: str, algorithm: str, p: int, n: int, network: Network) -> str:
     """The algorithm of that name, or the one that "auto" takes.  Raises UsageError."""
-    known = [*registry.ALGORITHMS[operation], "auto"]
+    known = [*ALGORITHMS[operation], "auto"]
     if algorithm not in known:
         raise UsageError(f"unknown algorithm {algorithm!r} of {operation}: choose from "
                          f"{', '.join(known)}")
@@ -156,18 +159,21 @@ def count(trace: Trace, p: int, nodes: int, combining: Callable[[Communicator], 
                 trace.num_sent(), ideal(memory_bandwidth=1).run(combining)[1])
 
 
-def cost_table(title: str, predicted: Cost, counted: Cost, expected: float,
+def cost_table(title: str, predicted: Cost | None, counted: Cost, expected: float | None,
                took: float) -> Table:
-    """The predicted costs beside the counted ones; times are those of the cluster's links."""
+    """The predicted costs beside the counted ones; times are those of the cluster's links.
+
+    None: the algorithm's entry has no rounds, so that nothing is predicted.
+    """
     table = Table.of(title, "figure", "predicted", "counted", "check")
     for what, name in (("rounds", "rounds"), ("messages of all ranks", "messages"),
                        ("bytes on the critical path", "num_bytes"),
                        ("bytes combined on the critical path", "reduced")):
-        before, after = getattr(predicted, name), getattr(counted, name)
-        table.add(what, Shown(before, f"{before:,.0f}"), Shown(after, f"{after:,.0f}"),
-                  "equal" if before == after else "≠")
+        before, after = getattr(predicted, name, None), getattr(counted, name)
+        table.add(what, before and Shown(before, f"{before:,.0f}"), Shown(after, f"{after:,.0f}"),
+                  "equal" if before == after else "≠" if predicted else "not predicted")
     unit, scale = time_unit(took)
-    table.add(f"time in {unit}", Shown(expected * scale, f"{expected * scale:,.4g}"),
+    table.add(f"time in {unit}", expected and Shown(expected * scale, f"{expected * scale:,.4g}"),
               Shown(took * scale, f"{took * scale:,.4g}"), "")
     return table
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..comm import Cluster, Communicator
+from ..comm.algorithms import ALGORITHMS
 from ..comm.collectives import chunk_bounds, registry
 from ..comm.collectives.broadcast import pipelined_chain
 from ..comm.cost import Cost, best_num_segments, predict
@@ -56,7 +57,7 @@ class Rounds:
     held[k][rank]      the chunks that `rank` has received or made before it; held[-1]: at the end
     results[rank]      the part of them that the operation returned
     path[k]            bytes on the critical path of the first k rounds
-    predicted          the prediction of the cost model
+    predicted          the prediction of the cost model, if the algorithm has one
 
     Chunks are numbered along the rows of a `grid` (rows, columns) and have `chunk_bytes` bytes.
     """
@@ -70,7 +71,7 @@ class Rounds:
     held: list[list[Held]]
     results: list[Held]
     path: list[int]
-    predicted: Cost
+    predicted: Cost | None
 
     @property
     def whole(self) -> Held:
@@ -98,9 +99,10 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
         num_segments = num_segments or best_num_segments(p, n * chunk_bytes)
     pieces = [stop - start for start, stop in chunk_bounds(n, p)]
     counts = {"scatter": pieces[root:] + pieces[:root], "gather": pieces[root:] + pieces[:root],
-              "all_to_all": registry.table_of_pieces(p, n)}
-    cost = predict(operation, algorithm, p, n, chunk_bytes, counts.get(operation), num_segments,
-                   ranks_per_node)
+              "all_to_all": registry.table_of_pieces(p, n)}.get(operation)
+    entry = ALGORITHMS[operation].get(algorithm)
+    cost = None if entry and not entry.rounds else predict(
+        operation, algorithm, p, n, chunk_bytes, counts, num_segments, ranks_per_node)
     given = [initial_vector(operation, r, p, n, root) for r in range(p)]
 
     def program(comm: Communicator) -> np.ndarray | None:

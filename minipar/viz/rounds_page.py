@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..comm import collectives
-from ..comm.collectives.registry import ALGORITHMS
+from ..comm.algorithms import ALGORITHMS
 from ..units import in_bytes
 from .page import write_page
 from .rounds import Move, Rounds
@@ -57,7 +57,8 @@ def page_data(run: Rounds) -> dict[str, Any]:
                    for chunk, ranks in zip(chunks, whole)],
         "chunk": in_bytes(run.chunk_bytes), "rounds": rounds, "steps": steps,
         "results": [sorted(result) for result in run.results],
-        "model": [str(model.rounds), str(model.messages), in_bytes(model.num_bytes)]}
+        "model": [str(model.rounds), str(model.messages), in_bytes(model.num_bytes)] if model
+        else ["not predicted"] * 3}
 
 
 def caption(run: Rounds, k: int) -> str:
@@ -82,4 +83,4 @@ def about(run: Rounds) -> list[str]:
     """What the operation and the algorithm do: the first lines of its module and its function."""
     module = sys.modules[getattr(collectives, run.operation).__module__]
     return [(documented.__doc__ or "").strip().partition("\n")[0]         # python -OO leaves it out
-            for documented in (module, ALGORITHMS[run.operation][run.algorithm])]
+            for documented in (module, ALGORITHMS[run.operation][run.algorithm].run)]

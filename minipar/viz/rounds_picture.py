@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
-from ..comm.cost.textbook import FORMS
+from ..comm.algorithms import ALGORITHMS
 from ..units import in_bytes
 from .colors import BLACK, BLUE, DARK, GREY, PALETTE
 from .figure import arrow, box, empty_figure, figure_in_inches, save
@@ -38,8 +38,8 @@ NARROWEST, WIDEST = 6.4, 11.0
 
 def title_of(run: Rounds) -> str:
     """The title of a run, such as "all-gather, recursive doubling"."""
-    form = FORMS[run.operation].get(run.algorithm)
-    algorithm = f"{form.person}'s" if form and form.person else run.algorithm.replace("_", " ")
+    person = ALGORITHMS[run.operation][run.algorithm].person
+    algorithm = f"{person}'s" if person else run.algorithm.replace("_", " ")
     return f"{run.operation.replace('_', '-')}, {algorithm}"
 
 

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from minipar.comm.collectives import registry
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.cost import choose, predict
 from minipar.commands import collective as collective_command
 from minipar.commands.main import main
 
-ALL = [(operation, algorithm) for operation, algorithms in registry.ALGORITHMS.items()
+ALL = [(operation, algorithm) for operation, algorithms in ALGORITHMS.items()
        for algorithm in [*algorithms, "auto"]]
 NAMES = [f"{operation}-{algorithm}" for operation, algorithm in ALL]
 
@@ -121,4 +121,4 @@ def test_help_names_every_operation(capsys):
     with pytest.raises(SystemExit):
         main(["collective", "--help"])
     words = set(re.findall(r"\w+", capsys.readouterr().out))
-    assert set(registry.ALGORITHMS) <= words
+    assert set(ALGORITHMS) <= words

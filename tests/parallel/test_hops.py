@@ -16,7 +16,7 @@ from greenlet import getcurrent
 
 import minipar
 from minipar.comm import Cluster
-from minipar.comm.collectives import all_gather, all_reduce, reduce_scatter
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.nn import MLP
 from minipar.nn.module import Module, replace_module
 from minipar.parallel.data.ddp import DistributedDataParallel
@@ -59,9 +59,9 @@ def noting_rings(stacks: list[Stack], monkeypatch: Any) -> Iterator[None]:
         return run
 
     with monkeypatch.context() as patch:
-        for module in (all_gather, all_reduce, reduce_scatter):
-            algorithms = module.__globals__["ALGORITHMS"]
-            patch.setitem(algorithms, "ring", noted(algorithms["ring"]))
+        for operation in ("all_gather", "all_reduce", "reduce_scatter"):
+            ring = ALGORITHMS[operation]["ring"]
+            patch.setitem(ALGORITHMS[operation], "ring", ring._replace(run=noted(ring.run)))
         yield
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from minipar.comm.collectives.registry import ALGORITHMS, OVER_NODES, own_options
+from minipar.comm.algorithms import ALGORITHMS
+from minipar.comm.collectives.registry import OVER_NODES, own_options
 from minipar.commands.main import make_parser
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.registry import STRATEGIES, make_strategy

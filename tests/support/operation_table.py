@@ -9,9 +9,9 @@ from itertools import accumulate
 
 import numpy as np
 
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.arguments import OPERATORS
 from minipar.comm.collectives import registry
-from minipar.comm.collectives.registry import ALGORITHMS
 
 
 def given(rank: int, n: int, dtype=np.int64) -> np.ndarray:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minipar.comm import Cluster, Communicator, arguments
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives import all_reduce
 from minipar.comm.cost import Cost, predict
 from minipar.environment import launched
@@ -106,7 +107,7 @@ def simulated_cell(operation: str, algorithm: str, p: int) -> Cell:
                     call(operation, algorithm, comm, n, inputs=given_floats))
         results = Cluster(p).run(body)[0]
         cost = cell.cost
-        if algorithm != "auto":
+        if algorithm != "auto" and ALGORITHMS[operation][algorithm].rounds:
             counted = count(p, lambda comm, n=n: call(operation, algorithm, comm, n))
             cost = cost is not False and counted == predict(operation, algorithm, p, n)
         cell = Cell(cell.integers and is_equal([r[0] for r in results], range(p), operation, p, n),
@@ -119,6 +120,7 @@ def real_cell(comm: Communicator, operation: str, algorithm: str) -> Cell:
     """One cell on the real ranks of `comm`, the same on all of them."""
     wrong = np.zeros(3, int)
     p, r = comm.size, comm.rank
+    is_predicted = algorithm not in ("auto", "mpi") and ALGORITHMS[operation][algorithm].rounds
     for n in lengths(operation, p):
         comm.start_trace()
         result = call(operation, algorithm, comm, n)
@@ -126,11 +128,10 @@ def real_cell(comm: Communicator, operation: str, algorithm: str) -> Cell:
         wrong[0] += not is_equal([result], [r], operation, p, n)
         wrong[1] += not is_close(call(operation, algorithm, comm, n, inputs=given_floats),
                                  operation, p, r, n)
-        if algorithm not in ("auto", "mpi"):
+        if is_predicted:
             wrong[2] += int(messages[0]) != predict(operation, algorithm, p, n).messages
     wrong = all_reduce(comm, wrong, algorithm="ring")
-    cost = None if algorithm in ("auto", "mpi") else not wrong[2]
-    return Cell(not wrong[0], not wrong[1], cost)
+    return Cell(not wrong[0], not wrong[1], not wrong[2] if is_predicted else None)
 
 
 def show(cells: dict[tuple[str, str], list[Cell]], ranks: str) -> bool:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.arguments import OPERATORS
-from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.viz import draw_permutations, draw_rounds, record_rounds
 from minipar.viz.rounds import OPERATIONS, Contributions
 from minipar.viz.rounds_picture import name_of, pieces, title_of
@@ -79,8 +79,8 @@ def test_a_wrong_algorithm_is_refused(monkeypatch):
     right = algorithms["binomial"]
 
     def with_combine(combine):
-        monkeypatch.setitem(algorithms, "binomial", lambda comm, flat, _: right(
-            comm, flat, combine))
+        monkeypatch.setitem(algorithms, "binomial", right._replace(
+            run=lambda comm, flat, _: right.run(comm, flat, combine)))
 
     with_combine(lambda a, b, out: np.copyto(out, b))
     with pytest.raises(ValueError, match=r"rank 0 returned chunk 0 made of \[1\]; its messages"):

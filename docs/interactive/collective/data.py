@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from minipar.comm.collectives.registry import ALGORITHMS, own_options
+from minipar.comm.algorithms import ALGORITHMS
+from minipar.comm.collectives.registry import own_options
 from minipar.viz.rounds import Rounds, record_rounds
 
 OPERATIONS = ("broadcast", "all_gather", "reduce_scatter", "all_reduce", "reduce", "gather",
@@ -21,8 +22,8 @@ def as_json(rounds: Rounds) -> dict[str, Any]:
                  for ranks in rounds.held],
         "whole": [len(rounds.whole[chunk]) for chunk in chunks],
         "path": rounds.path,
-        "predicted": [rounds.predicted.rounds, rounds.predicted.num_bytes,
-                      rounds.predicted.messages]}
+        "predicted": rounds.predicted and [rounds.predicted.rounds, rounds.predicted.num_bytes,
+                                           rounds.predicted.messages]}
 
 
 def data() -> dict[str, Any]:

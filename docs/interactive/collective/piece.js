@@ -64,8 +64,8 @@ minipar.piece("collective", (root, data) => {
         `${source} sends ${chunks.map(letter).join("") || "nothing but a signal"} to ${dest}`)
         .join(", ")}. `)
       + `So far ${counted.rounds} rounds, ${minipar.bytes(counted.bytes)} on the critical path, `
-      + `${counted.messages} messages; predicted in all ${predicted[0]}, `
-      + `${minipar.bytes(predicted[1])}, ${predicted[2]}.`;
+      + `${counted.messages} messages; ` + (predicted ? `predicted in all ${predicted[0]}, `
+      + `${minipar.bytes(predicted[1])}, ${predicted[2]}.` : "not predicted.");
     holder.replaceChildren(svg("svg", { width, viewBox: `0 0 ${width} ${top + set.p * rowHeight + 6}`,
       style: `max-width: ${1.4 * width}px`, role: "img", "aria-label": words.textContent }, ...parts));
     [back.disabled, next.disabled] = [set.round === 0, set.round === moves.length];

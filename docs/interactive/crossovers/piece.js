@@ -63,7 +63,8 @@ minipar.piece("crossovers", (root, data) => {
         changes.push(`${name.replace("_", " ")} from ${minipar.bytes(sizes[i])} on`);
       }
     });
-    words.textContent = `On ${set.p} ranks the fastest is ${changes.join(", ")}.`;
+    words.textContent = `On ${set.p} ranks the fastest is ${changes.join(", ")}.`
+      + data.unpredicted.map((name) => ` The cost of ${name} is not predicted.`).join("");
     holder.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, width, role: "img",
       "aria-label": words.textContent }, ...parts));
   };

@@ -6,7 +6,8 @@
     all of them by name        registry.py
 
 Call operation(comm, array, …, algorithm="auto") on all ranks of `comm`.  "auto" takes the algorithm
-that the communicator chooses (`comm.choose`), by default the first of the file's `ALGORITHMS`.
+that the communicator chooses (`comm.choose`), by default the operation's first in
+`comm/algorithms.py`, where all algorithms stand by name, each with its cost.
 """
 
 from ..arguments import chunk_bounds

@@ -58,7 +58,7 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     whole: Array = there if in_place else np.empty((total, *piece.shape[1:]), piece.dtype,
                                                    like=piece)
     whole[start:stop] = piece
-    gather = find_algorithm(comm, "all_gather", ALGORITHMS, algorithm, whole.nbytes)
+    gather = find_algorithm(comm, "all_gather", algorithm, whole.nbytes)
     with comm.collective("all_gather", array, uneven, dim=dim % array.ndim, counts=counts,
                          total=None if uneven is None else total, algorithm=algorithm):
         gather(comm, [whole[start:stop] for start, stop in bounds])
@@ -126,9 +126,6 @@ def bruck(comm: Communicator, chunks: list[Array]) -> None:
         have += more
     for chunk, (start, stop) in zip(order[1:], bounds[1:]):
         chunk[...] = flat[start:stop].reshape(chunk.shape)
-
-
-ALGORITHMS = {"ring": ring, "recursive_doubling": recursive_doubling, "bruck": bruck}
 
 
 def piece_error(comm: Communicator, came: int, dim: int, total: int, piece: int) -> ValueError:

@@ -47,7 +47,7 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
     may be `array` itself; otherwise `array` is not changed.
     """
     find_operator(op, array)
-    reduce = find_algorithm(comm, "all_reduce", ALGORITHMS, algorithm, array.nbytes)
+    reduce = find_algorithm(comm, "all_reduce", algorithm, array.nbytes)
     if out is None:
         out = np.empty_like(array)
     else:
@@ -213,8 +213,3 @@ def nodes_of(comm: Communicator, ranks_per_node: int | None = None) -> list[list
         raise ValueError(f"ranks_per_node={ranks_per_node}: give at least 1")
     node_of = comm.node_of if ranks_per_node is None else (lambda rank: rank // ranks_per_node)
     return [list(ranks) for _, ranks in groupby(range(comm.size), key=node_of)]
-
-
-ALGORITHMS = {"ring": ring, "blocked_ring": blocked_ring, "recursive_doubling": recursive_doubling,
-              "rabenseifner": rabenseifner, "tree": tree, "hierarchical": hierarchical,
-              "torus": torus}

@@ -63,7 +63,7 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     arriving = [np.moveaxis(piece, 0, split_dim) for piece in incoming]
     check_out(out, array, with_length(arriving[0].shape, concat_dim,
                                       sum(piece.shape[concat_dim] for piece in arriving)))
-    exchange = find_algorithm(comm, "all_to_all", ALGORITHMS, algorithm,
+    exchange = find_algorithm(comm, "all_to_all", algorithm,
                               mean_bytes(p, outgoing, counts))
     with comm.collective("all_to_all", array, None if counts is None else split_dim,
                          split_dim=split_dim % array.ndim, concat_dim=concat_dim % array.ndim,
@@ -113,6 +113,3 @@ def bruck(comm: Communicator, outgoing: list[Array], incoming: list[Array],
     for j in range(p):
         source = incoming[(r - j) % p]
         source[...] = pieces[j].reshape(source.shape)
-
-
-ALGORITHMS = {"pairwise": pairwise, "bruck": bruck}

@@ -41,11 +41,8 @@ def tree(comm: Communicator) -> None:
         comm.send(nothing, child)
 
 
-ALGORITHMS = {"dissemination": dissemination, "tree": tree}
-
-
 def barrier(comm: Communicator, algorithm: str = "auto") -> None:
     """Collective.  Return once every rank has called it."""
-    wait = find_algorithm(comm, "barrier", ALGORITHMS, algorithm)
+    wait = find_algorithm(comm, "barrier", algorithm)
     with comm.collective("barrier", algorithm=algorithm):
         wait(comm)

@@ -52,7 +52,7 @@ def broadcast(comm: Communicator, array: Array, root: int = 0, algorithm: str = 
     comm.check_peer(root, "root")
     if type(array) is not np.ndarray or array.dtype.hasobject:
         check_numbers(array)
-    send = find_algorithm(comm, "broadcast", ALGORITHMS, algorithm, array.nbytes)
+    send = find_algorithm(comm, "broadcast", algorithm, array.nbytes)
     check_out(out, array, array.shape)
     if out is None:
         out = np.empty_like(array)
@@ -129,7 +129,3 @@ def flattened(array: Array) -> Iterator[Array]:
     yield buffer.reshape(buffer.size)
     if buffer is not array:
         array[...] = buffer
-
-
-ALGORITHMS = {"binomial": binomial, "chain": chain, "pipelined_chain": pipelined_chain,
-              "scatter_all_gather": scatter_all_gather}

@@ -60,9 +60,6 @@ def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> No
         comm.recv(line[slice(*bounds[r])], r)
 
 
-ALGORITHMS = {"binomial": binomial, "linear": linear}
-
-
 def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algorithm: str = "auto",
            counts: Sequence[int] | None = None, out: Array | None = None) -> Array | None:
     """Collective.  On `root` the arrays of all ranks, joined along `dim`; None elsewhere.
@@ -85,7 +82,7 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
         check_out(out, array, with_length(array.shape, dim, sum(lengths)))
     line = np.empty((sum(lengths), *piece.shape[1:]), piece.dtype, like=piece)
     line[slice(*bounds[me])] = piece
-    collect = find_algorithm(comm, "gather", ALGORITHMS, algorithm, line.nbytes)
+    collect = find_algorithm(comm, "gather", algorithm, line.nbytes)
     with comm.collective("gather", array, None if counts is None else dim, root=root,
                          dim=dim % array.ndim, counts=counts, algorithm=algorithm):
         collect(rooted(comm, root), line, bounds)

@@ -60,9 +60,6 @@ def rabenseifner(comm: Communicator, flat: Array, combine: Combine) -> None:
     binomial_gather(core, flat, bounds)
 
 
-ALGORITHMS = {"binomial": binomial, "rabenseifner": rabenseifner}
-
-
 def reduce(comm: Communicator, array: Array, op: str | Combine = "sum", root: int = 0,
            algorithm: str = "auto", out: Array | None = None) -> Array | None:
     """Collective.  On `root` the reduction of `array` over all ranks; None elsewhere.
@@ -72,7 +69,7 @@ def reduce(comm: Communicator, array: Array, op: str | Combine = "sum", root: in
     """
     comm.check_peer(root, "root")
     combine = find_operator(op, array)
-    collect = find_algorithm(comm, "reduce", ALGORITHMS, algorithm, array.nbytes)
+    collect = find_algorithm(comm, "reduce", algorithm, array.nbytes)
     check_out(out, array, array.shape)
     buffer = np.empty_like(array, order="C")
     buffer[...] = array

@@ -63,7 +63,7 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
     if not -array.ndim <= dim < array.ndim or in_place and (dim or not array.flags.c_contiguous):
         raise cut_error(array, dim)
     check_out(array if in_place else None, array, array.shape)          # not read-only
-    reduce = find_algorithm(comm, "reduce_scatter", ALGORITHMS, algorithm, array.nbytes)
+    reduce = find_algorithm(comm, "reduce_scatter", algorithm, array.nbytes)
     bounds = piece_bounds(array.shape[dim], comm.size, counts)
     start, stop = bounds[comm.rank]
     place = fit_out(out, array, with_length(array.shape, dim, stop - start))
@@ -148,6 +148,3 @@ def core_bounds(bounds: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """(start, stop) of what each rank of the core reduces: its chunk and its partner's."""
     starts = [bounds[r][0] for r in core_ranks(len(bounds))]
     return list(zip(starts, [*starts[1:], bounds[-1][1]]))
-
-
-ALGORITHMS = {"ring": ring, "pairwise": pairwise, "recursive_halving": recursive_halving}

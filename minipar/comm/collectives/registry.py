@@ -1,4 +1,4 @@
-"""Every operation and algorithm by name, called in one way: each rank gives a vector of n elements.
+"""Every operation by name, called in one way: each rank gives a vector of n elements.
 
     operation                                   rank r gives                        gets
     all_reduce, reduce, scan, exscan            its vector                          n elements
@@ -10,12 +10,12 @@ Pieces are cut by `chunk_bounds`, so that n need not be a multiple of p.  The co
 `cost.predict(operation, algorithm, p, n)`.
 """
 
-import sys
 from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
 from ...backend import Array
+from ..algorithms import ALGORITHMS
 from ..arguments import chunk_bounds
 from ..communicator import Communicator
 from . import (
@@ -35,12 +35,10 @@ from . import (
 OPERATIONS: dict[str, Callable] = {function.__name__: function for function in (
     all_gather, all_reduce, all_to_all, barrier, broadcast, exscan, gather, reduce, reduce_scatter,
     scan, scatter)}
-# the `ALGORITHMS` of the file that an operation is in
-ALGORITHMS: dict[str, dict[str, Callable]] = {
-    name: sys.modules[function.__module__].ALGORITHMS for name, function in OPERATIONS.items()}
 REDUCTIONS = {"all_reduce", "reduce", "reduce_scatter", "scan", "exscan"}
 ROOTED = {"broadcast", "scatter", "gather", "reduce"}
-OVER_NODES = ("hierarchical", "torus")      # all-reduces for several nodes of several ranks
+# all-reduces for several nodes of several ranks
+OVER_NODES = [name for name, entry in ALGORITHMS["all_reduce"].items() if entry.parts]
 
 
 def table_of_pieces(p: int, n: int) -> list[list[int]]:
@@ -57,8 +55,8 @@ def own_options(operation: str, algorithm: str) -> set[str]:
     def options(function: Callable) -> set[str]:
         return {name for name, parameter in signature(function).parameters.items()
                 if parameter.default is not parameter.empty}
-    return {name for name in options(ALGORITHMS[operation][algorithm])
-            if not all(name in options(other) for other in ALGORITHMS[operation].values())}
+    return {name for name in options(ALGORITHMS[operation][algorithm].run)
+            if not all(name in options(other.run) for other in ALGORITHMS[operation].values())}
 
 
 def call(operation: str, algorithm: str, comm: Communicator, vector: Array, op: str = "sum",

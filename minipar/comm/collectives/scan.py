@@ -60,9 +60,6 @@ def linear(comm: Communicator, mine: Array, before: Array | None, combine: Combi
         comm.send(mine, r + 1)
 
 
-ALGORITHMS = {"recursive_doubling": recursive_doubling, "linear": linear}
-
-
 def scan(comm: Communicator, array: Array, op: str | Combine = "sum", algorithm: str = "auto",
          out: Array | None = None) -> Array:
     """Collective.  The reduction of `array` over this rank and those before it.
@@ -70,7 +67,7 @@ def scan(comm: Communicator, array: Array, op: str | Combine = "sum", algorithm:
     The result, of the shape and dtype of `array`, is written into `out`, if given.
     """
     combine = find_operator(op, array)
-    run = find_algorithm(comm, "scan", ALGORITHMS, algorithm, array.nbytes)
+    run = find_algorithm(comm, "scan", algorithm, array.nbytes)
     check_out(out, array, array.shape)
     buffer = np.empty_like(array, order="C")
     buffer[...] = array
@@ -88,7 +85,7 @@ def exscan(comm: Communicator, array: Array, op: str | Combine = "sum", algorith
     given.  Raises ValueError for a function, whose neutral element is not known.
     """
     combine = find_operator(op, array)
-    run = find_algorithm(comm, "scan", ALGORITHMS, algorithm, array.nbytes)
+    run = find_algorithm(comm, "scan", algorithm, array.nbytes)
     check_out(out, array, array.shape)
     buffer, before = np.empty_like(array, order="C"), np.empty_like(array, order="C")
     buffer[...] = array

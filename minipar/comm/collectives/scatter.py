@@ -64,9 +64,6 @@ def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> No
         comm.send(line[slice(*bounds[r])], r)
 
 
-ALGORITHMS = {"binomial": binomial, "linear": linear}
-
-
 def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0,
             algorithm: str = "auto", counts: Sequence[int] | None = None, out: Array | None = None,
             shape: Sequence[int] | None = None, dtype: Any = None) -> Array:
@@ -102,7 +99,7 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
         others = [n for i, n in enumerate(array.shape) if i != dim % array.ndim]
         line = np.empty((array.shape[dim], *others), array.dtype,
                         like=array if out is None else out)      # on the device of `out`
-    deal = find_algorithm(comm, "scatter", ALGORITHMS, algorithm, line.nbytes)
+    deal = find_algorithm(comm, "scatter", algorithm, line.nbytes)
     with comm.collective("scatter", array, root=root, dim=dim % array.ndim, counts=counts,
                          algorithm=algorithm):
         deal(rooted(comm, root), line, bounds)

@@ -8,12 +8,13 @@ seconds per byte that a rank combines (Thakur, Rabenseifner & Gropp 2005, sectio
 `choose` returns the fastest algorithm on a `Network`, which has a link within nodes and a link
 between nodes.  A simulated cluster knows its links; on a real machine `measure` and `fit` find
 them.  `predict` lists the messages of each round, independently of the collectives' code.  Tests
-compare it with the messages counted on the simulated cluster.
+compare it with the messages counted on the simulated cluster.  The rounds and the textbook's form
+of an algorithm stand in its entry of `comm/algorithms.py`.
 
-    alpha_beta, rounds, predict, textbook   what a collective costs
-    network, choose, auto                   which algorithm "auto" takes
-    measure, fit, calibration               the same, measured on a real machine
-    traffic                                 bytes counted from a trace, for each axis of a mesh
+    alpha_beta, predict, textbook   what a collective costs
+    network, choose, auto           which algorithm "auto" takes
+    measure, fit, calibration       the same, measured on a real machine
+    traffic                         bytes counted from a trace, for each axis of a mesh
 
 The cost of a whole training step, with all its collectives, is in `minipar/formulas`.
 """

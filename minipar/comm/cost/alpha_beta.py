@@ -6,6 +6,8 @@ Hockney 1994: a message of n bytes takes α + n β seconds.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from ..rounds import Round
+
 
 class Cost(NamedTuple):
     """The cost of a collective.
@@ -26,9 +28,6 @@ def seconds(cost: Cost, latency: float, bandwidth: float,
     """rounds · α + bytes · β + reduced · γ, with α = latency (seconds), β = 1 / bandwidth and
     γ = 1 / combining (bytes per second)."""
     return cost.rounds * latency + cost.num_bytes / bandwidth + cost.reduced / combining
-
-
-Round = tuple[int, list[tuple[int, int, int]]]      # see `critical`
 
 
 def critical(rounds: Iterable[Round], num_ranks: int, itemsize: int) -> Cost:

@@ -12,7 +12,7 @@ from collections.abc import Container
 from functools import lru_cache
 from typing import Any
 
-from ..collectives.registry import ALGORITHMS
+from ..algorithms import ALGORITHMS
 from ..communicator import Choose, Communicator
 from ..subgroup import Subgroup
 from .calibration import BUILT_IN, Calibration

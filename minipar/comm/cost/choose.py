@@ -8,23 +8,20 @@ The choice depends on the arguments alone, so that all ranks choose the same alg
 
 algorithm="auto" comes here second.  On real ranks a measured table, where there is one, chooses
 first, and among all algorithms, `blocked_ring` included (`auto.py`, `calibration.py`).  Here the
-candidates of `textbook.FORMS` are compared, which can be the fastest by the model.
+algorithms are compared whose entry says that they can be the fastest by the model.
 """
 
 from collections.abc import Callable, Sequence
 
-from ..collectives.registry import OVER_NODES
+from ..algorithms import ALGORITHMS
 from .network import UNKNOWN, Network, seconds_on
-from .textbook import FORMS
-
-CHOICES = {operation: tuple(name for name, form in forms.items() if form.is_candidate)
-           for operation, forms in FORMS.items()}
 
 
 def candidates(operation: str, network: Network) -> tuple[str, ...]:
-    """The algorithms to choose from; two more if several nodes have several ranks."""
-    several = operation == "all_reduce" and len(network.runs) > 1 and max(network.runs) > 1
-    return CHOICES[operation] + (OVER_NODES if several else ())
+    """The algorithms to choose from; those with parts only if several nodes have several ranks."""
+    several = len(network.runs) > 1 and max(network.runs) > 1
+    return tuple(name for name, entry in ALGORITHMS[operation].items()
+                 if entry.is_candidate and entry.rounds and (entry.form or several and entry.parts))
 
 
 def choose(operation: str, p: int, num_bytes: int, network: Network = UNKNOWN) -> str:

@@ -95,8 +95,7 @@ def measure_combining(comm: Communicator, num_bytes: int = 1 << 20,
 def comparable(comm: Communicator, operation: str) -> list[str]:
     """The algorithms that "auto" may take; on one node without those for several."""
     single = operation == "all_reduce" and comm.node_of(0) == comm.node_of(comm.size - 1)
-    return [name for name in algorithms_of(comm, operation)
-            if not (single and name in OVER_NODES)]
+    return [name for name in algorithms_of(comm, operation) if not (single and name in OVER_NODES)]
 
 
 def prepare(comm: Communicator, operation: str, num_bytes: int) -> Callable[[str], Any]:

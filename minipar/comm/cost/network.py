@@ -8,20 +8,22 @@
     torus                   2 rounds ══ of half the bytes, 2 rounds ── of a quarter, by all ranks
 
 Up to 64 ranks the time is simulated round by round, each message on its own link.  For more ranks
-the closed forms of the textbook are used.  Algorithms that send to ranks 2^k away have rounds
-within nodes and rounds between nodes.  This holds if the numbers of nodes and of ranks per node are
-powers of two.  For any other algorithm all rounds count as slow: an upper bound.
+the closed forms of the textbook are used, if the algorithm has one.  Algorithms that send to ranks
+2^k away have rounds within nodes and rounds between nodes.  This holds if the numbers of nodes and
+of ranks per node are powers of two.  For any other algorithm all rounds count as slow: an upper
+bound.
 """
 
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from ..algorithms import ALGORITHMS, HALVING
 from ..collectives.broadcast import BANDWIDTH, LATENCY
 from ..simulated.links import Link
 from .alpha_beta import Cost, duration, seconds
 from .predict import Call, rounds_of
-from .textbook import HALVING, form_of, textbook
+from .textbook import textbook
 
 MOST_BY_ROUNDS = 64     # ranks
 COMBINING = 1e10        # bytes per second, if nothing else is known
@@ -67,7 +69,8 @@ def seconds_on(operation: str, algorithm: str, p: int, num_bytes: int, network: 
     of which no cost is known.
     """
     runs = network.runs or (p,)
-    if p <= MOST_BY_ROUNDS:
+    entry = ALGORITHMS.get(operation, {}).get(algorithm)
+    if p <= MOST_BY_ROUNDS or not (entry and (entry.form or entry.parts)):
         node = [number for number, length in enumerate(runs) for _ in range(length)]
         # Segments of a chain are chosen by bytes, so an element is a byte.
         rounds = rounds_of(operation, algorithm, Call(p, num_bytes, itemsize=1, node_sizes=runs))
@@ -83,18 +86,13 @@ def closed_parts(operation: str, algorithm: str, p: int, num_bytes: float,
     within, between, case = network.within, network.between, (operation, algorithm)
     runs = network.runs or (p,)
     num_nodes, largest = len(runs), max(runs)
-    if case == ("all_reduce", "hierarchical"):
-        return [(textbook("all_reduce", "tree", largest, num_bytes), within),
-                (textbook("all_reduce", "rabenseifner", num_nodes, num_bytes), between)]
-    if case == ("all_reduce", "torus"):
-        piece = num_bytes / min(runs)
-        return [(textbook("reduce_scatter", "ring", largest, num_bytes), within),
-                (textbook("all_reduce", "ring", num_nodes, piece), between),
-                (textbook("all_gather", "ring", largest, num_bytes), within)]
+    entry = ALGORITHMS[operation][algorithm]
+    if entry.parts:
+        return [(textbook(*part), within if link == "within" else between)
+                for link, part in entry.parts(runs, num_bytes)]
     splits = num_nodes > 1 and num_nodes * largest == p and p.bit_count() == 1
-    pattern = form_of(operation, algorithm).pattern
-    if splits and pattern:
-        near = num_bytes / num_nodes if pattern == HALVING else num_bytes
+    if splits and entry.pattern:
+        near = num_bytes / num_nodes if entry.pattern == HALVING else num_bytes
         return [(textbook(*case, largest, near), within),
                 (textbook(*case, num_nodes, num_bytes), between)]
     slowest = within if num_nodes == 1 else between if largest == 1 else within.worse(between)

@@ -20,7 +20,6 @@ from minipar.backend.malloc import keep_freed_memory
 from minipar.comm import Communicator
 from minipar.comm.arguments import find_algorithm
 from minipar.comm.collectives import all_reduce
-from minipar.comm.collectives.registry import ALGORITHMS
 
 from ..timing import Row, import_torch, milliseconds
 
@@ -116,7 +115,7 @@ def calls(comm: Communicator, operation: str, x: np.ndarray, y: np.ndarray) -> t
     mpi = comm.mpi_comm
 
     def auto(comm: Communicator, *args: object) -> None:
-        find_algorithm(comm, operation, ALGORITHMS[operation], "auto", x.nbytes)(comm, *args)
+        find_algorithm(comm, operation, "auto", x.nbytes)(comm, *args)
     return {
         "reduce_scatter": (lambda: auto(comm, chunks, np.add),
                            lambda: mpi.Reduce_scatter_block(x, others[0])),

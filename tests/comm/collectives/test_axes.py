@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from minipar.comm import collectives
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives import all_gather, gather
-from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.comm.work import start_work
 from minipar.testing import worlds
 from tests.comm.test_wrong_arguments import assert_nothing_is_under_way, refused

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives import all_gather, all_to_all, gather, reduce_scatter, scatter
-from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.testing import worlds
 
 

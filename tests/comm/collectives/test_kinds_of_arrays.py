@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from minipar.comm import collectives
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.arguments import OPERATORS
 from minipar.comm.collectives import all_reduce, exscan, reduce_scatter, scan
-from minipar.comm.collectives.registry import ALGORITHMS, REDUCTIONS
+from minipar.comm.collectives.registry import REDUCTIONS
 from minipar.comm.work import start_work
 from minipar.testing import worlds
 from tests.comm.test_wrong_arguments import (

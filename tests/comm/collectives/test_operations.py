@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives import (
     all_gather,
     all_reduce,
@@ -16,7 +17,7 @@ from minipar.comm.collectives import (
     scan,
     scatter,
 )
-from minipar.comm.collectives.registry import ALGORITHMS, OVER_NODES
+from minipar.comm.collectives.registry import OVER_NODES
 from minipar.testing import worlds
 from tests.support.operation_table import ALL, NAMES, call, check, given
 
@@ -48,7 +49,7 @@ def test_on_real_ranks_it_equals_numpy(world, operation, algorithm):
     def body(comm):
         if algorithm in OVER_NODES:
             flat = given(comm.rank, 9)
-            ALGORITHMS["all_reduce"][algorithm](comm, flat, "sum", ranks_per_node=2)
+            ALGORITHMS["all_reduce"][algorithm].run(comm, flat, "sum", ranks_per_node=2)
             check(flat, operation, comm.size, comm.rank, 9)
         else:
             for n in (9, 0):

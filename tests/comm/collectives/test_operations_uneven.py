@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives import (
     all_gather,
     all_reduce,
@@ -16,7 +17,7 @@ from minipar.comm.collectives import (
     scatter,
 )
 from minipar.comm.collectives.all_reduce import hierarchical, torus
-from minipar.comm.collectives.registry import ALGORITHMS, OVER_NODES
+from minipar.comm.collectives.registry import OVER_NODES
 from minipar.comm.cost import choose
 from minipar.testing import worlds
 
@@ -142,7 +143,7 @@ def test_all_to_all_by_a_table_of_lengths(p, algorithm):
 @pytest.mark.parametrize("ranks_per_node", [1, 2, 3, 4, 12])
 @pytest.mark.parametrize("name", OVER_NODES)
 def test_over_nodes_by_ranks_per_node(name, ranks_per_node):
-    algorithm = ALGORITHMS["all_reduce"][name]
+    algorithm = ALGORITHMS["all_reduce"][name].run
 
     def body(comm):
         flat = np.arange(5) * (comm.rank + 1)

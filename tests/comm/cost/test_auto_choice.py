@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives import all_reduce, gather_object
-from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.comm.cost import Network, candidates, choose, crossings, seconds_on
 from minipar.comm.cost import auto as automatic
 from minipar.comm.cost.alpha_beta import seconds

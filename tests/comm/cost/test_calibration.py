@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.comm.collectives.registry import ALGORITHMS
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.cost import choose, network_of_cluster, seconds_on
 from minipar.comm.cost.calibration import (
     BUILT_IN,

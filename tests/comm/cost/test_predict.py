@@ -4,10 +4,19 @@ import numpy as np
 import pytest
 
 from minipar.comm import collectives
-from minipar.comm.collectives.all_reduce import ALGORITHMS, blocked_ring
+from minipar.comm.algorithms import ALGORITHMS
+from minipar.comm.collectives.all_reduce import blocked_ring
 from minipar.comm.collectives.broadcast import pipelined_chain
 from minipar.comm.collectives.registry import OVER_NODES
-from minipar.comm.cost import Cost, best_num_segments, predict, seconds, textbook
+from minipar.comm.cost import (
+    Cost,
+    Network,
+    best_num_segments,
+    predict,
+    seconds,
+    seconds_on,
+    textbook,
+)
 from tests.support.operation_table import ALL, NAMES, call
 from tests.support.print_table import count
 
@@ -65,12 +74,12 @@ def test_a_blocked_ring_of_any_block(block_bytes):
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, 2, 3, 4, 8, 40])
-@pytest.mark.parametrize("algorithm", [ALGORITHMS[name] for name in OVER_NODES], ids=OVER_NODES)
-def test_over_nodes_by_ranks_per_node(algorithm, ranks_per_node):
+@pytest.mark.parametrize("name", OVER_NODES)
+def test_over_nodes_by_ranks_per_node(name, ranks_per_node):
+    run = ALGORITHMS["all_reduce"][name].run
     for p in (1, 2, 5, 8, 16, 23, 33):
-        found = count(p, lambda comm: algorithm(comm, np.ones(13), "sum", ranks_per_node))
-        assert found == predict("all_reduce", algorithm.__name__, p, 13,
-                                ranks_per_node=ranks_per_node)
+        found = count(p, lambda comm: run(comm, np.ones(13), "sum", ranks_per_node))
+        assert found == predict("all_reduce", name, p, 13, ranks_per_node=ranks_per_node)
 
 
 @pytest.mark.parametrize(("operation", "algorithm"), [
@@ -169,7 +178,7 @@ def test_seconds():
 
 
 @pytest.mark.parametrize(("args", "message"), [
-    (("all_reduce", "best", 4, 4), "'best': choose from ring, recursive_doubling"),
+    (("all_reduce", "best", 4, 4), "'best': choose from ring, blocked_ring"),
     (("all_sum", "ring", 4, 4), "choose from all_gather, all_reduce"),
     (("all_reduce", "ring", 0, 4), "at least 1 rank")])
 def test_mistakes_are_named(args, message):
@@ -178,3 +187,5 @@ def test_mistakes_are_named(args, message):
     if args[2]:
         with pytest.raises(ValueError, match="choose from"):
             textbook(*args)
+        with pytest.raises(ValueError, match="choose from"):
+            seconds_on(*args, Network())

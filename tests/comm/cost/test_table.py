@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import cost
-from minipar.comm.collectives.registry import ALGORITHMS
+from minipar.comm.algorithms import ALGORITHMS
 from minipar.environment import find_mpirun, mpirun_environment
 from tests.support import print_table
 from tests.support.operation_table import ALL, NAMES
@@ -43,10 +43,11 @@ def test_on_real_ranks(p):
 
 
 def test_a_wrong_algorithm_is_found(monkeypatch, capsys):
-    ring = ALGORITHMS["all_reduce"]["ring"]
+    entry = ALGORITHMS["all_reduce"]["ring"]
+    ring = entry.run
 
     def run(wrong) -> print_table.Cell:
-        monkeypatch.setitem(ALGORITHMS["all_reduce"], "ring", wrong)
+        monkeypatch.setitem(ALGORITHMS["all_reduce"], "ring", entry._replace(run=wrong))
         return print_table.simulated_cell("all_reduce", "ring", 3)
 
     def off_by_one(comm, flat, op):

@@ -1,12 +1,14 @@
-"""Rounds of messages, from which `predict` composes the algorithms of collectives.
+"""Rounds of messages, of which `algorithms.py` says which algorithm has which.
 
 A round is (times combined, [(source, dest, number of elements), …]): see `alpha_beta.critical`.
-Each function here yields the rounds of one pattern, a ring or a tree; it moves no data.
+Each function here yields the rounds of one pattern, a ring or a tree; it moves no data.  Derived
+from the pictures in the collectives' docstrings, not from their code.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 
-from .alpha_beta import Round
+Round = tuple[int, list[tuple[int, int, int]]]
 
 
 def cut(total: int, num_pieces: int) -> list[int]:
@@ -78,6 +80,12 @@ def ring(pieces: list[int], first: int, times_combined: int) -> Iterator[Round]:
     p = len(pieces)
     for t in range(p - 1):
         yield times_combined, [(r, (r + 1) % p, pieces[(r + first - t) % p]) for r in range(p)]
+
+
+def passed_on(p: int, n: int, num_combining: int) -> Iterator[Round]:
+    """Each rank passes the array on; the first `num_combining` receivers combine it with theirs."""
+    for r in range(p - 1):
+        yield int(r < num_combining), [(r, r + 1, n)]
 
 
 def bruck_gather(pieces: list[int]) -> Iterator[Round]:
@@ -195,3 +203,52 @@ def with_partners(pieces: list[int]) -> list[int]:
     ranks, pairs = core_of(len(pieces))
     partner = {even: odd for odd, even in pairs}
     return [pieces[r] + (pieces[partner[r]] if r in partner else 0) for r in ranks]
+
+
+def blocked_ring(p: int, n: int, length: int) -> Iterator[Round]:
+    """The ring on `length` elements, then on the next; on none, if there are none."""
+    for start in range(0, max(1, n), length):
+        pieces = cut(min(length, n - start), p)
+        yield from ring(pieces, -1, 1)
+        yield from ring(pieces, 0, 0)
+
+
+def rabenseifner(p: int, n: int) -> Iterator[Round]:
+    """Halving and doubling among the largest power of two."""
+    return folded(p, n, halving, doubling)
+
+
+def in_each_node(sizes: Sequence[int],
+                 rounds_in_node: Callable[[int], Iterable[Round]]) -> Iterator[Round]:
+    """The rounds of all nodes side by side, each node's by its own size."""
+    for start, size in zip(starts_of(sizes), sizes):
+        yield from renumber(rounds_in_node(size), range(start, start + size))
+
+
+def starts_of(sizes: Sequence[int]) -> list[int]:
+    """The first rank of each node."""
+    return [0, *accumulate(sizes[:-1])]
+
+
+def hierarchical(sizes: Sequence[int], n: int) -> Iterator[Round]:
+    """Trees within the nodes, in step with each other; Rabenseifner's between their first ranks."""
+    return chain(in_each_node(sizes, lambda size: collect(size, n)),
+                 renumber(rabenseifner(len(sizes), n), starts_of(sizes)),
+                 in_each_node(sizes, lambda size: spread(size, n)))
+
+
+def torus(sizes: Sequence[int], n: int) -> Iterator[Round]:
+    """Rings within the nodes, side by side; rings between them, one for each piece; rings within.
+
+    Ranks of larger nodes have an empty piece.
+    """
+    width = min(sizes)
+    pieces = cut(n, width)
+
+    def within(first: int, times_combined: int) -> Iterator[Round]:
+        return in_each_node(sizes, lambda size: ring(
+            pieces + [0] * (size - width), first, times_combined))
+
+    between = (round_ for i, piece in enumerate(pieces) for round_ in renumber(
+        blocked_ring(len(sizes), piece, max(1, piece)), [start + i for start in starts_of(sizes)]))
+    return chain(within(-1, 1), between, within(0, 0))
