@@ -185,7 +185,12 @@ class Strategy:
     # Steps 3 and 4, and what else a strategy overrides.
 
     def place(self) -> None:
-        """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`."""
+        """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`.
+
+        Raises ValueError for a wire that the strategy has no use for.
+        """
+        if self.wire is not UNCOMPRESSED:
+            raise errors.no_wire_error(type(self).__name__)
 
     def batch_context(self) -> AbstractContextManager:
         """Context of the forwards and backwards of a batch."""

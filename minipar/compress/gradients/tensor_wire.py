@@ -27,6 +27,7 @@ import numpy as np
 from ...backend import Array, record_allocation, to_device_of
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, sum_over_ranks
+from ...parallel.errors import whole_gradients_error
 from ...parallel.flats import Flat
 from ...parallel.wire import Wire
 
@@ -37,6 +38,7 @@ class TensorWire(Wire):
     """A wire that sums gradients of whole tensors, with DDP; a subclass defines `combine`."""
 
     has_momentum = False
+    sums_pieces = False
     hides_nan = False           # its messages cannot say NaN: the ranks tell each other before
     key: Hashable = None        # the flat that is summed
 
@@ -84,8 +86,9 @@ class TensorWire(Wire):
         return out
 
     def reduce_scatter(self, comm: Communicator, flat: Array, **options: Any) -> Array:
-        raise ValueError(f"{type(self).__name__} sums whole gradients: choose ddp, or send "
-                         "gradients in another way")
+        raise whole_gradients_error(type(self).__name__)
+
+    all_gather = reduce_scatter         # it sends gradients, not weights
 
     def remembered(self, name: str, like: Array) -> Array:
         """The array of that name; zeros if none was remembered, or one of another shape."""

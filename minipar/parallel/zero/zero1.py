@@ -25,6 +25,7 @@ from ...comm.work import start_work
 from ...nn import Slab
 from ...nn.slab import Buffers
 from ..data.ddp import DistributedDataParallel
+from ..errors import whole_gradients_error
 from ..flats import Flat, Piece, Pieces
 
 
@@ -36,7 +37,12 @@ class ZeRO1(DistributedDataParallel):
     """
 
     def place(self) -> None:
-        """Cut the slabs into flats, and these into pieces, which the optimizer steps on."""
+        """Cut the slabs into flats, and these into pieces, which the optimizer steps on.
+
+        Raises ValueError for a wire that needs whole gradients.
+        """
+        if self.wire.waits_for_all or not self.wire.sums_pieces:
+            raise whole_gradients_error(type(self.wire).__name__)
         super().place()
         self.piece_of = {flat: self.make_piece(flat) for flat in self.flats_of_slabs}
         self.slabs = Pieces(self.stages.whole_slabs, [*self.piece_of.values()])
