@@ -28,12 +28,14 @@ One path, for any mesh:
          finish                                           wait for all reductions
     6  step: the optimizer, then parameters_changed       ZeRO: gather the parameters
 
-Subclasses override place, reduce, finish and parameters_changed, or update; reducing and reduce
-begin with `DistributedDataParallel`.  This class sums no gradients over dp, and trains on one rank.
+Subclasses override place, reduce, finish and parameters_changed, or update; FSDP also cut, backward
+and the contexts of forward and of a batch.  `DistributedDataParallel` brings cut and reduce, and
+overrides reducing.  This class sums no gradients over dp, and trains on one rank.
 
-No strategy divides by the number of ranks.  The loss of a microbatch is a sum over its targets,
-divided by the number of targets of the whole batch, over all ranks and microbatches.  So gradients
-simply add up.  Targets are counted once: on the last stage, by rank 0 of tp and cp.
+No sum of gradients is divided by the number of ranks.  The loss of a microbatch is a sum over its
+targets, divided by the number of targets of the whole batch, over all ranks and microbatches.  So
+gradients simply add up.  (Ranks that train apart average: data/apart.py.)  Targets are counted
+once: on the last stage, by rank 0 of tp and cp.
 Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 """
 
@@ -199,14 +201,20 @@ class Strategy:
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a stage's backward from `y`; `is_last`: it is the batch's last.
 
-        It is made before backward walks that graph, and entered for B, or later for W.  Two places
-        make it: `backward` here, and the RankBatch of a pipeline, which knows what is last.  DDP
-        lets the stage's ReductionQueue watch that backward, unless gradients only add up.
+        Call it before backward walks the graph of `y`, which frees it; enter it around B or, where
+        weights are deferred, around W.  Two places call it: `backward` here, and the RankBatch of a
+        pipeline, which knows what is last.  DDP lets the stage's ReductionQueue watch that
+        backward, unless gradients only add up.
         """
         return NO_CONTEXT
 
     def finish(self) -> None:
-        """Wait until all gradients of a batch are reduced."""
+        """Wait until all gradients of a batch are reduced: of a backward, if each one reduces.
+
+        All are, when an override returns: also the flats that no stage's backward has completed, or
+        that `wire` kept waiting, in the order of `flats`; and pieces over the ranks of `replicate`.
+        `works` is empty again.  DDP's `finish` does the first; call it unless you do so yourself.
+        """
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
         """The gradients of weights that several stages have, with the ranks that have them."""
@@ -372,7 +380,7 @@ def sum_over_samples(replicas: Communicator, array: np.ndarray) -> np.ndarray:
 
 
 def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
-    """The number of targets over all ranks, at least 1.  Collective: one control message.
+    """The number of targets over all ranks, at least 1.  Collective: one control message of 16 bytes.
 
     Raises ValueError, on every rank, if ranks have different numbers of microbatches, or none.
     """

@@ -6,9 +6,8 @@
 
 A method remembers arrays by the names of tensors, so that they outlive other buckets and are in
 checkpoints.  Nothing is remembered of a bucket whose sum has an infinity or NaN: all ranks have the
-same sum, so all skip it.  (Of other buckets what was owed is said in a step that the loss scaler
-skips, and lost.)  Gradients come multiplied by the loss scale; methods see them
-without.
+same sum, so all skip it.  (If the loss scaler skips the step, debts that other buckets sent in it
+are lost.)  Gradients come multiplied by the loss scale; methods see them without.
 
 Some methods put momentum before the sum (`has_momentum`): the "sum" is then the direction of the
 step, for an SGD without momentum of its own.  Gradients are shares of a sum, not of a mean, because

@@ -181,7 +181,7 @@ class FullyShardedDataParallel(ZeRO2):
     def use(self, parameter: Tensor) -> Tensor:
         """Gather a parameter's unit before forward uses it."""
         unit = self.unit_of[parameter.slot]
-        # a recomputation repeats a forward whose backward follows at once: what was kept stays so
+        # a recomputation's backward follows at once: leave `reshards` as it is
         self.unshard(unit, unit.reshards if is_recomputing() else self.reshard_after_forward)
         return parameter
 

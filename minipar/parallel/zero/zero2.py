@@ -5,8 +5,8 @@
     reduced              ░░        ░░        ░░       then 1/p of it on each rank
 
 The gradient of a flat exists from its first contribution until it is reduced; then each rank keeps
-its piece, 1/p.  The next flat waits for that at its own first contribution, so little of a
-reduction hides behind backward.  Gradients take Ψ/p elements and one whole flat, instead of Ψ.  A
+its piece, 1/p.  When the next flat's first gradient comes, backward waits until this reduction has
+ended; so little of it is hidden.  Gradients take Ψ/p elements and one whole flat, instead of Ψ.  A
 flat whose last gradient comes late (a tied embedding; beside tp, parameters that are not cut) stays
 whole beside the flat in progress.  There is no room to add up whole gradients: with m microbatches
 each is reduced, and a rank sends (m + 1) Ψ (p-1)/p elements.  arXiv 1910.02054, section 5.2.
@@ -75,7 +75,7 @@ class ZeRO2(ZeRO1):
         return self.whole.pop(flat)
 
     def _wait(self) -> None:
-        """Wait for the reduction under way, and keep this rank's piece."""
+        """Wait for the reduction under way, at most one, and keep this rank's piece."""
         while self.works:
             flat, work = self.works.pop()
             self.add_to_piece(flat, work.wait())
