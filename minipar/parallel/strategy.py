@@ -55,7 +55,7 @@ from ..comm.mesh import DeviceMesh
 from ..comm.work import progress
 from ..nn import Module, Slab
 from ..nn.slab import Buffers
-from ..nn.training_step import row_shares, training_step
+from ..nn.step_context import row_shares, training_step
 from . import errors
 from .cut_layers import check_axes, cut_layers, send_pieces
 from .pipeline.schedule.actions import Placement, Schedule
@@ -209,11 +209,11 @@ class Strategy:
         return NO_CONTEXT
 
     def finish(self) -> None:
-        """Wait until all gradients of a batch are reduced: of a backward, if each one reduces.
+        """Wait until all gradients are reduced: the batch's, or (reduces_each_backward) a backward's.
 
-        All are, when an override returns: also the flats that no stage's backward has completed, or
-        that `wire` kept waiting, in the order of `flats`; and pieces over the ranks of `replicate`.
-        `works` is empty again.  DDP's `finish` does the first; call it unless you do so yourself.
+        An override reduces also the flats that no stage's backward has completed, and those that
+        the wire kept waiting, in the order of `flats`; it leaves no reduction under way, and the
+        same sums on the ranks of `replicate`.  DDP's `finish` does so for whole gradients: call it.
         """
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
@@ -380,9 +380,10 @@ def sum_over_samples(replicas: Communicator, array: np.ndarray) -> np.ndarray:
 
 
 def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
-    """The number of targets over all ranks, at least 1.  Collective: one control message of 16 bytes.
+    """The number of targets over all ranks, at least 1.  Collective.
 
-    Raises ValueError, on every rank, if ranks have different numbers of microbatches, or none.
+    One control message: 16 bytes of every rank to all.  Raises ValueError, on every rank, if ranks
+    have different numbers of microbatches, or none.
     """
     with comm.labelled("control"):
         counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)

@@ -12,9 +12,9 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.comm.mesh import DeviceMesh
 from minipar.number_formats import BFLOAT16, FLOAT16
+from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.low_precision_wire import LowPrecisionWire
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Strategy
 from minipar.testing import worlds
 from tests.support.low_precision_runs import (

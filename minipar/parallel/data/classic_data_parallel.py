@@ -24,7 +24,7 @@ from ...comm import Communicator
 from ...comm.collectives import broadcast, chunk_bounds, gather, scatter
 from ...comm.mesh import DeviceMesh, subset
 from ...nn import Module
-from ...nn.training_step import row_shares, training_step
+from ...nn.step_context import row_shares, training_step
 from ...optim import Optimizer
 from ..strategy import Microbatch, Strategy, sum_over_samples
 

@@ -90,10 +90,10 @@ class DistributedDataParallel(Strategy):
         """The flats of a slab: its buckets."""
         sizes = [parameter.data.nbytes for parameter in slab.parameters]
         buckets = cut_into_buckets(sizes, self.stages.bucket_keys(slab), self.limits)
-        return [Flat(slab, members, *self.over_and_copies(slab), self.whole_parameters)
+        return [Flat(slab, members, *self.comms_of(slab), self.whole_parameters)
                 for members in buckets or [[]]]
 
-    def over_and_copies(self, slab: Slab) -> tuple[Communicator, Communicator]:
+    def comms_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
         """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""
         return self.replicas_of(slab, "replicate", *self.summed_over), self.along()
 
@@ -101,7 +101,7 @@ class DistributedDataParallel(Strategy):
         """Begin to sum a flat's gradient, which is complete on this rank, over its replicas."""
         flat.fill_missing()
         grad = flat.grad
-        work = start_work(self.wire.of(flat).all_reduce, flat.over, grad, out=grad)
+        work = start_work(self.wire.of(flat).all_reduce, flat.comm, grad, out=grad)
         self.works.append((flat, work))
 
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:

@@ -103,3 +103,12 @@ def test_data_parallelism_itself():
     for wire in ("fp32", "waiting", "bf16", "fp16", "int8"):
         error = np.linalg.norm(right(wire, 2) - exact) / np.linalg.norm(exact)
         assert error < (1e-9 if wire in ("fp32", "waiting") else 0.01), wire
+
+
+def test_weights_are_not_gathered_by_a_wire_of_gradients():
+    def body(comm):
+        model = gpt(num_layers=1)().initialize(0)
+        strategy = make_strategy("fsdp", model, comm, gather_wire=ALL_WIRES["powersgd"]())
+        with pytest.raises(ValueError, match="PowerSGD sums whole gradients"):
+            strategy.forward_backward([ROWS])
+    Cluster(2).run(body)
