@@ -209,7 +209,7 @@ class Strategy:
         return NO_CONTEXT
 
     def finish(self) -> None:
-        """Wait until all gradients are reduced: the batch's, or (reduces_each_backward) a backward's.
+        """Wait until all gradients are reduced: of the batch, or of each backward if that reduces.
 
         An override reduces also the flats that no stage's backward has completed, and those that
         the wire kept waiting, in the order of `flats`; it leaves no reduction under way, and the
