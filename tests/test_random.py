@@ -5,7 +5,7 @@ from contextvars import copy_context
 import numpy as np
 import pytest
 
-from minipar.nn.training_step import current_step, training_step
+from minipar.nn.step_context import current_step, training_step
 from minipar.random import dropout_mask, first_uniform, generator
 
 PINNED = [1626343764, 3213944745, 3352265306]

@@ -15,7 +15,7 @@ from minipar.formulas.experts import all_to_all_bytes, exchanged_bytes, layer_pa
 from minipar.nn import GPT, GPTConfig, MoE, MoEConfig
 from minipar.nn.gpt import make_mlp
 from minipar.nn.moe import Experts
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import AdamW
 from minipar.parallel.expert.distribute_experts import distribute_experts, moe_layers
 from minipar.parallel.expert.router_bias import balance_routers

@@ -22,7 +22,7 @@ from minipar.memory.remat.revolve import revolve, revolve_steps
 from minipar.memory.temporaries import StepLedger
 from minipar.nn import GPT, MLP, GPTConfig, Module
 from minipar.nn.chain import chain
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.units import in_bytes
 from minipar.viz import draw_remat_tradeoff
 

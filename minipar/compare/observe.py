@@ -26,7 +26,7 @@ from ..memory.remat.recompute import is_recomputing
 from ..nn import Module, MoE, Parameter
 from ..nn.module import Part
 from ..nn.parameter import slice_box
-from ..nn.training_step import current_step
+from ..nn.step_context import current_step
 from ..parallel.context.layout import ContextSplit
 from ..parallel.data.classic_data_parallel import DataParallel
 from ..parallel.strategy import Strategy

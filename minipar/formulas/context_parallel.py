@@ -10,7 +10,7 @@
     zig-zag       hop 0: c(2c+1) visible      every other hop: 2c²          all ranks alike
     contiguous    hop 0: c(2c+1) visible      hop i: 4c² on ranks ≥ i, 0 on the others
 
-    max / mean    zig-zag 1      contiguous (2p-1)/p: the last rank sees p - 1/2 blocks of p²/2
+    max / mean    zig-zag 1      contiguous near (2p-1)/p: the last rank sees p - 1/2 blocks of p²/2
 
 A pair costs two products of width n forward, 4n FLOPs, and five backward, 10n, since the
 probabilities are computed again; 4 FLOPs more are its softmax's.  Lengths may be uneven: then

@@ -6,7 +6,7 @@
     layers.py       linear, embedding, norms, dropout; convolution.py
     mlp.py, gpt.py  the two models; rotary.py: positions that turn queries and keys
     moe/            a mixture of experts in the place of a block's MLP
-    training_step.py  what dropout and routers ask for: seed, step, numbers of the samples
+    step_context.py what dropout and routers ask for: seed, step, numbers of the samples
     chain.py        a model as a chain of parts, which pipelines cut and plans recompute
 
 A strategy changes a model from outside.

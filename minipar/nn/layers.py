@@ -10,7 +10,7 @@ from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import dropout_mask
 from .module import Module, Part
 from .parameter import Initializer, Parameter, normal, ones, zeros
-from .training_step import current_step
+from .step_context import current_step
 
 
 class Linear(Module):

@@ -2,10 +2,10 @@
 
     √( Σ over replicated slabs of g²  +  Σ over ranks of Σ over their parts of g² )
 
-A slab that is one of several parts knows the ranks of the others, its `norm_comm`.  It is a shard
-of a flat run of parameters, a slab of boxes (tensor parallelism), or the parameters of a pipeline
-stage.  A stage does not count copies of another rank's parameters (`is_copy`).  On a mesh,
-`norm_comm` spans all axes that cut the slab: pp, dp and tp for a shard of a stage of boxes.
+A slab that is one of several parts knows the ranks of the others, its `norm_comm`.  Such a part is
+a ZeRO shard, a tensor-parallel slab, or a stage's parameters.  A stage does not count copies of
+another rank's parameters (`is_copy`).  On a mesh, `norm_comm` spans all axes that cut the slab: pp,
+dp, cp and tp for a ZeRO shard of a stage's tensor-parallel slab.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def grad_norm(slabs: Sequence[FlatBuffer]) -> Array:
     """Collective.  √(Σ g²) over all gradients, the same on every rank.
 
     Each rank counts its replicated slabs itself, once.  The squares of parts are summed over the
-    ranks that share them, by one 8-byte control all-reduce for each such group.
+    ranks that share them, by one control message for each such group: 8 bytes of every rank to all.
     """
     if not slabs:
         raise ValueError("no gradients are here: give the slabs that this rank optimizes, "

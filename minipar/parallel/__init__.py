@@ -11,7 +11,7 @@
     context/         context parallelism: the tokens of a sequence are spread; ring attention
     expert/          expert parallelism: tokens travel to the ranks of their experts
     pipeline/        stages of layers on different ranks, and their schedules
-    replicas         ranks that hold the same parameters use them alike
+    agreement        ranks that hold the same parameters use them alike
     errors           what several strategies refuse
     wire             messages as they are; low_precision_wire: in 2 bytes a number
     packed_weights   quantized weights are cut over ranks like any other

@@ -9,14 +9,14 @@ say how a value is spread over the ranks of `comm` (V and P values differ from r
     V  varying     every rank has its own part                  its gradient: V
     P  partial     the value is the sum over the ranks          its gradient: R
 
-    operation        forward          backward         types      where it stands
-    copy_to          identity         all-reduce       I → R      DDP on weights; Megatron's f
-    reduce_from      all-reduce       identity         P → I      Megatron's g
-    scatter_to       split            all-gather       I → V
-    gather_from      all-gather       split            V → I
-    all_gather       all-gather       reduce-scatter   V → R      FSDP; sequence parallelism
-    reduce_scatter   reduce-scatter   all-gather       P → V      sequence parallelism
-    all_to_all       all-to-all       all-to-all       V → V      experts; Ulysses
+    operation       forward         backward        types   where it stands
+    copy_to         identity        all-reduce      I → R   ddp_by_autograd; Megatron's f
+    reduce_from     all-reduce      identity        P → I   Megatron's g
+    scatter_to      split           all-gather      I → V
+    gather_from     all-gather      split           V → I
+    all_gather      all-gather      reduce-scatter  V → R   zero3_by_autograd; sequence parallelism
+    reduce_scatter  reduce-scatter  all-gather      P → V   sequence parallelism
+    all_to_all      all-to-all      all-to-all      V → V   experts; Ulysses
 
 A pair is right if ⟨A x, y⟩ = ⟨x, Aᵀ y⟩, which is how it is tested.  f and g: Shoeybi et al. 2019
 (Megatron-LM), figure 3; the all-gather pair: Korthikanti et al. 2022, figure 5.

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..comm import Communicator
-from ..comm.mesh import DeviceMesh
+from ..comm.mesh import ORDER, DeviceMesh
 from ..nn import GPT, Module
 from ..nn.module import ChainPart
 from .conjugate import gather_from, scatter_to
@@ -12,8 +12,6 @@ from .pipeline.stages import OneStage
 if TYPE_CHECKING:
     from ..number_formats import Format
     from .context.layout import ContextOptions
-
-AXES = ("pp", "replicate", "dp", "cp", "tp")
 
 
 def cut_layers(model: Module, mesh: DeviceMesh, sequence_parallel: bool = False,
@@ -56,9 +54,9 @@ def send_pieces(stages: OneStage, tp: Communicator) -> None:
 def check_axes(model: Module, mesh: DeviceMesh, sequence_parallel: bool,
                scatter_gather: bool, context: "ContextOptions | None") -> None:
     """Raise ValueError for axes that do not exist, and for options that do not go with the axes."""
-    others = [axis for axis in mesh.axes if axis not in AXES]
+    others = [axis for axis in mesh.axes if axis not in ORDER]
     if others:
-        raise ValueError(f"a strategy's mesh has the axes {', '.join(AXES[:-1])} and {AXES[-1]}, "
+        raise ValueError(f"a strategy's mesh has the axes {', '.join(ORDER[:-1])} and {ORDER[-1]}, "
                          f"not {', '.join(others)}")
     if sequence_parallel and mesh.shape.get("tp", 1) == 1:
         raise ValueError("sequence_parallel splits tokens over the ranks of tp, and here tp "

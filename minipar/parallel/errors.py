@@ -36,6 +36,16 @@ def stages_alone_error(strategy: str, schedule: str) -> ValueError:
                       "the mesh pp alone, and no other schedule")
 
 
+def whole_gradients_error(wire: str) -> ValueError:
+    """A wire that needs whole gradients, with a strategy that cuts them."""
+    return ValueError(f"{wire} sums whole gradients: choose ddp, or send gradients in another way")
+
+
+def no_wire_error(strategy: str) -> ValueError:
+    """A wire that nothing would be sent by."""
+    return ValueError(f"{strategy} sends no gradients by a wire: leave wire out, or choose ddp")
+
+
 def accumulation_error(strategy: str) -> ValueError:
     """`no_sync` of a strategy that keeps no whole gradient."""
     return ValueError(f"{strategy} keeps no whole gradient that could add up: it reduces after "

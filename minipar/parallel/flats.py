@@ -2,9 +2,9 @@
 
     slab    [ wte | h.0 …     | h.1 …     | ln_f ]      this rank's parameters (of pp, tp, ep)
     flats   [ ─── | ───────── | ───────── | ──── ]      DDP's buckets, FSDP's units
-    pieces  [ ▒·  | ▒▒▒▒····· | ▒▒▒▒····· | ▒▒·· ]      each flat cut over the ranks of `over`
+    pieces  [ ▒·  | ▒▒▒▒····· | ▒▒▒▒····· | ▒▒·· ]      each flat cut over the ranks of `comm`
 
-`over` are the ranks with the same parameters: those of dp and cp, or of edp and cp for experts.  A
+`comm` are the ranks with the same parameters: those of dp and cp, or of edp and cp for experts.  A
 piece is what ZeRO's optimizers, clipping and loss scaling see in the place of a slab.  Pieces are
 cut by `chunk_bounds`, without padding.  Rajbhandari et al. 2020, section 5.
 """
@@ -24,25 +24,25 @@ from ..nn.slab import Buffers, Segment
 
 
 class Flat:
-    """Parameters of a slab, the `members` by number, end to end; cut over the ranks of `over`.
+    """Parameters of a slab, the `members` by number, end to end; cut over the ranks of `comm`.
 
     `layout` are their segments, counted from the start of the flat; `counts` the lengths of all
-    ranks' pieces, and `bounds` this rank's piece.  The ranks of `copies` have the same piece.
+    ranks' pieces, and `bounds` this rank's piece.  The ranks of `replicate` have the same piece.
     Pieces of `whole_parameters` begin where a parameter begins, and so differ in length.
     """
 
-    def __init__(self, slab: Slab, members: Sequence[int], over: Communicator,
-                 copies: Communicator, whole_parameters: bool = False):
-        self.slab, self.over, self.copies = slab, over, copies
+    def __init__(self, slab: Slab, members: Sequence[int], comm: Communicator,
+                 replicate: Communicator, whole_parameters: bool = False):
+        self.slab, self.comm, self.replicate = slab, comm, replicate
         self.parameters = [slab.parameters[i] for i in members]
         self.segments = [slab.segments[i] for i in members]
         self.runs = runs_of(self.segments)
         self.layout = [*end_to_end(self.segments)]
         self.name = self.segments[0].name if self.segments else ""     # of no other flat
         self.size = self.layout[-1].stop if self.layout else 0
-        bounds = between_parameters(self.layout, over.size) if whole_parameters else \
-            chunk_bounds(self.size, over.size)
-        self.counts, self.bounds = [b - a for a, b in bounds], bounds[over.rank]
+        bounds = between_parameters(self.layout, comm.size) if whole_parameters else \
+            chunk_bounds(self.size, comm.size)
+        self.counts, self.bounds = [b - a for a, b in bounds], bounds[comm.rank]
 
     def of(self, array: Array) -> Array:
         """The flat's part of an array like the slab's: a view, if its members are neighbours."""
@@ -156,8 +156,8 @@ class Pieces(Buffers):
                     if piece.flat.slab is slab]
             whole = np.empty(sum(flat.size for flat, _ in here), here[0][1].dtype, like=here[0][1])
             for flat, array in here:
-                with flat.over.labelled("state"):
-                    gathered = all_gather(flat.over, array, counts=flat.counts)
+                with flat.comm.labelled("state"):
+                    gathered = all_gather(flat.comm, array, counts=flat.counts)
                 for segment, moved in zip(flat.segments, flat.layout):
                     whole[segment.start:segment.stop] = gathered[moved.start:moved.stop]
             found |= slab.named(whole)

@@ -42,7 +42,7 @@ class PaperCost(NamedTuple):
     """The cost of a strategy by its paper, as three facts from which the formulas follow.
 
     An all-reduce of Ψ gradients is a reduce-scatter and an all-gather, of Ψ(p-1)/p elements each.
-    Every strategy does both: once for a batch, or again for each microbatch.
+    Every strategy does both: once for a batch, or for each microbatch; FSDP then gathers twice.
     """
 
     sharded: tuple[str, ...] = ()               # kinds of memory of which a rank keeps 1/p

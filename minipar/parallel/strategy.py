@@ -28,12 +28,14 @@ One path, for any mesh:
          finish                                           wait for all reductions
     6  step: the optimizer, then parameters_changed       ZeRO: gather the parameters
 
-Subclasses override place, reduce, finish and parameters_changed, or update; reducing and reduce
-begin with `DistributedDataParallel`.  This class sums no gradients over dp, and trains on one rank.
+Subclasses override place, reduce, finish and parameters_changed, or update; FSDP also cut, backward
+and the contexts of forward and of a batch.  `DistributedDataParallel` brings cut and reduce, and
+overrides reducing.  This class sums no gradients over dp, and trains on one rank.
 
-No strategy divides by the number of ranks.  The loss of a microbatch is a sum over its targets,
-divided by the number of targets of the whole batch, over all ranks and microbatches.  So gradients
-simply add up.  Targets are counted once: on the last stage, by rank 0 of tp and cp.
+No sum of gradients is divided by the number of ranks.  The loss of a microbatch is a sum over its
+targets, divided by the number of targets of the whole batch, over all ranks and microbatches.  So
+gradients simply add up.  (Ranks that train apart average: data/apart.py.)  Targets are counted
+once: on the last stage, by rank 0 of tp and cp.
 Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 """
 
@@ -53,7 +55,7 @@ from ..comm.mesh import DeviceMesh
 from ..comm.work import progress
 from ..nn import Module, Slab
 from ..nn.slab import Buffers
-from ..nn.training_step import row_shares, training_step
+from ..nn.step_context import row_shares, training_step
 from . import errors
 from .cut_layers import check_axes, cut_layers, send_pieces
 from .pipeline.schedule.actions import Placement, Schedule
@@ -185,7 +187,12 @@ class Strategy:
     # Steps 3 and 4, and what else a strategy overrides.
 
     def place(self) -> None:
-        """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`."""
+        """Move the arrays of the slabs to where they are kept, and set `slabs` and `flats`.
+
+        Raises ValueError for a wire that the strategy has no use for.
+        """
+        if self.wire is not UNCOMPRESSED:
+            raise errors.no_wire_error(type(self).__name__)
 
     def batch_context(self) -> AbstractContextManager:
         """Context of the forwards and backwards of a batch."""
@@ -194,14 +201,20 @@ class Strategy:
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a stage's backward from `y`; `is_last`: it is the batch's last.
 
-        It is made before backward walks that graph, and entered for B, or later for W.  Two places
-        make it: `backward` here, and the RankBatch of a pipeline, which knows what is last.  DDP
-        lets the stage's ReductionQueue watch that backward, unless gradients only add up.
+        Call it before backward walks the graph of `y`, which frees it; enter it around B or, where
+        weights are deferred, around W.  Two places call it: `backward` here, and the RankBatch of a
+        pipeline, which knows what is last.  DDP lets the stage's ReductionQueue watch that
+        backward, unless gradients only add up.
         """
         return NO_CONTEXT
 
     def finish(self) -> None:
-        """Wait until all gradients of a batch are reduced."""
+        """Wait until all gradients are reduced: of the batch, or of each backward if that reduces.
+
+        An override reduces also the flats that no stage's backward has completed, and those that
+        the wire kept waiting, in the order of `flats`; it leaves no reduction under way, and the
+        same sums on the ranks of `replicate`.  DDP's `finish` does so for whole gradients: call it.
+        """
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
         """The gradients of weights that several stages have, with the ranks that have them."""
@@ -367,9 +380,10 @@ def sum_over_samples(replicas: Communicator, array: np.ndarray) -> np.ndarray:
 
 
 def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
-    """The number of targets over all ranks, at least 1.  Collective: one control message.
+    """The number of targets over all ranks, at least 1.  Collective.
 
-    Raises ValueError, on every rank, if ranks have different numbers of microbatches, or none.
+    One control message: 16 bytes of every rank to all.  Raises ValueError, on every rank, if ranks
+    have different numbers of microbatches, or none.
     """
     with comm.labelled("control"):
         counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)

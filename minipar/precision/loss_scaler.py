@@ -39,7 +39,8 @@ def unscale(strategy: HasGradients, scale: float) -> bool:
     """Collective.  Divide all gradients by `scale`; return whether all are finite on every rank.
 
     If one is not, all are left as they are, and the step must not be taken.  Call it before
-    clipping, which needs the norm of the unscaled gradients.  Costs one 8-byte control all-reduce.
+    clipping, which needs the norm of the unscaled gradients.  Costs one control message, 8 bytes of
+    every rank to all.
     """
     grads = [slab.complete_grad() for slab in strategy.slabs]
     num_bad = sum(not np.isfinite(g).all() for grad in grads for (g,) in l2_blocks(grad))

@@ -216,8 +216,7 @@ class PrecisionConfig:
         "fp32", "format in which data-parallel ranks sum gradients; int8, int4: sent as integers, "
         "summed in float32, and the rounding error is sent in the next step; the others send few "
         "numbers, or few bits of each (docs/pages/slow_networks.md)",
-        choices="train.setup.precision:WIRES", without=(ROUNDS, Beside(
-            "strategy", "dp", "goes with sums over ranks")))
+        choices="train.setup.precision:WIRES", without=(ROUNDS,))
     gather_dtype: str = option("fp32", "format in which fsdp gathers weights",
                                choices="train.setup.precision:WIRES", without=(ROUNDS,))
 

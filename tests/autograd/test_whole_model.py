@@ -8,7 +8,7 @@ import pytest
 import minipar.autograd as ag
 from minipar.autograd import Tensor, saved_tensors_hooks
 from minipar.nn import GPT, GPTConfig
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import SGD, AdamW, clip_grad_norm
 from tests.support.operations import operations
 

@@ -12,7 +12,7 @@ from minipar.backend.shape_array import Memory, ShapeArray
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.nn.gpt import Block
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import SGD, AdamW, clip_grad_norm
 
 SMALL = GPTConfig(vocab_size=11, context=8, num_layers=2, num_heads=4, width=16)

@@ -18,7 +18,7 @@ from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig, RopeConfig
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.parallel.tensor.parallelize import parallelize
 from tests.support import memory_page
 from tests.support.memory_page import paper_layer_bytes

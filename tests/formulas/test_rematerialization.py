@@ -21,7 +21,7 @@ from minipar.memory.remat.profile import ChainProfile, profile_parts
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import SGD
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.registry import make_strategy

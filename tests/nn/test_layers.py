@@ -6,7 +6,7 @@ import pytest
 from minipar.autograd import Tensor
 from minipar.backend.shape_array import ShapeArray
 from minipar.nn import GPT, Dropout, Embedding, GPTConfig, LayerNorm, Linear, Sequential
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 
 CONFIG = GPTConfig(11, context=6, num_layers=2, num_heads=2, width=8, dropout=0.25)
 IDS = np.random.default_rng(0).integers(0, 11, (6, 5))

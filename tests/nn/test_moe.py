@@ -8,7 +8,7 @@ from minipar.autograd import Tensor, gradcheck, no_grad
 from minipar.memory.remat.recompute import checkpoint
 from minipar.nn.moe.dispatch import capacity, choose_experts, queue_places
 from minipar.nn.moe.router import balance_step
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from tests.support.moe_by_definition import kept_choices, mixture, softmax
 from tests.support.moe_layer import WIDTH, draw, layer, training
 

@@ -9,7 +9,7 @@ from minipar.autograd import Tensor, gradcheck
 from minipar.backend.shape_array import ShapeArray
 from minipar.nn import GPT, GPTConfig, MoEConfig
 from minipar.nn.moe.rows import add_rows, attach_loss, grouped_linear
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD
 from minipar.precision import BF16, precision_preset
 

@@ -11,9 +11,9 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
+from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from tests.support.cases import assert_all_close

@@ -12,9 +12,9 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.comm.mesh import DeviceMesh
 from minipar.number_formats import BFLOAT16, FLOAT16
+from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.low_precision_wire import LowPrecisionWire
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Strategy
 from minipar.testing import worlds
 from tests.support.low_precision_runs import (
@@ -91,7 +91,7 @@ def test_what_no_strategy_can_do_is_refused():
     wire = LowPrecisionWire(BFLOAT16)
 
     def body(comm):
-        with pytest.raises(ValueError, match="dp sums gradients on rank 0"):
+        with pytest.raises(ValueError, match="DataParallel sends no gradients by a wire"):
             make_strategy("dp", build("mlp", "fp32"), comm, wire=wire)
         with pytest.raises(ValueError, match="gather_wire goes with zero3 or fsdp, not with ddp"):
             make_strategy("ddp", build("mlp", "fp32"), comm, gather_wire=wire)

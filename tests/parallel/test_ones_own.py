@@ -38,7 +38,7 @@ class ByteDDP(DistributedDataParallel):
 
     def reduce(self, flat):
         flat.fill_missing()
-        self.works.append((flat, start_work(sum_of_bytes, flat.over, flat.grad)))
+        self.works.append((flat, start_work(sum_of_bytes, flat.comm, flat.grad)))
 
 
 class ClippedActivations:

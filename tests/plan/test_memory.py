@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.plan.cluster import read_cluster

@@ -11,7 +11,7 @@ from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, MLP, GPTConfig, LayerNorm, Linear, Module, Parameter
 from minipar.nn.parameter import normal
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.precision import BF16, FP8, FP16, FP32, precision_preset, set_precision
 

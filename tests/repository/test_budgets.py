@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3283,
     ("comm",): 4559,
-    ("parallel",): 4552,
+    ("parallel",): 4550,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6157,
     ("viz",): 2544,
@@ -14,7 +14,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
-    ("compress",): 2457,
+    ("compress",): 2459,
     ("school",): 3717,
 }
 ALL = 41452

@@ -15,7 +15,7 @@ COLUMNS = {
                       "for each rank, and the same bits on all ranks",
     "int8 weights": "gathered for every use: gradients within 20 % of those of whole weights",
 }
-REFUSED = {"dp": "rank 0, one by one: for sums in another format choose ddp"}
+REFUSED = {"dp": "sends no gradients by a wire: leave wire out, or choose ddp"}
 QUICK = (*({*ONE_PROCESS} - {"zero2"}), "fsdp hybrid", "dp 2 × tp 2 fsdp")
 
 

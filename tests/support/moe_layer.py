@@ -4,7 +4,7 @@ import numpy as np
 
 from minipar.nn import GPTConfig, MoE, MoEConfig
 from minipar.nn.gpt import FeedForward
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 
 WIDTH, HIDDEN = 6, 5
 

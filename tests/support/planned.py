@@ -13,7 +13,7 @@ from minipar.memory.remat.profile import ChainProfile, PartProfile, profile_part
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.chain import chain
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 
 ROWS, VOCABULARY, SIZES = 3, 23, (7, 12, 3, 20, 9, 30, 5)
 KINDS = ("gpt", "selective gpt", "relu", "gelu", "tanh")

@@ -4,7 +4,7 @@ import numpy as np
 
 from minipar.compress.messages.block_codec import INT8 as CODEC
 from minipar.compress.messages.quantized_collectives import QuantizedWire
-from minipar.parallel.replicas import ranks_that_differ
+from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.strategy import Microbatch
 from tests.support.cases import ALL, MODELS, Case
 

@@ -96,7 +96,7 @@ def gpt() -> None:
     """Data and tensor parallelism, and a pipeline, of a GPT."""
     from minipar.comm import Cluster
     from minipar.nn import GPT, GPTConfig
-    from minipar.nn.training_step import training_step
+    from minipar.nn.step_context import training_step
     from minipar.optim import SGD
     from minipar.parallel.data.ddp import DistributedDataParallel
     from minipar.parallel.pipeline.one_f_one_b import OneFOneB

@@ -11,7 +11,7 @@ from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import plan_policy
 from minipar.nn import GPT, GPTConfig
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import AdamW
 from minipar.precision import precision_preset, set_precision
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from minipar.nn import GPT, MLP, GPTConfig, RopeConfig
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import SGD, AdamW, clip_grad_norm
 from minipar.parallel.tensor.parallelize import parallelize
 

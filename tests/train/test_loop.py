@@ -7,7 +7,7 @@ from minipar.autograd import count_targets
 from minipar.comm import Cluster
 from minipar.inference import generate
 from minipar.nn import GPT, GPTConfig
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import AdamW, clip_grad_norm, warmup_cosine
 from minipar.train import start_run, train_steps
 from minipar.train.tasks import make_task

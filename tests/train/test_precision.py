@@ -23,9 +23,10 @@ RUN = ["--data", "synthetic", "--steps", "6", "--warmup", "1", "--dropout", "0.2
 MISTAKES = {
     "--precision fp16 --dtype float64": "which does not go with --dtype float64",
     "--reduce-dtype bf16 --dtype float64": "which does not go with --dtype float64",
-    "--reduce-dtype bf16 --strategy dp": "sums over ranks, which does not go with --strategy dp",
+    "--reduce-dtype bf16 --strategy dp": "--strategy dp sums gradients in no other format: leave",
+    "--reduce-dtype bf16 --strategy terapipe --mesh pp=2": "terapipe sums gradients in no other",
     "--reduce-dtype int8 --dtype float64": "which does not go with --dtype float64",
-    "--reduce-dtype int8 --strategy dp": "leave one of the two out",
+    "--reduce-dtype int8 --strategy dp": "leave --reduce-dtype out, or choose ddp",
     "--reduce-dtype int5": "invalid choice",
     "--gather-dtype int8": "--gather-dtype needs --strategy zero3 or fsdp, not ddp",
     "--gather-dtype bf16 --strategy fsdp --dtype float64": "which does not go with --dtype float64",

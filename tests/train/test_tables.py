@@ -14,7 +14,7 @@ from minipar.formulas.experts import layer_parameters
 from minipar.nn import GPT, MLP, Activation, GPTConfig, MoEConfig
 from minipar.nn.gpt import MLPS, FeedForward
 from minipar.nn.moe.dispatch import queue_places
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import SGD, Adam, AdamW
 from minipar.optim.adamw_8bit import AdamW8bit
 from minipar.optim.registry import OPTIMIZERS, make_optimizer

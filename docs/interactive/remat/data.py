@@ -10,7 +10,7 @@ from minipar.memory.remat.predict import run_steps
 from minipar.memory.remat.profile import ChainProfile, profile_parts
 from minipar.nn import GPT, MLP, GPTConfig, Module
 from minipar.nn.chain import chain
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 
 LAYERS, WIDTH, MOST_PLANS = 16, 8, 24
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=9, num_heads=4, width=32, dropout=0.1)

@@ -6,9 +6,8 @@
 
 A method remembers arrays by the names of tensors, so that they outlive other buckets and are in
 checkpoints.  Nothing is remembered of a bucket whose sum has an infinity or NaN: all ranks have the
-same sum, so all skip it.  (Of other buckets what was owed is said in a step that the loss scaler
-skips, and lost.)  Gradients come multiplied by the loss scale; methods see them
-without.
+same sum, so all skip it.  (If the loss scaler skips the step, debts that other buckets sent in it
+are lost.)  Gradients come multiplied by the loss scale; methods see them without.
 
 Some methods put momentum before the sum (`has_momentum`): the "sum" is then the direction of the
 step, for an SGD without momentum of its own.  Gradients are shares of a sum, not of a mean, because
@@ -27,6 +26,7 @@ import numpy as np
 from ...backend import Array, record_allocation, to_device_of
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, sum_over_ranks
+from ...parallel.errors import whole_gradients_error
 from ...parallel.flats import Flat
 from ...parallel.wire import Wire
 
@@ -37,6 +37,7 @@ class TensorWire(Wire):
     """A wire that sums gradients of whole tensors, with DDP; a subclass defines `combine`."""
 
     has_momentum = False
+    sums_pieces = False
     hides_nan = False           # its messages cannot say NaN: the ranks tell each other before
     key: Hashable = None        # the flat that is summed
 
@@ -84,8 +85,9 @@ class TensorWire(Wire):
         return out
 
     def reduce_scatter(self, comm: Communicator, flat: Array, **options: Any) -> Array:
-        raise ValueError(f"{type(self).__name__} sums whole gradients: choose ddp, or send "
-                         "gradients in another way")
+        raise whole_gradients_error(type(self).__name__)
+
+    all_gather = reduce_scatter         # it sends gradients, not weights
 
     def remembered(self, name: str, like: Array) -> Array:
         """The array of that name; zeros if none was remembered, or one of another shape."""

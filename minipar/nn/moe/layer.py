@@ -22,7 +22,7 @@ from ...backend import asarray_like
 from ..layers import Dropout, Linear
 from ..module import Module
 from ..parameter import Initializer, Parameter, zeros
-from ..training_step import TrainingStep, current_step
+from ..step_context import TrainingStep, current_step
 from .config import MoEConfig
 from .dispatch import Dispatch, capacity, dispatch, queue_places
 from .router import Routed, Router, no_shares_error

@@ -32,7 +32,7 @@ from ...autograd import Tensor
 from ...backend import Array, asarray_like, is_gpu, is_host, to_host
 from ..module import Module
 from ..parameter import Parameter, normal, zeros
-from ..training_step import TrainingStep
+from ..step_context import TrainingStep
 from .config import MoEConfig
 from .dispatch import choose_experts
 

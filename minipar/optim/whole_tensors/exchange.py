@@ -47,7 +47,7 @@ def parts_of(slab: FlatBuffer) -> Iterator[Part]:
 def ranks_with_pieces(slab: FlatBuffer) -> Any:
     """The ranks that have pieces of the same flat; None for a slab, which is whole."""
     flat = getattr(slab, "flat", None)
-    return flat and flat.over
+    return flat and flat.comm
 
 
 class Matrix(NamedTuple):

@@ -2,7 +2,7 @@
 
     16 tokens on 4 ranks         hop 0 1 2 3 of a causal ring: pairs of a query and a key it sees
     contiguous   0000111122223333        rank 0  10  0  0  0       the last rank computes
-                                         rank 3  10 16 16 16       (2p-1)/p of the mean
+                                         rank 3  10 16 16 16       near (2p-1)/p of the mean
     zig-zag      0011223333221100        rank 0  10  8  8  8       every rank the same
                                          rank 3  10  8  8  8
     striped      0123012301230123        rank 0  10  6  6  6       nearly the same, but every

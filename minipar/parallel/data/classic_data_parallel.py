@@ -24,20 +24,15 @@ from ...comm import Communicator
 from ...comm.collectives import broadcast, chunk_bounds, gather, scatter
 from ...comm.mesh import DeviceMesh, subset
 from ...nn import Module
-from ...nn.training_step import row_shares, training_step
+from ...nn.step_context import row_shares, training_step
 from ...optim import Optimizer
 from ..strategy import Microbatch, Strategy, sum_over_samples
-from ..wire import UNCOMPRESSED, Wire
 
 
 class DataParallel(Strategy):
     """Rank 0 gets whole batches, and deals their rows to all ranks; the other ranks get no rows."""
 
-    def __init__(self, model: Module, comm: Communicator | DeviceMesh, wire: Wire = UNCOMPRESSED,
-                 **options: Any):
-        if wire is not UNCOMPRESSED:
-            raise ValueError("dp sums gradients on rank 0, one by one: for sums in another format "
-                             "choose ddp")
+    def __init__(self, model: Module, comm: Communicator | DeviceMesh, **options: Any):
         if isinstance(comm, DeviceMesh):
             if {*comm.axes} != {"dp"} or "ep" in comm:
                 raise ValueError("dp is over all ranks, with no other axis: choose ddp beside "

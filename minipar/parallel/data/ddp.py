@@ -3,16 +3,15 @@
     backward     ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
     messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       at best near max(B, M), not B + M
 
-    slab         wte │ h.0 … │ h.1 … │ h.2 … │ ln_f      parameters, in the order of forward
-    buckets           3      │   2   │   1   │  0        gradients come from the right
+    slab         wte h.0 … │ h.1 … │ h.2 … │ h.3 … ln_f    parameters, in the order of forward
+    buckets          3     │   2   │   1   │     0         gradients come from the right
 
 Every rank of dp has the same parameters and computes the gradients of its rows.  The parameters are
 grouped into buckets, the last layers first.  A bucket is a run of neighbours, so its gradient is
 one stretch of the slab and one message.  When its last gradient is ready, its all-reduce begins,
 and goes on between the operations of backward (comm/work.py).  Backward takes B seconds, all
-messages M; together they take at best the longer of two: B and the last bucket's message, or M and
-the time until the first bucket is ready.  Afterwards every rank has the same summed gradients and
-takes the same step.
+messages M.  Together they take at best the larger of: B + the last bucket's message; the time until
+the first bucket + M.  Afterwards every rank has the same summed gradients and takes the same step.
 
 Who calls whom in a step:
 
@@ -28,7 +27,7 @@ Gradients of several microbatches add up: buckets are reduced in a stage's last 
 
 All ranks start the reductions in one order, whatever becomes ready first:
 
-    bucket      0: h.2    1: h.1    2: h.0
+    bucket      0: h.3    1: h.2    2: h.1
     ready       0 ✓       1 …       2 ✓         bucket 1 still lacks a gradient,
     started     0                               so bucket 2 waits too
 
@@ -91,10 +90,10 @@ class DistributedDataParallel(Strategy):
         """The flats of a slab: its buckets."""
         sizes = [parameter.data.nbytes for parameter in slab.parameters]
         buckets = cut_into_buckets(sizes, self.stages.bucket_keys(slab), self.limits)
-        return [Flat(slab, members, *self.over_and_copies(slab), self.whole_parameters)
+        return [Flat(slab, members, *self.comms_of(slab), self.whole_parameters)
                 for members in buckets or [[]]]
 
-    def over_and_copies(self, slab: Slab) -> tuple[Communicator, Communicator]:
+    def comms_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
         """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""
         return self.replicas_of(slab, "replicate", *self.summed_over), self.along()
 
@@ -102,15 +101,14 @@ class DistributedDataParallel(Strategy):
         """Begin to sum a flat's gradient, which is complete on this rank, over its replicas."""
         flat.fill_missing()
         grad = flat.grad
-        work = start_work(self.wire.of(flat).all_reduce, flat.over, grad, out=grad)
+        work = start_work(self.wire.of(flat).all_reduce, flat.comm, grad, out=grad)
         self.works.append((flat, work))
 
     def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a backward from `y`, in which the flats are reduced that it completes."""
-        if not (self.is_synchronizing and (is_last or self.reduces_each_backward)) \
-                or self.wire.waits_for_all:
-            return NO_CONTEXT
-        return self.queues[stage].reducing(y)
+        reduces = self.is_synchronizing and (is_last or self.reduces_each_backward)
+        later = not reduces or self.wire.waits_for_all
+        return NO_CONTEXT if later else self.queues[stage].watch(y)
 
     def finish(self) -> None:
         """Reduce the flats that no stage's backward has completed; wait for all reductions."""
@@ -130,7 +128,7 @@ class ReductionQueue:
 
     A parameter calls its ready hooks when backward has completed its gradient.  Before a backward,
     a walk over the graph finds the parameters that this rank uses in it: a group waits only for
-    gradients that will come.  Only those between `before_backward` and `after_backward` count.
+    gradients that will come.  Only those of a backward that is watched count.
     """
 
     def __init__(self, groups: Sequence[Sequence[Tensor]], start: Callable[[int], None]):
@@ -142,11 +140,26 @@ class ReductionQueue:
             for slot in slots:
                 slot.ready_hooks.append(partial(self._on_ready, i))
 
-    def before_backward(self, loss: Tensor) -> None:
-        """Find the gradients that a backward from `loss` will complete."""
+    def watch(self, loss: Tensor) -> AbstractContextManager:
+        """Context of a backward from `loss`, whose graph must be there now.
+
+        Between the call and entering, backwards of other microbatches may run (a pipeline with
+        FSDP).  If the backward of `loss` is over, entering starts all reductions at once.
+        """
+        return self._watching(self.gradients_of(loss))
+
+    def gradients_of(self, loss: Tensor) -> list[set[GradientSlot]]:
+        """The gradients of each group that a backward from `loss` will complete."""
         coming = reachable_slots(loss)
-        self.awaited = [coming.intersection(slots) for slots in self.groups]
-        self.num_started = 0
+        return [coming.intersection(slots) for slots in self.groups]
+
+    @contextmanager
+    def _watching(self, awaited: list[set[GradientSlot]]) -> Iterator[None]:
+        self.awaited, self.num_started = awaited, 0
+        yield
+        self.awaited = [set()] * len(self.groups)       # what is left: no gradient called a hook
+        self._start_ready()
+        self.awaited = []
 
     def _on_ready(self, i: int, slot: GradientSlot) -> None:
         if self.awaited:
@@ -157,28 +170,6 @@ class ReductionQueue:
         while self.num_started < len(self.awaited) and not self.awaited[self.num_started]:
             self.num_started += 1
             self.start(self.num_started - 1)
-
-    def after_backward(self) -> None:
-        """Start the reductions that are left: no gradient came for them, so no hook was called."""
-        self.awaited = [set()] * len(self.groups)
-        self._start_ready()
-        self.awaited = []
-
-    def reducing(self, loss: Tensor) -> AbstractContextManager:
-        """Context of a backward from `loss`, whose graph must be there now.
-
-        Other backwards may come before it is entered: in a pipeline with FSDP, those of other
-        microbatches.  Entered after its backward, it starts all reductions at once.
-        """
-        self.before_backward(loss)
-        awaited, self.awaited = self.awaited, []
-        return self._reducing(awaited)
-
-    @contextmanager
-    def _reducing(self, awaited: list[set[GradientSlot]]) -> Iterator[None]:
-        self.awaited, self.num_started = awaited, 0
-        yield
-        self.after_backward()
 
 
 def assign_buckets(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int]]:

@@ -46,9 +46,9 @@ from ...comm.work import Work, start_work
 from ...memory.remat.recompute import is_recomputing
 from ...nn import Module, Parameter, Slab
 from ...nn.parameter import Unmaterialized
+from ..agreement import check_uses
 from ..errors import NEEDS_ALL_STAGES_MESSAGE
 from ..flats import Flat
-from ..replicas import check_uses
 from ..wire import UNCOMPRESSED, Wire
 from .zero2 import ZeRO2
 
@@ -130,7 +130,7 @@ class FullyShardedDataParallel(ZeRO2):
         members: dict[Any, list[int]] = {}
         for i, parameter in enumerate(slab.parameters):
             members.setdefault((keys[parameter], i * is_shared), []).append(i)
-        return [Flat(slab, here, *self.over_and_copies(slab), self.whole_parameters)
+        return [Flat(slab, here, *self.comms_of(slab), self.whole_parameters)
                 for here in members.values() or [[]]]
 
     def unit_keys(self) -> dict[Parameter, Any]:
@@ -157,12 +157,12 @@ class FullyShardedDataParallel(ZeRO2):
         keys = self.unit_keys()
         by_unit: dict[tuple[Any, Communicator], list[Flat]] = {}
         for flat in self.flats[::-1]:
-            by_unit.setdefault((keys[flat.parameters[0]], flat.over), []).append(flat)
+            by_unit.setdefault((keys[flat.parameters[0]], flat.comm), []).append(flat)
         # gathers and reductions interleave differently on different ranks: two communicators
-        gather = {over: partial(start_work, self.gather_wire.all_gather, subset(over, 0))
-                  for over in dict.fromkeys(over for _, over in by_unit)}
-        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], gather[over],
-                           self.like) for (_, over), flats in by_unit.items()]
+        gather = {comm: partial(start_work, self.gather_wire.all_gather, subset(comm, 0))
+                  for comm in dict.fromkeys(comm for _, comm in by_unit)}
+        self.units = [Unit(flats, [self.piece_of[flat].data for flat in flats], gather[comm],
+                           self.like) for (_, comm), flats in by_unit.items()]
         self.unit_of = {p.slot: unit for unit in self.units for p, _, _ in unit.members}
         self.is_inside, self.num_calls = False, 0       # a step; calls of modules, nested
         self.current: Unit | None = None
@@ -181,7 +181,7 @@ class FullyShardedDataParallel(ZeRO2):
     def use(self, parameter: Tensor) -> Tensor:
         """Gather a parameter's unit before forward uses it."""
         unit = self.unit_of[parameter.slot]
-        # a recomputation repeats a forward whose backward follows at once: what was kept stays so
+        # a recomputation's backward follows at once: leave `reshards` as it is
         self.unshard(unit, unit.reshards if is_recomputing() else self.reshard_after_forward)
         return parameter
 

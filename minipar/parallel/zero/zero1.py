@@ -25,6 +25,7 @@ from ...comm.work import start_work
 from ...nn import Slab
 from ...nn.slab import Buffers
 from ..data.ddp import DistributedDataParallel
+from ..errors import whole_gradients_error
 from ..flats import Flat, Piece, Pieces
 
 
@@ -36,13 +37,18 @@ class ZeRO1(DistributedDataParallel):
     """
 
     def place(self) -> None:
-        """Cut the slabs into flats, and these into pieces, which the optimizer steps on."""
+        """Cut the slabs into flats, and these into pieces, which the optimizer steps on.
+
+        Raises ValueError for a wire that needs whole gradients.
+        """
+        if self.wire.waits_for_all or not self.wire.sums_pieces:
+            raise whole_gradients_error(type(self.wire).__name__)
         super().place()
         self.piece_of = {flat: self.make_piece(flat) for flat in self.flats_of_slabs}
         self.slabs = Pieces(self.stages.whole_slabs, [*self.piece_of.values()])
         self.model.slabs = Buffers()    # their gradients are complete only in this rank's pieces
 
-    def over_and_copies(self, slab: Slab) -> tuple[Communicator, Communicator]:
+    def comms_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
         """The ranks over which a flat is cut, and those that have the same piece."""
         return self.replicas_of(slab, *self.summed_over), self.along("replicate")
 
@@ -59,7 +65,7 @@ class ZeRO1(DistributedDataParallel):
         """Begin the reduce-scatter of a flat's gradient: the sum arrives in its piece."""
         flat.fill_missing()
         self.piece_of[flat].has_grad = True
-        work = start_work(self.wire.of(flat).reduce_scatter, flat.over, flat.grad,
+        work = start_work(self.wire.of(flat).reduce_scatter, flat.comm, flat.grad,
                           counts=flat.counts, in_place=True)
         self.works.append((flat, work))
 
@@ -67,9 +73,9 @@ class ZeRO1(DistributedDataParallel):
         """Wait for all reductions; sum the pieces over the ranks that have the same."""
         super().finish()
         for flat in self.flats:
-            if flat.copies.size > 1:
+            if flat.replicate.size > 1:
                 grad = self.piece_of[flat].grad
-                self.wire.of((flat, "copies")).all_reduce(flat.copies, grad, out=grad)
+                self.wire.of((flat, "copies")).all_reduce(flat.replicate, grad, out=grad)
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
         """The pieces of the gradients that several stages have."""
@@ -81,4 +87,4 @@ class ZeRO1(DistributedDataParallel):
     def parameters_changed(self) -> None:
         """Give every rank the pieces of all ranks."""
         for flat in self.flats:
-            all_gather(flat.over, self.piece_of[flat].data, counts=flat.counts, out=flat.data)
+            all_gather(flat.comm, self.piece_of[flat].data, counts=flat.counts, out=flat.data)

@@ -5,8 +5,8 @@
     reduced              ░░        ░░        ░░       then 1/p of it on each rank
 
 The gradient of a flat exists from its first contribution until it is reduced; then each rank keeps
-its piece, 1/p.  The next flat waits for that at its own first contribution, so little of a
-reduction hides behind backward.  Gradients take Ψ/p elements and one whole flat, instead of Ψ.  A
+its piece, 1/p.  When the next flat's first gradient comes, backward waits until this reduction has
+ended; so little of it is hidden.  Gradients take Ψ/p elements and one whole flat, instead of Ψ.  A
 flat whose last gradient comes late (a tied embedding; beside tp, parameters that are not cut) stays
 whole beside the flat in progress.  There is no room to add up whole gradients: with m microbatches
 each is reduced, and a rank sends (m + 1) Ψ (p-1)/p elements.  arXiv 1910.02054, section 5.2.
@@ -32,7 +32,7 @@ class ZeRO2(ZeRO1):
     def place(self) -> None:
         """Cut the slabs into pieces, and free the whole gradients."""
         self.whole: dict[Flat, Array] = {}              # gradients that backward is at
-        self.not_summed: dict[Flat, Array] = {}         # pieces, not yet summed over `copies`
+        self.not_summed: dict[Flat, Array] = {}         # pieces, not yet summed over `replicate`
         super().place()
         for flat in self.flats:
             for parameter, segment in zip(flat.parameters, flat.layout):
@@ -63,7 +63,7 @@ class ZeRO2(ZeRO1):
         """Begin the reduce-scatter of a flat's gradient; the whole goes when it has ended."""
         whole = self.take(flat)
         self._wait()
-        work = start_work(self.wire.of(flat).reduce_scatter, flat.over, whole, counts=flat.counts,
+        work = start_work(self.wire.of(flat).reduce_scatter, flat.comm, whole, counts=flat.counts,
                           in_place=True)
         self.works.append((flat, work))
 
@@ -75,14 +75,14 @@ class ZeRO2(ZeRO1):
         return self.whole.pop(flat)
 
     def _wait(self) -> None:
-        """Wait for the reduction under way, and keep this rank's piece."""
+        """Wait for the reduction under way, at most one, and keep this rank's piece."""
         while self.works:
             flat, work = self.works.pop()
             self.add_to_piece(flat, work.wait())
 
     def add_to_piece(self, flat: Flat, piece: Array) -> None:
-        """Add a reduced piece to the gradient, or to what `copies` will sum."""
-        if flat.copies.size == 1:
+        """Add a reduced piece to the gradient, or to what `replicate` will sum."""
+        if flat.replicate.size == 1:
             self.piece_of[flat].add(piece)
             page_out(self.piece_of[flat].grad)
         elif flat in self.not_summed:
@@ -95,6 +95,6 @@ class ZeRO2(ZeRO1):
         self._wait()
         for flat in [*self.not_summed]:
             piece = self.not_summed.pop(flat)
-            self.wire.of((flat, "copies")).all_reduce(flat.copies, piece, out=piece)
+            self.wire.of((flat, "copies")).all_reduce(flat.replicate, piece, out=piece)
             self.piece_of[flat].add(piece)
             page_out(self.piece_of[flat].grad)

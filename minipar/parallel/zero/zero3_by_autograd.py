@@ -28,9 +28,9 @@ from ...comm.collectives import broadcast
 from ...nn import Module
 from ...nn.parameter import Unmaterialized
 from ...nn.slab import Buffers
+from ..agreement import check_uses
 from ..conjugate import all_gather
 from ..flats import Flat, Piece, Pieces
-from ..replicas import check_uses
 
 
 class ShardedParameters:

@@ -1,8 +1,8 @@
 """Stalls: a measured run loses time at each message, or it does not; no layout says which.
 
-A pipeline that stalls loses `stall` seconds per microbatch and neighbour.  A run without one, on
-the largest clusters, launches its tp collectives as late as if it were a pipeline.  Runs of the
-same size fall into two groups: the plan says the seconds of both, and how many of them stalled.
+A pipeline that stalls loses `stall` seconds per microbatch and neighbour.  A run without a
+pipeline, on the largest clusters, launches its tp collectives as late as if it were one.  Runs of
+the same size fall into two groups: the plan says the seconds of both, and how many of them stalled.
 """
 
 from collections.abc import Sequence

@@ -3,10 +3,9 @@
 import math
 from collections.abc import Mapping
 
-from ...comm.mesh import parse_mesh
+from ...comm.mesh import ORDER, parse_mesh
 from ...environment import launched
 from ...launcher import UsageError, errors_as_usage
-from ...parallel.cut_layers import AXES
 from ...parallel.data.apart import TrainedApart
 from ...parallel.pipeline.schedule.registry import make_schedule
 from ...parallel.registry import entry_of
@@ -21,7 +20,7 @@ def sizes_of(text: str) -> dict[str, int]:
     with errors_as_usage():
         sizes = parse_mesh(text)
     for axis in sizes:
-        if axis not in (*AXES, "ep"):
+        if axis not in (*ORDER, "ep"):
             raise UsageError(f"--mesh {text}: no axis {axis!r}, only {MESH_AXES}: for example "
                              "--mesh pp=2,dp=4")
     return sizes

@@ -29,7 +29,7 @@ from ...memory.remat.selective import rematerialize_attention
 from ...nn import MLP, Module
 from ...nn.chain import chain
 from ...nn.module import ChainPart
-from ...nn.training_step import training_step
+from ...nn.step_context import training_step
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.metrics import in_flight
 from ...parallel.pipeline.schedule.registry import make_schedule

@@ -7,6 +7,7 @@ from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
+from ...parallel.data.ddp import DistributedDataParallel
 from ...parallel.data.local_sgd import CODES_MESSAGE
 from ...parallel.registry import COMMON, entry_of, make_strategy, strategies_with
 from ...parallel.strategy import Strategy
@@ -37,9 +38,10 @@ def check_strategy(config: TrainConfig) -> None:
         raise UsageError(f"--strategy {parallel.strategy} has no loss scale, since no stage waits "
                          "for the gradients of all: choose another --precision than "
                          f"{config.precision.compute}")
-    if entry.kind.steps_within_batch and config.precision.reduce_dtype != "fp32":
-        raise UsageError(f"--strategy {parallel.strategy} sums no gradients: leave --reduce-dtype "
-                         "out, or choose ddp")
+    if not issubclass(entry.kind, DistributedDataParallel) and \
+            config.precision.reduce_dtype != "fp32":
+        raise UsageError(f"--strategy {parallel.strategy} sums gradients in no other format: leave "
+                         "--reduce-dtype out, or choose ddp")
     if parallel.local_states == "averaged" and config.optimizer.name == "adamw_8bit":
         raise UsageError(f"--set parallel.{CODES_MESSAGE}")
     per_step = parallel.microbatches_per_step or mesh_sizes(config).get("pp", 1)

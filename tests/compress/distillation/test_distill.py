@@ -17,7 +17,7 @@ from minipar.compress.distillation.distill import (
 )
 from minipar.compress.distillation.feature_taps import hidden_parts, run_with_taps
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import SGD, AdamW
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch

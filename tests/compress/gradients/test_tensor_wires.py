@@ -15,8 +15,8 @@ from minipar.compress.gradients.threshold import Threshold
 from minipar.compress.gradients.top_k import DGC, TopK
 from minipar.formulas.data_parallel import all_reduce_elements, even
 from minipar.optim import SGD
+from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.replicas import ranks_that_differ
 from minipar.testing import worlds
 from tests.support import wires_by_definition as definition
 from tests.support.given_gradients import GivenGradients, gradients_along, step_along

@@ -8,7 +8,7 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import all_gather, chunk_bounds, reduce_scatter
 from minipar.compress.messages.block_codec import BlockCodec
 from minipar.compress.messages.quantized_collectives import QuantizedWire
-from minipar.parallel.replicas import ranks_that_differ
+from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.wire import UNCOMPRESSED
 from minipar.testing import worlds
 from tests.support.block_numbers import CODECS, EIGHT, draw, half_steps

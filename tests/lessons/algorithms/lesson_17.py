@@ -6,7 +6,7 @@ from minipar.comm import Cluster, collectives
 from minipar.nn import MoEConfig
 from minipar.nn.moe import Router
 from minipar.nn.moe.dispatch import dispatch, queue_places
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from tests.lessons.algorithms import Case, matrix, says
 
 E, D, TOKENS = 6, 8, (1, 7, 24)

@@ -28,7 +28,7 @@ from minipar.memory.offload.timeline import (
     step_cost,
 )
 from minipar.memory.remat.profile import profile_parts
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from tests.support.planned import KINDS, batch_of, model_of
 
 ROWS = 3.0

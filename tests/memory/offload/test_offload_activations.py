@@ -15,7 +15,7 @@ from minipar.memory.offload.activations import OffloadActivations, no_offload
 from minipar.memory.remat.plans import rematerialize, sqrt_segments, uniform
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 
 CONFIG = GPTConfig(23, context=16, num_layers=4, num_heads=2, width=16, dropout=0.1)
 PLANS = {"none": lambda model: model, "every 2": partial(rematerialize, policy=partial(uniform, 2)),

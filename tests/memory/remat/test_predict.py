@@ -13,7 +13,7 @@ from minipar.memory.remat.predict import BACKWARD, predict, run_steps
 from minipar.memory.remat.profile import profile_parts
 from minipar.memory.remat.recompute import checkpoint
 from minipar.nn.chain import chain
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from tests.support.planned import KINDS, batch_of, costs_of, model_of, random_plan, step
 
 PLANS = {"none": keep_all, "full": partial(uniform, 1), "every 2": partial(uniform, 2),

@@ -15,7 +15,7 @@ from minipar.memory.remat.recompute import checkpoint
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.chain import chain
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 
 CONFIG = GPTConfig(23, context=16, num_layers=6, num_heads=2, width=16, dropout=0.1)
 PLANS = {

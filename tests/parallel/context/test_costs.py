@@ -19,7 +19,7 @@ from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.parallel.context.attention import context_attention
 from minipar.parallel.context.layout import ContextOptions, ContextSplit
 from minipar.parallel.context.parallelize_context import parallelize_context

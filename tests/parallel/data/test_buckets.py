@@ -62,23 +62,21 @@ def test_launches_keep_their_order():
     groups = [[model[0].weight, model[0].bias], [model[4].weight], [model[2].weight]]
     order = ReductionQueue(groups, launched.append)
     loss = model.loss(np.ones((2, 3), np.float32), np.array([0, 1]))
-    order.before_backward(loss)
     seen = []
     model[4].weight.slot.ready_hooks.append(lambda slot: seen.append(list(launched)))
-    loss.backward()
+    with order.watch(loss):
+        loss.backward()
     assert seen == [[]] and launched == [0, 1, 2]           # group 0 came last
     launched.clear()
     only_group_1 = (model[4].weight * 2.0).sum()
-    order.before_backward(only_group_1)
-    only_group_1.backward()
-    assert launched == [0, 1, 2]                            # no rank waits for 0 and 2
-    order.after_backward()
+    with order.watch(only_group_1):
+        only_group_1.backward()
+        assert launched == [0, 1, 2]                        # no rank waits for 0 and 2
     launched.clear()
     of_none = (Tensor(np.ones(2), requires_grad=True) * 2.0).sum()
-    order.before_backward(of_none)
-    of_none.backward()
-    assert launched == []
-    order.after_backward()
+    with order.watch(of_none):
+        of_none.backward()
+        assert launched == []
     assert launched == [0, 1, 2]
 
 

@@ -8,7 +8,7 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import broadcast, sum_over_ranks
 from minipar.data import shard_range
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.optim import SGD, AdamW, clip_grad_norm
 from minipar.parallel.data.ddp_by_autograd import all_reduce_gradients, data_parallel
 from minipar.testing import worlds

@@ -9,8 +9,8 @@ import pytest
 from minipar.comm import Cluster
 from minipar.nn import MLP
 from minipar.optim import SGD
+from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.testing import worlds

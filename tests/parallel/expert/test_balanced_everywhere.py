@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.parallel.data.ddp_by_autograd import data_parallel
 from minipar.parallel.pipeline.one_f_one_b import OneFOneB
 from minipar.testing import worlds

@@ -7,10 +7,10 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import clip
+from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.expert.distribute_experts import distribute_experts
 from minipar.parallel.expert.router_bias import balance_routers, forget_loads
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.replicas import ranks_that_differ
 from minipar.testing import worlds
 from tests.support.cases import ONE_PROCESS, assert_all_close
 from tests.support.expert_runs import (

@@ -28,7 +28,7 @@ RIGHT = {
                                  ((0, EVEN), (1, EVEN), (2, CEILING))]},
     "zero": {"gather_parameters": ["""
 for flat in self.flats[::-1]:
-    flat.data[...] = all_gather(flat.over, self.piece_of[flat].data.copy(), counts=flat.counts)
+    flat.data[...] = all_gather(flat.comm, self.piece_of[flat].data.copy(), counts=flat.counts)
 """]},
     "pipeline": {"pipeline_shared": ["""
 if not self.is_synchronizing:

@@ -61,12 +61,11 @@ def test_groups_are_started_in_order():
 
 def test_each_group_is_started_once_and_early():
     order, started, _ = in_order(3)
-    order.awaited = [set(slots) for slots in order.groups]
-    for i in range(3):
-        for slot in order.groups[i]:
-            assert started == list(range(i))
-            order._on_ready(i, slot)
-    order.after_backward()
+    with order._watching([set(slots) for slots in order.groups]):
+        for i in range(3):
+            for slot in order.groups[i]:
+                assert started == list(range(i))
+                order._on_ready(i, slot)
     assert started == [0, 1, 2]
 
 
@@ -82,10 +81,10 @@ def reached(model, num_layers):
 def test_unused_parameters_are_not_waited_for(num_used):
     order, started, model = in_order(3)
     loss = reached(model, 2 * num_used - 1)         # layers and the activations between them
-    order.before_backward(loss)
-    assert len(order.awaited) == 3, "a group that is not used here is used elsewhere: it must stay"
-    loss.backward()
-    order.after_backward()
+    assert len(order.gradients_of(loss)) == 3, \
+        "a group that is not used here is used elsewhere: it must stay"
+    with order.watch(loss):
+        loss.backward()
     assert started == [0, 1, 2]
 
 
@@ -93,10 +92,9 @@ def test_used_ones_are_waited_for():
     order, started, model = in_order(2)
     order.groups[1].append(order.groups[0].pop())       # now each group has one that is not used
     loss = reached(model, 1)
-    order.before_backward(loss)
-    assert [len(slots) for slots in order.awaited] == [0, 2]
-    loss.backward()
-    order.after_backward()
+    assert [len(slots) for slots in order.gradients_of(loss)] == [0, 2]
+    with order.watch(loss):
+        loss.backward()
     assert started == [0, 1]
 
 
@@ -104,10 +102,9 @@ def test_every_backward_begins_anew():
     order, started, model = in_order(3)
     for _ in range(2):
         loss = reached(model, 5)
-        order.before_backward(loss)
-        assert order.num_started == 0
-        loss.backward()
-        order.after_backward()
+        with order.watch(loss):
+            assert [len(slots) for slots in order.awaited] == [2, 2, 2]
+            loss.backward()
     assert started == [0, 1, 2] * 2
 
 

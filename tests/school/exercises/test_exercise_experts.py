@@ -8,7 +8,7 @@ from minipar.comm import Cluster
 from minipar.nn import GPTConfig, MoEConfig
 from minipar.nn.gpt import make_mlp
 from minipar.nn.moe import dispatch
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 from minipar.parallel.expert.distribute_experts import distribute_experts
 
 WIDTH = 5

@@ -22,7 +22,7 @@ from minipar.memory.remat.recompute import checkpoint
 from minipar.memory.remat.revolve import revolve, revolve_steps
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.chain import chain
-from minipar.nn.training_step import training_step
+from minipar.nn.step_context import training_step
 
 TAPE = 100          # so much more than an input that only one at a time is worth its place
 UNIT = PartProfile(1, (TAPE, TAPE), (TAPE, TAPE), 1, 0, 1, 1, 0, 2)

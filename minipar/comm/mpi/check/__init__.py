@@ -1,10 +1,10 @@
 """MINIPAR_CHECK=1: real ranks check each other's calls, and report a mistake instead of a hang.
 
     communicator.py     what each rank notes down of its messages and collectives
-    calls.py            the collectives of all ranks, compared
+    mismatch.py         the collectives of all ranks, compared
     observer.py         the thread that tells the other ranks what this one waits for
     waits.py            what it waits for, and what it has done for the waits of others
-    verdict.py          who can never go on, and the report
+    deadlock.py         who can never go on, and the report
     places.py           the lines of the program
 
 It costs some microseconds a collective.  Without the variable nothing of it is imported.

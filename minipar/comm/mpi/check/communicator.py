@@ -25,7 +25,7 @@ from ...simulated.rank import message_mismatch
 from ...work import Work
 from ..communicator import MPICommunicator, MPIProgressEngine
 from ..request import MessageMismatch, MPIRequest
-from .calls import Log
+from .mismatch import Log
 from .places import find_place, place_name
 
 HEADER = 1024               # bytes: dtype, shape and line of a message

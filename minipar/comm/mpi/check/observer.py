@@ -5,7 +5,7 @@
 
 mpi4py releases Python's lock inside MPI, so the thread runs while its rank waits, and while it
 computes.  Four times a second it sends a row to each other rank, on a communicator of its own, and
-reads theirs.  `verdict.py` says what follows from the rows.  The lowest rank reports it, and ends
+reads theirs.  `deadlock.py` says what follows from the rows.  The lowest rank reports it, and ends
 the run.  Only messages are used, so ranks may be on any
 hosts; a rank that is stopped is recognized by one on its own host.
 
@@ -30,10 +30,10 @@ from ....environment import wait_limit
 from ...communicator import Chooser
 from ..communicator import MPICommunicator, connect
 from ..guardian import abort
-from .calls import mismatch_report
 from .communicator import CheckedCommunicator
+from .deadlock import Row, describe, describe_long_wait, describe_stuck, find_stuck
+from .mismatch import mismatch_report
 from .places import find_place, place_name
-from .verdict import Row, describe, describe_long_wait, describe_stuck, find_stuck
 from .waits import Waits
 
 INTERVAL = 0.25             # seconds between two rows

@@ -2,7 +2,7 @@
 
 import pytest
 
-from minipar.comm.mpi.check.verdict import (
+from minipar.comm.mpi.check.deadlock import (
     STEADY,
     describe_long_wait,
     describe_stuck,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.comm.mpi.check.calls import Log, mismatch_report
 from minipar.comm.mpi.check.communicator import checksum
+from minipar.comm.mpi.check.mismatch import Log, mismatch_report
 from minipar.comm.simulated.mismatch import arguments_of
 
 

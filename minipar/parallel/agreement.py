@@ -1,4 +1,4 @@
-"""Replicas: ranks that hold the same parameters, and have to use them alike."""
+"""Agreement: ranks that hold the same parameters have to be equal, and to use them alike."""
 
 import hashlib
 from collections.abc import Sequence
