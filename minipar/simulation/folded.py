@@ -14,6 +14,7 @@ whose time is earlier.
 """
 
 from collections.abc import Callable, Container, Sequence
+from copy import deepcopy
 from functools import cached_property
 from heapq import heapreplace
 from typing import Any
@@ -277,6 +278,22 @@ class FoldedCommunicator(SimulatedCommunicator):
         if type(me) is Rank:
             self.log.computed("launch", seconds, 0)
         self.record(self.launch)
+
+    def repeat(self, run: Callable[[], Any], times: int) -> None:
+        """Call `run`; then let as much time pass, with equal spans and messages, some more times.
+        """
+        me, before, start = self.rank_state, deepcopy(self.log), self.now()
+        events = [(me.trace.spans, 2), (me.trace.messages, 4)] if me.trace is not None else []
+        known = [len(log) for log, _ in events]
+        run()
+        if times < 1:
+            return
+        seconds = me.clock - start
+        for (log, first), done in zip(events, known):       # `first`: the place of an event's times
+            log.extend([(*event[:first], *(time + seconds * number for time in event[first:]))
+                        for number in range(1, times + 1) for event in log[done:]])
+        self.log.repeat(before, seconds, times)
+        me.compute_until(me.clock + seconds * times)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
         """Algorithms in which all ranks do the same: rings, doubling for control."""

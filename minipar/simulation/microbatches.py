@@ -7,9 +7,18 @@
 This holds for strategies that send gradients once a batch: DDP, ZeRO-1.  A repeated forward keeps
 as many bytes as the first until its backward.  Messages between stages are not repeated: the
 executor sends them for each microbatch.
+
+FSDP and ZeRO-2 gather and reduce in each microbatch, beside its computation.  No message is under
+way at its end.  So without a pipeline two are computed, and the clock adds up the others:
+
+    microbatch   0          1          2 … m-1
+                 computed   computed   each takes as long as microbatch 1
+
+If all ranks take equally long for microbatch 1, they end it as far from each other as they began
+it.  Then the next takes as long, too; otherwise `simulate_step` computes all after all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
@@ -21,7 +30,8 @@ from ..memory.ledger import TEMPORARIES
 from ..memory.temporaries import StepLedger
 from ..parallel.pipeline.executor import RankBatch
 from ..parallel.pipeline.schedule.actions import Action
-from ..parallel.strategy import Strategy
+from ..parallel.strategy import Microbatch, Strategy
+from .folded import FoldedCommunicator
 from .rank_log import RankLog, play
 
 ACTIVATIONS = "activations"
@@ -139,13 +149,16 @@ class RepeatingBatch(RankBatch):
         self._do(action, None, super().weight_gradients)
 
 
-def share_work(strategy: Strategy, log: RankLog, ledger: WindowLedger) -> None:
+def share_work(strategy: Strategy, comm: FoldedCommunicator, ledger: WindowLedger) -> None:
     """Let the microbatches of `strategy` share their work, where they do the same."""
     pipeline = strategy.pipeline
-    if strategy.reduces_each_backward or (
-            pipeline is not None and pipeline.batch_type is not RankBatch):
+    if strategy.reduces_each_backward:
+        if pipeline is None and not comm.cluster.fabric.shares_cores:   # ranks may wait for cores
+            compute_two(strategy, comm)
         return
-    repeater = Repeater(log, ledger)
+    if pipeline is not None and pipeline.batch_type is not RankBatch:
+        return
+    repeater = Repeater(comm.log, ledger)
     if pipeline is not None:
         pipeline.batch_type = type("Batch", (RepeatingBatch,), {"repeater": repeater})
         return
@@ -162,3 +175,20 @@ def share_work(strategy: Strategy, log: RankLog, ledger: WindowLedger) -> None:
         repeater.repeat("all", num_done)
         return float("nan")
     vars(strategy)["run_microbatch"] = run_microbatch
+
+
+def compute_two(strategy: Strategy, comm: FoldedCommunicator) -> None:
+    """Let each batch of `strategy` compute two microbatches, and add up the time of the others."""
+    compute = strategy.run_batch
+
+    def run_batch(microbatches: Sequence[Microbatch], *arguments: Any) -> float:
+        compute(microbatches[:1], *arguments)
+        comm.repeat(lambda: compute(microbatches[1:2], *arguments), len(microbatches) - 2)
+        return float("nan")
+    vars(strategy)["run_batch"] = run_batch
+
+
+def are_steady(logs: Iterable[RankLog]) -> bool:
+    """True if the microbatches that ranks repeated were equally long, but for rounding."""
+    lengths = [log.repeated for log in logs]
+    return max(lengths) - min(lengths) <= 1e-9 * max(lengths)

@@ -24,7 +24,10 @@ def axis_of(label: str) -> str:
 
 
 class RankLog:
-    """`computing` and `waiting` are seconds, by phase and by axis; `flops` those that ran."""
+    """`computing` and `waiting` are seconds, by phase and by axis; `flops` those that ran.
+
+    `repeated` are the seconds of a whole microbatch that was repeated.
+    """
 
     program: list[tuple] | None = None      # while recording
 
@@ -36,6 +39,7 @@ class RankLog:
         self.computing: Counter[str] = Counter()
         self.waiting: Counter[str] = Counter()
         self.flops = 0
+        self.repeated = 0.0
 
     def computed(self, name: str, seconds: float, flops: int) -> None:
         """Note a computation; the last word of its name is the phase."""
@@ -60,6 +64,13 @@ class RankLog:
         finally:
             self.program = None
 
+    def repeat(self, before: "RankLog", seconds: float, times: int) -> None:
+        """Note what was done since `before`, in `seconds`, some more times."""
+        for noted, then in (self.computing, before.computing), (self.waiting, before.waiting):
+            for name in noted:
+                noted[name] += times * (noted[name] - then[name])
+        self.flops += times * (self.flops - before.flops)
+        self.repeated = seconds
 
     def record(self, comm: Any, method: Callable, *arguments: Any) -> None:
         """Add a call to the program, if one is recorded."""

@@ -33,7 +33,7 @@ from .classes import find_classes
 from .device import Device, DeviceMeter
 from .fabric import Fabric
 from .folded import FoldedCluster, FoldedCommunicator, FoldedMesh
-from .microbatches import WindowLedger, share_work
+from .microbatches import WindowLedger, are_steady, share_work
 from .optimizer import make_adamw
 from .rank_log import RankLog
 
@@ -105,6 +105,9 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
     world = FoldedCluster(stands_for, fabric, {stands_for[rank] for rank in traced})
     run = Run(cluster, model, layout, slow, repeat, bucket_mb)
     results, _ = world.run(run.main)
+    if not are_steady(world.logs.values()):
+        return simulate_step(cluster, model, layout, traced=traced, fold=fold, repeat=False,
+                             bucket_mb=bucket_mb, slow_ranks=slow_ranks, slow_links=slow_links)
     return Step(cluster, model, layout, stands_for,
                 {rank.world_rank: results[rank.world_rank] for rank in world.ranks}, world.trace)
 
@@ -178,17 +181,20 @@ class Run:
             strategy = self.make_strategy(comm)
             optimizer = make_adamw(strategy.slabs, self.dtype)
             if self.repeat:
-                share_work(strategy, comm.log, ledger)
+                share_work(strategy, comm, ledger)
             self.pay_for_loss(strategy, comm, device, factor)
             meter = DeviceMeter(device, lambda name, seconds, flops: comm.spend(
                 name, seconds * factor, flops))
             batch = self.microbatches()
-            for _ in range(2 if strategy.reduces_each_backward else 1):
-                ledger.forget_peaks()           # FSDP knows its next unit from the second step on
+            steps = [batch]
+            if strategy.reduces_each_backward:  # FSDP knows its next unit from the second step on
+                steps.insert(0, batch[:1] if strategy.pipeline is None else batch)
+            for each in steps:
+                ledger.forget_peaks()
                 comm.log.forget()
                 start = comm.now()
                 with meter.running():
-                    take_step(strategy, optimizer, batch)
+                    take_step(strategy, optimizer, each)
         intervals = strategy.pipeline.intervals if strategy.pipeline else []
         return RankStep(start, comm.now(), comm.log, dict(ledger.at_peak), intervals)
 

@@ -10,14 +10,14 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("train", "commands"): 6157,
     ("viz",): 2544,
     ("plan",): 1159,
-    ("simulation",): 922,
+    ("simulation",): 963,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41452
+ALL = 41493
 
 
 def count(folder: str) -> int:

@@ -8,6 +8,7 @@ from minipar.comm.simulated import Cluster
 from minipar.comm.simulated.links import Link, Links
 from minipar.nn import GPTConfig, RopeConfig
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
+from minipar.parallel.zero.zero2 import ZeRO2
 from minipar.plan.cluster import Cluster as Hardware
 from minipar.plan.cluster import Software, read_cluster
 from minipar.plan.layout import Layout
@@ -103,6 +104,45 @@ def test_microbatches_that_repeat_the_first_take_what_all_would_take(options):
         # what is kept between I and W is not all counted
         exact = 0 if layout.schedule in ("gpipe", "1f1b", "interleaved") else 0.05
         assert sum(one.memory.values()) == pytest.approx(sum(rank.memory.values()), rel=exact)
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "zero2"])
+@pytest.mark.parametrize("options, slow", [
+    ({"dp": 8}, {}), ({"dp": 2, "cp": 2, "tp": 2, "remat": "full"}, {}),
+    ({"dp": 4, "tp": 2}, {3: 1.5}), ({"dp": 8, "batch": 8 * 2}, {})], ids=str)
+@pytest.mark.one_in(3)
+def test_two_microbatches_that_send_stand_for_all(options, slow, kind):
+    layout = Layout(**{"kind": kind, "batch": 7 * options["dp"], "sp": False} | options)
+    repeated, computed = (simulate_step(read_cluster("4x2:a100"), MODEL, layout, repeat=repeat,
+                                        traced=[0, 3], slow_ranks=slow) for repeat in (True, False))
+    for number, rank in computed.ranks.items():
+        one = repeated.ranks[number]
+        assert (one.start, one.memory, one.log.flops) == (rank.start, rank.memory, rank.log.flops)
+        assert one.end == pytest.approx(rank.end, rel=1e-12)
+        for some, whole in (one.log.computing, rank.log.computing), (one.log.waiting,
+                                                                     rank.log.waiting):
+            assert some == pytest.approx(whole, rel=1e-9, abs=1e-12 * rank.end)
+        assert (one.log.repeated > 0, rank.log.repeated) == (layout.microbatches > 2, 0)
+    for name, first in ("spans", 2), ("messages", 4):       # of the times
+        some, whole = (sorted(getattr(step.trace, name)) for step in (repeated, computed))
+        assert [event[:first] for event in some] == [event[:first] for event in whole]
+        np.testing.assert_allclose([event[first:] for event in some],
+                                   [event[first:] for event in whole], rtol=1e-12)
+
+
+def test_microbatches_of_different_lengths_are_all_computed(monkeypatch):
+    finish = ZeRO2.finish
+
+    def finish_later_and_later(strategy):
+        finish(strategy)
+        strategy.comm.spend("late", strategy.comm.now() * (strategy.comm.rank == 3))
+    monkeypatch.setattr(ZeRO2, "finish", finish_later_and_later)
+    layout = Layout(dp=8, batch=8 * 4, sp=False, kind="zero2")
+    repeated, computed = (simulate_step(read_cluster("4x2:a100"), MODEL, layout, fold=False,
+                                        repeat=repeat) for repeat in (True, False))
+    assert [each.end for each in repeated.ranks.values()] == [
+        each.end for each in computed.ranks.values()]
+    assert not any(each.log.repeated for each in repeated.ranks.values())
 
 
 def test_a_slow_rank_splits_its_class():

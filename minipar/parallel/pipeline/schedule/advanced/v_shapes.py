@@ -16,6 +16,7 @@ controllable memory, arXiv 2405.15362.
 """
 
 from collections.abc import Iterable
+from itertools import accumulate
 
 from ..actions import FORWARD, INPUT, WEIGHT, Action, Schedule
 from ..schedules import check_counts
@@ -78,8 +79,8 @@ def _with_weights(row: Slots, apart: bool = False) -> Slots:
     """With W in free slots after its I, the stage up first; `apart`: a list of W for each stage."""
     taken = {slot: kind for slot, kind, _ in _in_order(row)}
     weights: Slots = [[], []] if apart else [[]]
-    due, slot = [0] * len(weights), 0
-    while slot <= max(taken) or any(due):
+    due, slot, last = [0] * len(weights), 0, max(taken)
+    while slot <= last or any(due):
         if slot not in taken:
             for stage, number in enumerate(due):
                 if number:
@@ -94,11 +95,8 @@ def _with_weights(row: Slots, apart: bool = False) -> Slots:
 
 def _most_held(row: Slots) -> int:
     """The most microbatches in flight, W done as soon as a slot is free if the row has none."""
-    held = most = 0
-    for _, kind, _ in _in_order(row if len(row) > W else _with_weights(row)):
-        held += (kind < I_UP) - (kind == W)
-        most = max(most, held)
-    return most
+    return max(accumulate((kind < I_UP) - (kind == W) for _, kind, _ in
+                          _in_order(row if len(row) > W else _with_weights(row))))
 
 
 def _earliest(rows: list[Slots], rank: int, kind: int, i: int) -> int:
@@ -129,9 +127,11 @@ def _move_early(rows: list[Slots]) -> list[Slots]:
         if phase == 1 and (kind, i) == (F_DOWN, last):
             phase = 2
         for earlier in range(_earliest(rows, rank, kind, i), slot) if moves else ():
+            if earlier in taken[rank]:
+                continue
             slots[i] = earlier
-            if earlier not in taken[rank] and _most_held(rows[rank]) <= most:
-                break
+            if with_weights and kind >= I_UP or _most_held(rows[rank]) <= most:
+                break                           # an earlier I or W holds no more microbatches
             slots[i] = slot
         taken[rank].add(slots[i])
     return rows
