@@ -19,6 +19,7 @@ from ..memory.remat.recompute import is_recomputing
 from ..nn import GPTConfig
 from ..plan.cluster import Cluster
 from ..plan.time.kernels import attention, loss, product
+from .host import HostArray
 
 PRODUCTS = ("Linear", "MatMul", "PackedLinear")
 TABLES = ("Embedding", "PartialEmbedding")      # they read some rows, not the whole table
@@ -92,3 +93,5 @@ class DeviceMeter(Meter):
                 return                      # a part of the seconds of its backward
             seconds = self.device.seconds(name, phase, flops, arrays)
             self.spend(f"{name} {'again' if again else phase}", seconds, flops)
+            if moved := sum(array.nbytes for array in arrays if isinstance(array, HostArray)):
+                self.spend("states host", 2 * moved / self.device.cluster.host, 0)

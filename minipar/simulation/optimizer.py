@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, allocating_with, record_allocation
+from ..backend.shape_array import ShapeArray
 from ..nn import FlatBuffer
 from ..optim import AdamW
+from .host import host_array
 
 
 class MixedAdamW(AdamW):
@@ -20,13 +22,14 @@ class MixedAdamW(AdamW):
         return super().compute_step(g, scratch, m, v)
 
 
-def make_adamw(slabs: Sequence[FlatBuffer], dtype: Any) -> AdamW:
-    """AdamW of weights of that dtype; with float32 states, if they have 16 bits."""
-    if np.dtype(dtype).itemsize == 4:
-        return AdamW(slabs)
+def make_adamw(slabs: Sequence[FlatBuffer], dtype: Any, offloaded: bool = False) -> AdamW:
+    """AdamW of weights of that dtype, with float32 states: of three kinds, if they have 16 bits.
 
-    def wide(like: Array, shape: Any) -> Array:
-        return record_allocation("optimizer states", np.zeros_like(
-            like, np.float32, shape=like.shape if shape is None else shape))
-    with allocating_with({"optimizer states": wide}):
-        return MixedAdamW(slabs)
+    They are in the memory of the host, if `offloaded`.
+    """
+    def make(like: Array, shape: Any) -> Array:
+        shape = like.shape if shape is None else shape
+        return host_array(shape, np.float32) if offloaded else record_allocation(
+            "optimizer states", ShapeArray(shape, np.float32))
+    with allocating_with({"optimizer states": make}):
+        return AdamW(slabs) if np.dtype(dtype).itemsize == 4 else MixedAdamW(slabs)

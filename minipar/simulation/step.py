@@ -8,7 +8,8 @@ take the seconds of `device.py`, messages those of `fabric.py`.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..backend.shape_array import ShapeArray
 from ..comm.collectives import chunk_bounds
 from ..comm.mesh import DeviceMesh
 from ..comm.trace import Trace
+from ..memory.ledger import OFFLOADED
 from ..memory.remat.plans import rematerialize
 from ..memory.remat.policies import plan_policy
 from ..memory.remat.selective import rematerialize_attention
@@ -33,6 +35,7 @@ from .classes import find_classes
 from .device import Device, DeviceMeter
 from .fabric import Fabric
 from .folded import FoldedCluster, FoldedCommunicator, FoldedMesh
+from .host import OFFLOADS, offload_activations
 from .microbatches import WindowLedger, share_work
 from .optimizer import make_adamw
 from .rank_log import RankLog
@@ -45,12 +48,16 @@ AXES = ("pp", "dp", "cp", "tp")         # from the slowest to the fastest, as in
 
 @dataclass
 class RankStep:
-    """What one rank did in a step: when it began and ended, its log, bytes at its peak by kind."""
+    """What one rank did in a step: when it began and ended, its log, bytes at its peak by kind.
+
+    `on_host` are the most bytes that it had in the memory of the host.
+    """
 
     start: float
     end: float
     log: RankLog
     memory: dict[str, int]
+    on_host: int
     intervals: list[Interval]
 
 
@@ -88,7 +95,10 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
     Without `fold` every rank is simulated, without `repeat` every microbatch computed.  `traced`
     are ranks whose messages and computations are kept: those of the ranks that stand for them.
     """
-    if fault := find_fault(layout, model, cluster.num_gpus):
+    if unknown := {*layout.offload.split(",")} - {"", *OFFLOADS}:
+        raise ValueError(f"a simulated step offloads {' and '.join(OFFLOADS)}, not "
+                         f"{min(unknown)!r}")
+    if fault := find_fault(replace(layout, offload=""), model, cluster.num_gpus):
         raise ValueError(fault)
     if model.experts:
         raise ValueError(NO_EXPERTS)
@@ -176,8 +186,9 @@ class Run:
         ledger = WindowLedger()
         with ledger.recording():
             strategy = self.make_strategy(comm)
-            optimizer = make_adamw(strategy.slabs, self.dtype)
-            if self.repeat:
+            optimizer = make_adamw(strategy.slabs, self.dtype, "optimizer" in self.layout.offload)
+            moves = "activations" in self.layout.offload
+            if self.repeat and not moves:       # copies of one microbatch go on in the next
                 share_work(strategy, comm.log, ledger)
             self.pay_for_loss(strategy, comm, device, factor)
             meter = DeviceMeter(device, lambda name, seconds, flops: comm.spend(
@@ -187,10 +198,12 @@ class Run:
                 ledger.forget_peaks()           # FSDP knows its next unit from the second step on
                 comm.log.forget()
                 start = comm.now()
-                with meter.running():
+                offload = offload_activations(comm, strategy.model) if moves else None
+                with meter.running(), offload.recording() if offload else nullcontext():
                     take_step(strategy, optimizer, batch)
         intervals = strategy.pipeline.intervals if strategy.pipeline else []
-        return RankStep(start, comm.now(), comm.log, dict(ledger.at_peak), intervals)
+        memory = {kind: size for kind, size in ledger.at_peak.items() if kind != OFFLOADED}
+        return RankStep(start, comm.now(), comm.log, memory, ledger.peak_of[OFFLOADED], intervals)
 
     @property
     def dtype(self) -> Any:

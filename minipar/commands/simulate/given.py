@@ -30,6 +30,7 @@ def read_run(options: Any, cluster: Cluster) -> tuple[GPTConfig, Layout]:
     given: dict[str, Any] = {
         "batch": options.batch, "schedule": options.schedule, "v": options.virtual_stages,
         "kind": options.strategy, "remat": options.remat, "sp": options.sequence_parallel or None,
+        "offload": options.offload,
         "microbatch": options.microbatch if options.gives("microbatch") else None}
     if options.mesh is not None:
         sizes = parse_mesh(options.mesh)
@@ -58,7 +59,8 @@ def layout_of(config: TrainConfig, model: GPTConfig) -> Layout:
     each = config.data.batch // (sizes.get("dp", 1) * num)
     return Layout(**sizes, sp=parallel.sequence_parallel, v=parallel.virtual_stages or 1,
                   schedule=parallel.schedule or "1f1b", kind=parallel.strategy,
-                  microbatch=max(1, each), batch=config.data.batch, remat=config.memory.remat)
+                  microbatch=max(1, each), batch=config.data.batch, remat=config.memory.remat,
+                  offload=config.memory.offload)
 
 
 def check_axes(where: str, sizes: dict[str, int]) -> None:

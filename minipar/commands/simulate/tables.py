@@ -30,7 +30,8 @@ def say(output: Output, step: Step) -> None:
     total = sum(kinds.values()) + c.software.memory_base
     made = Table.of(f"memory of rank {number:,}, the fullest", "kind", Column("size", "B"))
     for name, size in [*kinds.items(), ("all, with the context", total),
-                       ("a GPU has", c.usable)]:
+                       ("a GPU has", c.usable),
+                       ("in the host's memory", step.ranks[number].on_host)]:
         if size:
             made.add(name, Shown(size, gib(size)))
     output.table(made)
