@@ -105,11 +105,15 @@ class DeviceMesh:
             if axis not in axes:
                 color = color * size + self._coordinates[axis]
         along = subset(self.comm, color)
-        if {"edp", "ep"} <= set(axes):
-            axes = tuple("dp" if axis == "edp" else axis for axis in axes if axis != "ep")
-        sizes = {**self.shape, **self._lengths}
-        along.axes = " over " + ", ".join(axis for axis in axes if sizes[axis] > 1)
+        along.axes = self.label_of(axes)
         return along
+
+    def label_of(self, axes: Sequence[str]) -> str:
+        """The end of the labels of messages along these axes."""
+        if {"edp", "ep"} <= set(axes):
+            axes = ["dp" if axis == "edp" else axis for axis in axes if axis != "ep"]
+        sizes = {**self.shape, **self._lengths}
+        return " over " + ", ".join(axis for axis in axes if sizes[axis] > 1)
 
     def _check(self, axis: str) -> None:
         if axis not in self:

@@ -21,7 +21,7 @@ from ..plan.cluster import Cluster
 from ..plan.time.kernels import attention, loss, product
 from .host import HostArray
 
-PRODUCTS = ("Linear", "MatMul", "PackedLinear")
+PRODUCTS = ("Linear", "MatMul", "PackedLinear", "GroupedLinear")
 TABLES = ("Embedding", "PartialEmbedding")      # they read some rows, not the whole table
 LOSSES = ("CrossEntropy", "VocabularyCrossEntropy")
 
@@ -30,12 +30,12 @@ class Device:
     """A GPU of `cluster` that computes a part of `model`: 1 / tp of its heads and logits.
 
     `recomputes_attention`: a fused attention keeps no probabilities, and backward computes them
-    again by itself.
+    again by itself.  `experts` of each layer are here, and share its rows.
     """
 
     def __init__(self, cluster: Cluster, model: GPTConfig, tp: int = 1,
-                 recomputes_attention: bool = False):
-        self.cluster, self.model, self.tp = cluster, model, tp
+                 recomputes_attention: bool = False, experts: int = 0):
+        self.cluster, self.model, self.tp, self.experts = cluster, model, tp, experts
         self.recomputes_attention = recomputes_attention
         self.known: dict[tuple, float] = {}     # by operation and shapes
 
@@ -62,7 +62,8 @@ class Device:
             return both.forward if phase == "forward" else both.backward
         if name in PRODUCTS and flops and out.ndim > 1:
             n, m = out.shape[-1], out.size // out.shape[-1]
-            return product(c, m, n, flops // (2 * m * n))
+            each = self.experts if name == "GroupedLinear" else 1
+            return each * product(c, m / each, n, flops // (2 * m * n))
         if name in TABLES and phase == "forward":
             num_bytes = 2 * out.nbytes
         by_memory = num_bytes * c.software.unfused / self._rate

@@ -52,5 +52,5 @@ class OffloadShapes(OffloadActivations):
 def offload_activations(comm: FoldedCommunicator, model: Module) -> OffloadActivations:
     """What moves the activations of `model` over the link of a rank."""
     link = Link(0.0, comm.cluster.fabric.cluster.host)
-    return OffloadShapes(host_array, model.parameters(),
+    return OffloadShapes(HostArray, model.parameters(),
                          *[HostStream(comm, name, link) for name in (COPY_OUT, COPY_IN)])

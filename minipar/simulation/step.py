@@ -41,9 +41,7 @@ from .optimizer import make_adamw
 from .rank_log import RankLog
 
 MOST_RANKS = 2048
-NO_EXPERTS = ("experts are chosen by numbers, which a simulated step does not have: take a model "
-              "without experts")
-AXES = ("pp", "dp", "cp", "tp")         # from the slowest to the fastest, as in DeviceMesh
+AXES = ("pp", "dp", "ep", "cp", "tp")
 
 
 @dataclass
@@ -100,8 +98,6 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
                          f"{min(unknown)!r}")
     if fault := find_fault(replace(layout, offload=""), model, cluster.num_gpus):
         raise ValueError(fault)
-    if model.experts:
-        raise ValueError(NO_EXPERTS)
     fabric = Fabric(cluster, slow_links)
     slow = slow_ranks or {}
     fold &= not fabric.shares_cores             # else ranks of a class take turns
@@ -121,11 +117,13 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
 
 def classes(fabric: Fabric, model: GPTConfig, e: Layout, slow: Mapping[int, float]) -> list[int]:
     """For each rank the one that stands for it (classes.py)."""
-    shape = sizes_of(e)
+    shape = {"pp": e.pp, "edp": e.dp // e.ep, "ep": e.ep, "cp": e.cp, "tp": e.tp}
     places = np.indices(tuple(shape.values())).reshape(len(shape), -1).T.tolist()
     tokens = [stop - start for start, stop in chunk_bounds(model.vocab_size, e.tp)]
-    program = [(pp, cp, tokens[tp], slow.get(rank, 1.0))
-               for rank, (pp, dp, cp, tp) in enumerate(places)]
+    uneven = model.experts and (e.microbatch * model.context // e.cp * model.experts.top_k
+                                % model.experts.num_experts)
+    program = [(pp, ep if uneven else 0, cp, tokens[tp], slow.get(rank, 1.0))
+               for rank, (pp, _, ep, cp, tp) in enumerate(places)]
     per_node = fabric.cluster.per_node
 
     def kind(source: np.ndarray, dest: np.ndarray) -> np.ndarray:
@@ -133,17 +131,13 @@ def classes(fabric: Fabric, model: GPTConfig, e: Layout, slow: Mapping[int, floa
         for number, (pair, _) in enumerate(sorted(fabric.slow.items()), 2):
             kinds = np.where((source == pair[0]) & (dest == pair[1]), number, kinds)
         return kinds
-    return find_classes(shape, program, kind, [*((axis,) for axis in AXES), ("dp", "cp")])
-
-
-def sizes_of(e: Layout) -> dict[str, int]:
-    """Ranks along each axis of the mesh."""
-    return {axis: getattr(e, axis) for axis in AXES}
+    return find_classes(shape, program, kind, [*((axis,) for axis in shape), ("edp", "ep"),
+                                               ("edp", "cp"), ("edp", "ep", "cp")])
 
 
 def mesh_sizes(e: Layout) -> dict[str, int]:
     """The axes of the mesh: those with several ranks, and dp."""
-    return {axis: size for axis, size in sizes_of(e).items() if size > 1 or axis == "dp"}
+    return {axis: getattr(e, axis) for axis in AXES if getattr(e, axis) > 1 or axis == "dp"}
 
 
 def make_parallel(e: Layout, model: GPT, mesh: DeviceMesh, bucket_mb: float = 100.0) -> Strategy:
@@ -181,7 +175,9 @@ class Run:
 
     def main(self, comm: FoldedCommunicator) -> RankStep:
         """Make the model, the strategy and the optimizer of a rank; take a step."""
-        device = Device(self.cluster, self.model, self.layout.tp, self.is_flash)
+        experts = self.model.experts
+        device = Device(self.cluster, self.model, self.layout.tp, self.is_flash,
+                        experts.num_experts // self.layout.ep if experts else 0)
         factor = self.slow.get(comm.world_rank, 1.0)
         ledger = WindowLedger()
         with ledger.recording():

@@ -8,7 +8,7 @@ from ...nn import GPTConfig
 from ...plan.cluster import Cluster
 from ...plan.layout import Layout, find_fault
 from ...plan.models import given_model
-from ...simulation.step import AXES, NO_EXPERTS
+from ...simulation.step import AXES
 from ...train.config import TrainConfig
 from ...train.config_file import read_config
 from ...train.setup.gpt_sizes import gpt_config
@@ -67,8 +67,8 @@ def check_axes(where: str, sizes: dict[str, int]) -> None:
     """Raise ValueError for an axis that a simulated step does not have."""
     for axis in sizes:
         if axis not in AXES:
-            why = NO_EXPERTS if axis == "ep" else f"choose from {', '.join(AXES)}"
-            raise ValueError(f"{where}: a simulated step has no axis {axis!r}: {why}")
+            raise ValueError(f"{where}: a simulated step has no axis {axis!r}: choose from "
+                             f"{', '.join(AXES)}")
 
 
 def factors(text: str) -> dict[int, float]:
