@@ -93,11 +93,7 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
     Without `fold` every rank is simulated, without `repeat` every microbatch computed.  `traced`
     are ranks whose messages and computations are kept: those of the ranks that stand for them.
     """
-    if unknown := {*layout.offload.split(",")} - {"", *OFFLOADS}:
-        raise ValueError(f"a simulated step offloads {' and '.join(OFFLOADS)}, not "
-                         f"{min(unknown)!r}")
-    if fault := find_fault(replace(layout, offload=""), model, cluster.num_gpus):
-        raise ValueError(fault)
+    check_layout(layout, model, cluster.num_gpus)
     fabric = Fabric(cluster, slow_links)
     slow = slow_ranks or {}
     fold &= not fabric.shares_cores             # else ranks of a class take turns
@@ -113,6 +109,15 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
     results, _ = world.run(run.main)
     return Step(cluster, model, layout, stands_for,
                 {rank.world_rank: results[rank.world_rank] for rank in world.ranks}, world.trace)
+
+
+def check_layout(e: Layout, model: GPTConfig, num_gpus: int) -> None:
+    """Raise ValueError for a layout that cannot run."""
+    if unknown := {*e.offload.split(",")} - {"", *OFFLOADS}:
+        raise ValueError(f"a simulated step offloads {' and '.join(OFFLOADS)}, separated by a "
+                         f"comma, not {min(unknown)!r}")
+    if fault := find_fault(replace(e, offload=""), model, num_gpus):
+        raise ValueError(fault)
 
 
 def classes(fabric: Fabric, model: GPTConfig, e: Layout, slow: Mapping[int, float]) -> list[int]:
