@@ -113,9 +113,10 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
 
 def check_layout(e: Layout, model: GPTConfig, num_gpus: int) -> None:
     """Raise ValueError for a layout that cannot run."""
-    if unknown := {*e.offload.split(",")} - {"", *OFFLOADS}:
-        raise ValueError(f"a simulated step offloads {' and '.join(OFFLOADS)}, separated by a "
-                         f"comma, not {min(unknown)!r}")
+    for name in e.offload.split(",") if e.offload else ():
+        if name not in OFFLOADS:
+            raise ValueError(f"--offload {e.offload}: a simulated step offloads "
+                             f"{' and '.join(OFFLOADS)}, with a comma between them, not {name!r}")
     if fault := find_fault(replace(e, offload=""), model, num_gpus):
         raise ValueError(fault)
 
