@@ -19,7 +19,7 @@ from ..memory.remat.recompute import is_recomputing
 from ..nn import GPTConfig
 from ..plan.cluster import Cluster
 from ..plan.time.kernels import attention, loss, product
-from .host import HostArray
+from .memory import HostArray
 
 PRODUCTS = ("Linear", "MatMul", "PackedLinear", "GroupedLinear")
 TABLES = ("Embedding", "PartialEmbedding")      # they read some rows, not the whole table

@@ -35,9 +35,8 @@ from .classes import find_classes
 from .device import Device, DeviceMeter
 from .fabric import Fabric
 from .folded import FoldedCluster, FoldedCommunicator, FoldedMesh
-from .host import OFFLOADS, offload_activations
+from .memory import OFFLOADS, make_adamw, offload_activations
 from .microbatches import WindowLedger, share_work
-from .optimizer import make_adamw
 from .rank_log import RankLog
 
 MOST_RANKS = 2048

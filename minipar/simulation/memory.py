@@ -1,20 +1,25 @@
-"""The memory of the host, and the link to it: what `--offload` keeps there.
+"""AdamW in mixed precision; and the memory of the host, where `--offload` keeps what a rank has.
 
     optimizer       its states come in for the step and go back, which nothing hides
     activations     are copied out and in beside computation (memory/offload/activations.py)
 
-Each GPU has a link of its own; each direction has the rate `host` of the cluster file.
+Large frameworks have float32 states beside 16-bit weights.  Each GPU has a link to the host of its
+own; each direction has the rate `host` of the cluster file.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from ..backend import Array, is_host, record_allocation
+import numpy as np
+
+from ..backend import Array, allocating_with, is_host, record_allocation
 from ..backend.shape_array import ShapeArray
 from ..comm.simulated.copy_stream import COPY_IN, COPY_OUT, Copy, SimulatedCopyStream
 from ..comm.simulated.links import Link
 from ..memory.ledger import OFFLOADED
 from ..memory.offload.activations import OffloadActivations
-from ..nn import Module
+from ..nn import FlatBuffer, Module
+from ..optim import AdamW
 from .folded import FoldedCommunicator
 
 OFFLOADS = ("activations", "optimizer")
@@ -24,9 +29,27 @@ class HostArray(ShapeArray):
     """An array without numbers, in the memory of the host."""
 
 
-def host_array(shape: Any, dtype: Any) -> Array:
-    """A new one.  A ledger counts it apart from the memory of the GPU."""
-    return record_allocation(OFFLOADED, HostArray(shape, dtype))
+class MixedAdamW(AdamW):
+    """AdamW that keeps a float32 copy of the weights, too: 12 bytes a parameter."""
+
+    state_names = ("first_moment", "second_moment", "master")
+
+    def compute_step(self, g, scratch, m, v, master):
+        """The step of AdamW."""
+        return super().compute_step(g, scratch, m, v)
+
+
+def make_adamw(slabs: Sequence[FlatBuffer], dtype: Any, offloaded: bool = False) -> AdamW:
+    """AdamW of weights of that dtype, with float32 states: of three kinds, if they have 16 bits.
+
+    They are in the memory of the host, if `offloaded`.
+    """
+    kind, array = (OFFLOADED, HostArray) if offloaded else ("optimizer states", ShapeArray)
+
+    def make(like: Array, shape: Any) -> Array:
+        return record_allocation(kind, array(like.shape if shape is None else shape, np.float32))
+    with allocating_with({"optimizer states": make}):
+        return AdamW(slabs) if np.dtype(dtype).itemsize == 4 else MixedAdamW(slabs)
 
 
 class HostStream(SimulatedCopyStream):
