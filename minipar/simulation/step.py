@@ -3,7 +3,8 @@
     layout ─▶ classes of ranks ─▶ model, strategy, optimizer of one rank of each ─▶ Step
 
 Arrays have shapes and no numbers, of 2 bytes where the cluster computes in 16 bits.  Operations
-take the seconds of `device.py`, messages those of `fabric.py`.
+take the seconds of `device.py`, messages those of `fabric.py`.  Routers choose experts in turn, so
+that all are used alike.
 """
 
 from collections import Counter
@@ -118,6 +119,10 @@ def check_layout(e: Layout, model: GPTConfig, num_gpus: int) -> None:
                              f"{' and '.join(OFFLOADS)}, with a comma between them, not {name!r}")
     if fault := find_fault(replace(e, offload=""), model, num_gpus):
         raise ValueError(fault)
+    experts = model.experts
+    if experts and experts.capacity_factor is not None and experts.drop == "probability":
+        raise ValueError("a simulated step has no probabilities by which experts drop tokens: "
+                         "set experts.drop to choice or token")
 
 
 def classes(fabric: Fabric, model: GPTConfig, e: Layout, slow: Mapping[int, float]) -> list[int]:

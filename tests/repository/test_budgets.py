@@ -7,17 +7,17 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4559,
     ("parallel",): 4552,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6156,
+    ("train", "commands"): 6158,
     ("viz",): 2544,
     ("plan",): 1159,
-    ("simulation",): 960,
+    ("simulation",): 964,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2457,
     ("school",): 3717,
 }
-ALL = 41487
+ALL = 41493
 
 
 def count(folder: str) -> int:

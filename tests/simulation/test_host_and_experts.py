@@ -1,6 +1,7 @@
 """Offloading takes the host's link, experts send to all others: as much as the plan says."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_the_command(tmp_path, capsys):
     model = "layers=2,width=64,heads=4,vocab=64,experts=4,top_k=2"
     status, shown = run(capsys, "--model", model, "--mesh", "ep=4", "--offload", "optimizer")
     assert status == 0 and "dp=4, ep=4, ddp, offload optimizer" in shown.out
-    for name in ("messages: ep", "moving offloaded states", "in the host's memory"):
+    for name in ("messages: ep", "moving offloaded states", "in the host's memory", "used alike"):
         assert name in shown.out
     file = tmp_path / "run.toml"
     file.write_text('[model]\nlayers = 2\nwidth = 64\nheads = 4\n[experts]\nnum_experts = 4\n'
@@ -92,7 +93,13 @@ def test_the_command(tmp_path, capsys):
     (["--offload", "weights"], "offloads activations and optimizer, with a comma between them, not "
                                "'weights'"),
     (["--offload", "optimizer,"], "not ''"), (["--mesh", "dp=4,ep=3"], "ep=3 has to divide the"),
-    (["--mesh", "ep=2"], "the cluster has 4 GPUs"), (["--mesh", "dp=2,ep=2,cp=2"], "leave cp out")])
-def test_mistakes_are_one_line(words, message, capsys):
-    status, shown = run(capsys, "--model", "mixtral-8x7b", *words)
+    (["--mesh", "ep=2"], "the cluster has 4 GPUs"), (["--mesh", "dp=2,ep=2,cp=2"], "leave cp out"),
+    (["--config", "run.toml"], "has no probabilities by which experts drop tokens")])
+def test_mistakes_are_one_line(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("run.toml").write_text('[experts]\nnum_experts = 4\ncapacity_factor = 1.0\n'
+                                'drop = "probability"\n[data]\nbatch = 8\n[parallel]\n'
+                                'mesh = "dp=4,ep=4"\n', encoding="utf-8")
+    model = [] if "--config" in words else ["--model", "mixtral-8x7b"]
+    status, shown = run(capsys, *model, *words)
     assert status == 2 and message in shown.err and len(shown.err.splitlines()) == 1

@@ -15,6 +15,8 @@ def say(output: Output, step: Step) -> None:
                 f"({c.title}; {c.software.name}): {step.layout}",
                 f"A step takes {seconds(step.seconds).text}.  {len(step.ranks):,} ranks were "
                 f"simulated, which stand for {c.num_gpus:,}.")
+    if step.model.experts:
+        output.text("Routers choose experts in turn: all are used alike.")
     made = Table.of("speed", "what", Column("value"))
     for name, value in {"seconds of a step": step.seconds, **known}.items():
         text = (f"{value:.1%}" if name in ("MFU", "HFU", "bubble") else
