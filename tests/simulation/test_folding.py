@@ -67,7 +67,7 @@ def test_64_ranks_folded_are_64_ranks_bit_for_bit(kind):
     ({"dp": 4, "ep": 4, "pp": 2}, 4)], ids=str)
 @pytest.mark.one_in(3)
 def test_ranks_with_experts_fold(sizes, num_classes):
-    folded, whole = both(("4x2:a100", sizes), GPTConfig(64, 16, 4, 4, 64, experts=MoEConfig(4, 2)))
+    folded, whole = both(("4x2:a100", sizes), GPTConfig(64, 16, 2, 4, 64, experts=MoEConfig(4, 2)))
     check_equal(folded, whole)
     assert len(folded.ranks) == num_classes
 
@@ -82,7 +82,7 @@ def test_ranks_whose_experts_have_more_rows_than_others_differ():
                          ids=str)
 @pytest.mark.one_in(2)
 def test_ranks_that_offload_fold(sizes):
-    folded, whole = both(("4x2:a100", sizes), GPTConfig(64, 256, 4, 4, 128),
+    folded, whole = both(("4x2:a100", sizes), GPTConfig(64, 256, 2, 4, 128),
                          offload="activations,optimizer")
     check_equal(folded, whole)
     for number, rank in whole.ranks.items():
