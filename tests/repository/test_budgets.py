@@ -7,7 +7,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4559,
     ("parallel",): 4552,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6158,
+    ("train", "commands"): 6162,
     ("viz",): 2544,
     ("plan",): 1159,
     ("simulation",): 964,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2457,
     ("school",): 3717,
 }
-ALL = 41493
+ALL = 41500
 
 
 def count(folder: str) -> int:
