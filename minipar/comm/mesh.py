@@ -104,12 +104,13 @@ class DeviceMesh:
         for axis, size in self._lengths.items():    # a number for the place along all others
             if axis not in axes:
                 color = color * size + self._coordinates[axis]
-        along = subset(self.comm, color)
+        return subset(self.comm, color, self.label_of(axes))
+
+    def label_of(self, axes: Sequence[str]) -> str:
+        """The end of the labels of messages along these axes."""
         if {"edp", "ep"} <= set(axes):
-            axes = tuple("dp" if axis == "edp" else axis for axis in axes if axis != "ep")
-        sizes = {**self.shape, **self._lengths}
-        along.axes = " over " + ", ".join(axis for axis in axes if sizes[axis] > 1)
-        return along
+            axes = ["dp" if axis == "edp" else axis for axis in axes if axis != "ep"]
+        return " over " + ", ".join(axis for axis in axes if (self.shape | self._lengths)[axis] > 1)
 
     def _check(self, axis: str) -> None:
         if axis not in self:
@@ -145,11 +146,12 @@ class DeviceMesh:
         return "\n".join(line.rstrip() for line in lines if line)
 
 
-def subset(comm: Communicator, color: int) -> Communicator:
-    """Collective.  The ranks with this rank's color; their labels name the same axes of a mesh."""
+def subset(comm: Communicator, color: int, label: str | None = None) -> Communicator:
+    """Collective.  The ranks with this rank's color; `label` names their axes: None, those of comm.
+    """
     found = comm.split(color)
     assert found is not None            # every rank has a color
-    found.axes = comm.axes
+    found.axes = comm.axes if label is None else label
     return found
 
 

@@ -19,8 +19,9 @@ from ..memory.remat.recompute import is_recomputing
 from ..nn import GPTConfig
 from ..plan.cluster import Cluster
 from ..plan.time.kernels import attention, loss, product
+from .memory import HostArray
 
-PRODUCTS = ("Linear", "MatMul", "PackedLinear")
+PRODUCTS = ("Linear", "MatMul", "PackedLinear", "GroupedLinear")
 TABLES = ("Embedding", "PartialEmbedding")      # they read some rows, not the whole table
 LOSSES = ("CrossEntropy", "VocabularyCrossEntropy")
 
@@ -29,12 +30,12 @@ class Device:
     """A GPU of `cluster` that computes a part of `model`: 1 / tp of its heads and logits.
 
     `recomputes_attention`: a fused attention keeps no probabilities, and backward computes them
-    again by itself.
+    again by itself.  `experts` of each layer are here, and share its rows.
     """
 
     def __init__(self, cluster: Cluster, model: GPTConfig, tp: int = 1,
-                 recomputes_attention: bool = False):
-        self.cluster, self.model, self.tp = cluster, model, tp
+                 recomputes_attention: bool = False, experts: int = 0):
+        self.cluster, self.model, self.tp, self.experts = cluster, model, tp, experts
         self.recomputes_attention = recomputes_attention
         self.known: dict[tuple, float] = {}     # by operation and shapes
 
@@ -61,7 +62,8 @@ class Device:
             return both.forward if phase == "forward" else both.backward
         if name in PRODUCTS and flops and out.ndim > 1:
             n, m = out.shape[-1], out.size // out.shape[-1]
-            return product(c, m, n, flops // (2 * m * n))
+            each = self.experts if name == "GroupedLinear" else 1
+            return each * product(c, m / each, n, flops // (2 * m * n))
         if name in TABLES and phase == "forward":
             num_bytes = 2 * out.nbytes
         by_memory = num_bytes * c.software.unfused / self._rate
@@ -92,3 +94,5 @@ class DeviceMeter(Meter):
                 return                      # a part of the seconds of its backward
             seconds = self.device.seconds(name, phase, flops, arrays)
             self.spend(f"{name} {'again' if again else phase}", seconds, flops)
+            if moved := sum(array.nbytes for array in arrays if isinstance(array, HostArray)):
+                self.spend("states host", 2 * moved / self.device.cluster.host, 0)

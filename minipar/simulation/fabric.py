@@ -6,7 +6,8 @@
                                     of the NIC where several GPUs have one
 
 Messages of one collective leave a node by the NICs of all its ranks there, as NCCL's rings do: with
-g ranks in the node it goes g times as fast, but never faster than within it.
+g ranks in the node it goes g times as fast, but never faster than within it.  Rows of experts are
+no ring: what a rank sends to other nodes leaves by its own NIC.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +54,7 @@ class Fabric:
             bandwidth = within
         else:
             here = sum(self.node_of(member) == self.node_of(source) for member in members)
-            bandwidth = min(within, nic(c) * (1 if is_pipeline else here))
+            bandwidth = min(within, nic(c) * (1 if is_pipeline or [*axes] == ["ep"] else here))
         hidden = s.pp_overlap if is_pipeline else s.tp_overlap if [*axes] == ["tp"] else 0.0
         latency = (s.latency if is_pipeline else s.latency_rank) * (1 - hidden)
         slower = self.slow.get((source, dest), 1.0)

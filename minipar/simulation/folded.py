@@ -331,7 +331,7 @@ class FoldedMesh(DeviceMesh):
 
     def __init__(self, comm: FoldedCommunicator, **sizes: int):
         super().__init__(comm, **sizes)
-        comm.parts = self._parts_along(self.axes)
+        comm.parts = self._parts_along([*self._lengths])
 
     @cached_property
     def alone(self) -> Communicator:
@@ -340,15 +340,16 @@ class FoldedMesh(DeviceMesh):
                                   ("alone",), ())
 
     def _along(self, axes: tuple[str, ...]) -> FoldedCommunicator:
-        place = tuple([slice(None) if axis in axes else self._coordinates[axis]
-                       for axis in self.axes])
-        long = [axis for axis in axes if self.shape[axis] > 1]
+        sizes = self._lengths
+        place = tuple([slice(None) if axis in axes else self._coordinates[axis] for axis in sizes])
+        grid = self.grid.reshape(tuple(sizes.values()))
+        long = [axis for axis in axes if sizes[axis] > 1]
         along = FoldedCommunicator(self.comm.cluster, self.comm.rank_state,
-                                   self.grid[place].ravel().tolist(), axes, long)
-        along.axes = " over " + ", ".join(long)
+                                   grid[place].ravel().tolist(), axes, long)
+        along.axes = self.label_of(axes)
         if len(axes) > 1:
             along.parts = self._parts_along(axes)
         return along
 
     def _parts_along(self, axes: Sequence[str]) -> list[FoldedCommunicator]:
-        return [self._along((axis,)) for axis in reversed(axes) if self.shape[axis] > 1]
+        return [self._along((axis,)) for axis in reversed(axes) if self._lengths[axis] > 1]

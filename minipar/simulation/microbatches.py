@@ -48,12 +48,16 @@ class WindowLedger(StepLedger):
 
 
 class Recorded(NamedTuple):
-    """An action of the first microbatch: its calls, bytes that it keeps more, most in between."""
+    """An action of the first microbatch: its calls, bytes that it keeps more, most in between.
+
+    `out` is its result, which `is_kept` if it is one of the activations that are kept.
+    """
 
     program: list[tuple]
     kept: int
     above: int
     out: Array | None
+    is_kept: bool
 
 
 class Repeater:
@@ -68,11 +72,13 @@ class Repeater:
         """Run an action, and remember it."""
         ledger = self.ledger
         before, kept = ledger.live, ledger.live_of[ACTIVATIONS]
+        temporaries = ledger.live_of[TEMPORARIES]
         ledger.window = before
         with self.log.recording() as program:
             out = run()
         self.known[key] = Recorded(program, ledger.live_of[ACTIVATIONS] - kept,
-                                   ledger.window - before, like(out))
+                                   ledger.window - before, like(out),
+                                   ledger.live_of[TEMPORARIES] <= temporaries)
         return out
 
     def repeat(self, key: Any, where: Any) -> Any:
@@ -88,7 +94,7 @@ class Repeater:
             self.kept[where] = ShapeArray(num_bytes, np.uint8)
             ledger.add(ACTIVATIONS, self.kept[where])
         out = like(action.out)
-        if out is not None:
+        if out is not None and not action.is_kept:
             ledger.add(TEMPORARIES, out)
         return out
 

@@ -12,7 +12,7 @@ from .step import RankStep, Step
 
 COMPUTING = {"forward": "forward", "backward": "backward: inputs", "weights": "backward: weights",
              "again": "recomputation", "both": "loss", "optimizer": "optimizer",
-             "launch": "launching collectives"}
+             "launch": "launching collectives", "host": "moving offloaded states"}
 
 
 def speed(step: Step) -> dict[str, float]:

@@ -3,12 +3,14 @@
     layout ─▶ classes of ranks ─▶ model, strategy, optimizer of one rank of each ─▶ Step
 
 Arrays have shapes and no numbers, of 2 bytes where the cluster computes in 16 bits.  Operations
-take the seconds of `device.py`, messages those of `fabric.py`.
+take the seconds of `device.py`, messages those of `fabric.py`.  Routers choose experts in turn, so
+that all are used alike.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +20,7 @@ from ..backend.shape_array import ShapeArray
 from ..comm.collectives import chunk_bounds
 from ..comm.mesh import DeviceMesh
 from ..comm.trace import Trace
+from ..memory.ledger import OFFLOADED
 from ..memory.remat.plans import rematerialize
 from ..memory.remat.policies import plan_policy
 from ..memory.remat.selective import rematerialize_attention
@@ -33,24 +36,26 @@ from .classes import find_classes
 from .device import Device, DeviceMeter
 from .fabric import Fabric
 from .folded import FoldedCluster, FoldedCommunicator, FoldedMesh
+from .memory import OFFLOADS, make_adamw, offload_activations
 from .microbatches import WindowLedger, are_steady, share_work
-from .optimizer import make_adamw
 from .rank_log import RankLog
 
 MOST_RANKS = 2048
-NO_EXPERTS = ("experts are chosen by numbers, which a simulated step does not have: take a model "
-              "without experts")
-AXES = ("pp", "dp", "cp", "tp")         # from the slowest to the fastest, as in DeviceMesh
+AXES = ("pp", "dp", "ep", "cp", "tp")
 
 
 @dataclass
 class RankStep:
-    """What one rank did in a step: when it began and ended, its log, bytes at its peak by kind."""
+    """What one rank did in a step: when it began and ended, its log, bytes at its peak by kind.
+
+    `on_host` are the most bytes that it had in the memory of the host.
+    """
 
     start: float
     end: float
     log: RankLog
     memory: dict[str, int]
+    on_host: int
     intervals: list[Interval]
 
 
@@ -88,10 +93,7 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
     Without `fold` every rank is simulated, without `repeat` every microbatch computed.  `traced`
     are ranks whose messages and computations are kept: those of the ranks that stand for them.
     """
-    if fault := find_fault(layout, model, cluster.num_gpus):
-        raise ValueError(fault)
-    if model.experts:
-        raise ValueError(NO_EXPERTS)
+    check_layout(layout, model, cluster.num_gpus)
     fabric = Fabric(cluster, slow_links)
     slow = slow_ranks or {}
     fold &= not fabric.shares_cores             # else ranks of a class take turns
@@ -112,13 +114,29 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
                 {rank.world_rank: results[rank.world_rank] for rank in world.ranks}, world.trace)
 
 
+def check_layout(e: Layout, model: GPTConfig, num_gpus: int) -> None:
+    """Raise ValueError for a layout that cannot run."""
+    for name in e.offload.split(",") if e.offload else ():
+        if name not in OFFLOADS:
+            raise ValueError(f"--offload {e.offload}: a simulated step offloads "
+                             f"{' and '.join(OFFLOADS)}, with a comma between them, not {name!r}")
+    if fault := find_fault(replace(e, offload=""), model, num_gpus):
+        raise ValueError(fault)
+    experts = model.experts
+    if experts and experts.capacity_factor is not None and experts.drop == "probability":
+        raise ValueError("a simulated step has no probabilities by which experts drop tokens: "
+                         "set experts.drop to choice or token")
+
+
 def classes(fabric: Fabric, model: GPTConfig, e: Layout, slow: Mapping[int, float]) -> list[int]:
     """For each rank the one that stands for it (classes.py)."""
-    shape = sizes_of(e)
+    shape = {"pp": e.pp, "edp": e.dp // e.ep, "ep": e.ep, "cp": e.cp, "tp": e.tp}
     places = np.indices(tuple(shape.values())).reshape(len(shape), -1).T.tolist()
     tokens = [stop - start for start, stop in chunk_bounds(model.vocab_size, e.tp)]
-    program = [(pp, cp, tokens[tp], slow.get(rank, 1.0))
-               for rank, (pp, dp, cp, tp) in enumerate(places)]
+    uneven = model.experts and (e.microbatch * model.context // e.cp * model.experts.top_k
+                                % model.experts.num_experts)
+    program = [(pp, ep if uneven else 0, cp, tokens[tp], slow.get(rank, 1.0))
+               for rank, (pp, _, ep, cp, tp) in enumerate(places)]
     per_node = fabric.cluster.per_node
 
     def kind(source: np.ndarray, dest: np.ndarray) -> np.ndarray:
@@ -126,17 +144,13 @@ def classes(fabric: Fabric, model: GPTConfig, e: Layout, slow: Mapping[int, floa
         for number, (pair, _) in enumerate(sorted(fabric.slow.items()), 2):
             kinds = np.where((source == pair[0]) & (dest == pair[1]), number, kinds)
         return kinds
-    return find_classes(shape, program, kind, [*((axis,) for axis in AXES), ("dp", "cp")])
-
-
-def sizes_of(e: Layout) -> dict[str, int]:
-    """Ranks along each axis of the mesh."""
-    return {axis: getattr(e, axis) for axis in AXES}
+    return find_classes(shape, program, kind, [*((axis,) for axis in shape), ("edp", "ep"),
+                                               ("edp", "cp"), ("edp", "ep", "cp")])
 
 
 def mesh_sizes(e: Layout) -> dict[str, int]:
     """The axes of the mesh: those with several ranks, and dp."""
-    return {axis: size for axis, size in sizes_of(e).items() if size > 1 or axis == "dp"}
+    return {axis: getattr(e, axis) for axis in AXES if getattr(e, axis) > 1 or axis == "dp"}
 
 
 def make_parallel(e: Layout, model: GPT, mesh: DeviceMesh, bucket_mb: float = 100.0) -> Strategy:
@@ -174,13 +188,16 @@ class Run:
 
     def main(self, comm: FoldedCommunicator) -> RankStep:
         """Make the model, the strategy and the optimizer of a rank; take a step."""
-        device = Device(self.cluster, self.model, self.layout.tp, self.is_flash)
+        experts = self.model.experts
+        device = Device(self.cluster, self.model, self.layout.tp, self.is_flash,
+                        experts.num_experts // self.layout.ep if experts else 0)
         factor = self.slow.get(comm.world_rank, 1.0)
         ledger = WindowLedger()
         with ledger.recording():
             strategy = self.make_strategy(comm)
-            optimizer = make_adamw(strategy.slabs, self.dtype)
-            if self.repeat:
+            optimizer = make_adamw(strategy.slabs, self.dtype, "optimizer" in self.layout.offload)
+            moves = "activations" in self.layout.offload
+            if self.repeat and not moves:       # copies of one microbatch go on in the next
                 share_work(strategy, comm, ledger)
             self.pay_for_loss(strategy, comm, device, factor)
             meter = DeviceMeter(device, lambda name, seconds, flops: comm.spend(
@@ -193,10 +210,12 @@ class Run:
                 ledger.forget_peaks()
                 comm.log.forget()
                 start = comm.now()
-                with meter.running():
+                offload = offload_activations(comm, strategy.model) if moves else None
+                with meter.running(), offload.recording() if offload else nullcontext():
                     take_step(strategy, optimizer, each)
         intervals = strategy.pipeline.intervals if strategy.pipeline else []
-        return RankStep(start, comm.now(), comm.log, dict(ledger.at_peak), intervals)
+        memory = {kind: size for kind, size in ledger.at_peak.items() if kind != OFFLOADED}
+        return RankStep(start, comm.now(), comm.log, memory, ledger.peak_of[OFFLOADED], intervals)
 
     @property
     def dtype(self) -> Any:

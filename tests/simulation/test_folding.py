@@ -6,7 +6,7 @@ import pytest
 from minipar.comm.collectives import all_gather, all_reduce, reduce_scatter
 from minipar.comm.simulated import Cluster
 from minipar.comm.simulated.links import Link, Links
-from minipar.nn import GPTConfig, RopeConfig
+from minipar.nn import GPTConfig, MoEConfig, RopeConfig
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.zero.zero2 import ZeRO2
 from minipar.plan.cluster import Cluster as Hardware
@@ -61,6 +61,33 @@ def test_64_ranks_folded_are_64_ranks_bit_for_bit(kind):
     folded, whole = both(ON_64, kind=kind)
     check_equal(folded, whole)
     assert len(folded.ranks) == 4 and sorted({*folded.stands_for}) == [0, 16, 32, 48]
+
+
+@pytest.mark.parametrize("sizes, num_classes", [
+    ({"dp": 4, "ep": 2, "tp": 2, "kind": "zero1"}, 1), ({"dp": 8, "ep": 4, "kind": "zero1"}, 2),
+    ({"dp": 4, "ep": 4, "pp": 2}, 4)], ids=str)
+@pytest.mark.one_in(3)
+def test_ranks_with_experts_fold(sizes, num_classes):
+    folded, whole = both(("4x2:a100", sizes), GPTConfig(64, 16, 2, 4, 64, experts=MoEConfig(4, 2)))
+    check_equal(folded, whole)
+    assert len(folded.ranks) == num_classes
+
+
+def test_ranks_whose_experts_have_more_rows_than_others_differ():
+    model = GPTConfig(64, 15, 2, 4, 64, experts=MoEConfig(4, 3))    # 11 or 12 of 45 rows each
+    layout = Layout(dp=8, ep=4, batch=8, sp=False)
+    assert len(simulate_step(read_cluster("8x1:a100"), model, layout).ranks) == 4
+
+
+@pytest.mark.parametrize("sizes", [{"dp": 2, "tp": 2, "pp": 2}, {"dp": 4, "tp": 2, "kind": "fsdp"}],
+                         ids=str)
+@pytest.mark.one_in(2)
+def test_ranks_that_offload_fold(sizes):
+    folded, whole = both(("4x2:a100", sizes), GPTConfig(64, 256, 2, 4, 128),
+                         offload="activations,optimizer")
+    check_equal(folded, whole)
+    for number, rank in whole.ranks.items():
+        assert folded.ranks[folded.stands_for[number]].on_host == rank.on_host > 0
 
 
 @pytest.mark.slow

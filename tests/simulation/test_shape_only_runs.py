@@ -1,19 +1,23 @@
 """Every way of training runs on arrays without numbers: same time, messages, bytes and memory."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from minipar.backend.mapped_file import MappedFile
 from minipar.backend.shape_array import ShapeArray
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated import Cluster
+from minipar.comm.simulated.copy_stream import copy_streams
 from minipar.launcher import metered
+from minipar.memory.offload.activations import OffloadActivations
 from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import plan_policy
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.memory.temporaries import StepLedger
-from minipar.nn import GPT, GPTConfig, RopeConfig
+from minipar.nn import GPT, GPTConfig, MoEConfig, RopeConfig
 from minipar.optim import AdamW
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import STRATEGIES, make_strategy
@@ -39,10 +43,15 @@ CASES = [
     *[("zero1", {"dp": 2, "tp": 2}, {"precision": name}) for name in ("bf16", "fp16", "fp8")],
     ("zero1", ALL, {"model": LLAMA}),
     ("ddp", {"dp": 2, "tp": 2}, {"model": replace(MODEL, dropout=0.1)}),
+    # all tokens use all experts, whatever the router says
+    *[("zero1", mesh, {"model": replace(LLAMA, experts=MoEConfig(2, 2, num_shared=1))})
+      for mesh in ({"dp": 4, "ep": 2}, {"pp": 2, "dp": 2, "ep": 2}, {"dp": 2, "ep": 2, "tp": 2})],
+    *[("zero1", mesh, {"offloads": True}) for mesh in (ALL, {"dp": 2})],
 ]
 
 
-def run(kind: str, mesh: dict, array=None, model=MODEL, precision="", remat="", **options):
+def run(kind: str, mesh: dict, array=None, model=MODEL, precision="", remat="", offloads=False,
+        **options):
     """Two steps; all that a simulated cluster knows about them."""
     def main(comm):
         gpt = GPT(model)
@@ -61,14 +70,20 @@ def run(kind: str, mesh: dict, array=None, model=MODEL, precision="", remat="", 
             ids = np.random.default_rng(0).integers(0, 13, (6, 8))[rows.start:rows.stop]
             batch = [Microbatch(part, part, np.arange(len(part)))
                      for part in np.array_split(ids, 2)]
+            offload = OffloadActivations(
+                MappedFile().empty if array is None else ShapeArray, gpt.parameters(),
+                *copy_streams(comm), min_bytes=256)         # not the tokens
             for step in range(2):
                 optimizer.zero_grad()
-                strategy.forward_backward(batch, step=step)
+                with offload.recording() if offloads else nullcontext():
+                    strategy.forward_backward(batch, step=step)
                 strategy.clip_grad_norm(1e9)        # on numbers, it then changes nothing either
                 strategy.step(optimizer)
+            assert (offload.num_in > 0) == offloads
         return ledger.peak, ledger.at_peak, comm.now()
 
-    cluster = Cluster(int(np.prod([*mesh.values()])), trace=True)
+    cluster = Cluster(int(np.prod([size for axis, size in mesh.items() if axis != "ep"])),
+                      trace=True)
     ranks, seconds = cluster.run(metered(main))
     return seconds, ranks, cluster.trace.messages, cluster.trace.spans
 

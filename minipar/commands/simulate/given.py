@@ -6,9 +6,9 @@ from typing import Any
 from ...comm.mesh import parse_mesh
 from ...nn import GPTConfig
 from ...plan.cluster import Cluster
-from ...plan.layout import Layout, find_fault
+from ...plan.layout import Layout
 from ...plan.models import given_model
-from ...simulation.step import AXES, NO_EXPERTS
+from ...simulation.step import AXES, check_layout
 from ...train.config import TrainConfig
 from ...train.config_file import read_config
 from ...train.setup.gpt_sizes import gpt_config
@@ -30,11 +30,10 @@ def read_run(options: Any, cluster: Cluster) -> tuple[GPTConfig, Layout]:
     given: dict[str, Any] = {
         "batch": options.batch, "schedule": options.schedule, "v": options.virtual_stages,
         "kind": options.strategy, "remat": options.remat, "sp": options.sequence_parallel or None,
+        "offload": options.offload,
         "microbatch": options.microbatch if options.gives("microbatch") else None}
     if options.mesh is not None:
-        sizes = parse_mesh(options.mesh)
-        check_axes(f"--mesh {options.mesh}", sizes)
-        given |= dict.fromkeys(AXES, 1) | sizes
+        given |= dict.fromkeys(AXES, 1) | mesh_of(f"--mesh {options.mesh}", options.mesh)
     elif options.config is None:
         given["dp"] = cluster.num_gpus
     layout = replace(layout, **{key: value for key, value in given.items() if value is not None})
@@ -42,8 +41,7 @@ def read_run(options: Any, cluster: Cluster) -> tuple[GPTConfig, Layout]:
         layout = replace(layout, v=2)
     if layout.batch == 1 and options.batch is None:
         layout = replace(layout, batch=layout.dp * layout.microbatch * 2 * layout.pp)
-    if fault := find_fault(layout, model, cluster.num_gpus):
-        raise ValueError(fault)
+    check_layout(layout, model, cluster.num_gpus)
     return model, layout
 
 
@@ -52,21 +50,23 @@ def layout_of(config: TrainConfig, model: GPTConfig) -> Layout:
     parallel = config.parallel
     if parallel.mesh is None:
         return Layout(sp=False)
-    sizes = {axis: size for axis, size in parse_mesh(parallel.mesh).items() if size > 1}
-    check_axes(f"the file's mesh {parallel.mesh}", sizes)
+    sizes = mesh_of(f"the file's mesh {parallel.mesh}", parallel.mesh)
     num = parallel.microbatches or parallel.accumulate
     each = config.data.batch // (sizes.get("dp", 1) * num)
     return Layout(**sizes, sp=parallel.sequence_parallel, v=parallel.virtual_stages or 1,
                   schedule=parallel.schedule or "1f1b", kind=parallel.strategy,
-                  microbatch=max(1, each), batch=config.data.batch, remat=config.memory.remat)
+                  microbatch=max(1, each), batch=config.data.batch, remat=config.memory.remat,
+                  offload=config.memory.offload)
 
 
-def check_axes(where: str, sizes: dict[str, int]) -> None:
-    """Raise ValueError for an axis that a simulated step does not have."""
+def mesh_of(where: str, text: str) -> dict[str, int]:
+    """The axes that have several ranks, and dp.  Raises ValueError for others."""
+    sizes = {axis: size for axis, size in parse_mesh(text).items() if size > 1}
     for axis in sizes:
         if axis not in AXES:
-            why = NO_EXPERTS if axis == "ep" else f"choose from {', '.join(AXES)}"
-            raise ValueError(f"{where}: a simulated step has no axis {axis!r}: {why}")
+            raise ValueError(f"{where}: a simulated step has no axis {axis!r}: choose from "
+                             f"{', '.join(AXES)}")
+    return {"dp": sizes.get("ep", 1)} | sizes
 
 
 def factors(text: str) -> dict[int, float]:

@@ -84,6 +84,8 @@ class Options(CommandOptions):
                                   choices=COSTED)
     sequence_parallel: bool = option(False, "split the tokens over tp between pairs of layers")
     remat: str | None = option(None, "what backward recomputes", choices=REMATS)
+    offload: str | None = option(None, "keep these in the host's memory: activations, optimizer "
+                                 "(its states)", metavar="WHAT,…")
     slow_ranks: str = option("", "ranks that take longer, each with a factor, as 5=1.2",
                              metavar="RANK=FACTOR,…", default_text="none")
     timeline: Path | None = out_file("draw the stages of a pipeline over time (.png, .svg, .pdf)")

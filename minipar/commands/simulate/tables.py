@@ -15,6 +15,8 @@ def say(output: Output, step: Step) -> None:
                 f"({c.title}; {c.software.name}): {step.layout}",
                 f"A step takes {seconds(step.seconds).text}.  {len(step.ranks):,} ranks were "
                 f"simulated, which stand for {c.num_gpus:,}.")
+    if step.model.experts:
+        output.text("Routers choose experts in turn: all are used alike.")
     made = Table.of("speed", "what", Column("value"))
     for name, value in {"seconds of a step": step.seconds, **known}.items():
         text = (f"{value:.1%}" if name in ("MFU", "HFU", "bubble") else
@@ -30,7 +32,8 @@ def say(output: Output, step: Step) -> None:
     total = sum(kinds.values()) + c.software.memory_base
     made = Table.of(f"memory of rank {number:,}, the fullest", "kind", Column("size", "B"))
     for name, size in [*kinds.items(), ("all, with the context", total),
-                       ("a GPU has", c.usable)]:
+                       ("a GPU has", c.usable),
+                       ("in the host's memory", step.ranks[number].on_host)]:
         if size:
             made.add(name, Shown(size, gib(size)))
     output.table(made)

@@ -27,6 +27,7 @@ import numpy as np
 from ...autograd import Tensor, saved_tensors_hooks
 from ...backend import Array, is_gpu, is_host, record_allocation
 from ...backend.copy_stream import CopyStream
+from ...backend.shape_rules import is_shape_only
 from ...backend.views import ViewSpec, flat_view, storage, view_from_spec, view_spec
 from ..remat.recompute import is_recomputing
 
@@ -91,7 +92,8 @@ class OffloadActivations:
 
     def should_offload(self, array: Array) -> bool:
         """True if this array is to be offloaded, with the whole storage that it is a view of."""
-        if not (is_host(array) or is_gpu(array)) or _paused.get() or is_recomputing():
+        is_array = is_host(array) or is_gpu(array) or is_shape_only(array)
+        if not is_array or _paused.get() or is_recomputing():
             return False                # another hook's note; or an array that backward needs now
         owner = storage(array)
         return (id(owner) not in self.stays and owner.ndim > 0
