@@ -132,20 +132,22 @@ def explained(text: str, cluster: Cluster, model: GPTConfig, batch: int) -> Cand
     return predict(cluster, model, layout)
 
 
-def config_of(model: GPTConfig, e: Layout) -> TrainConfig:
+def config_of(model: GPTConfig, layout: Layout) -> TrainConfig:
     """The run of `minipar train` that the layout is; data and the length of the run are its own."""
-    axes = {axis: getattr(e, axis) for axis in AXES if getattr(e, axis) > 1}
-    in_pipeline = e.pp > 1
+    axes = {axis: getattr(layout, axis) for axis in AXES if getattr(layout, axis) > 1}
+    in_pipeline = layout.pp > 1
     return TrainConfig().updated(
-        **options_of_gpt(sizes_of_gpt(model)), batch=e.batch, strategy=e.kind, remat=e.remat,
+        **options_of_gpt(sizes_of_gpt(model)), batch=layout.batch, strategy=layout.kind,
+        remat=layout.remat,
         mesh=",".join(f"{axis}={size}" for axis, size in (axes or {"dp": 1}).items()),
-        accumulate=1 if in_pipeline else e.microbatches,
-        schedule=e.schedule if in_pipeline else None, offload=e.offload,
-        microbatches=e.microbatches if in_pipeline else None,
-        virtual_stages=e.v if e.v > 1 else None, sequence_parallel=e.sp and e.tp > 1)
+        accumulate=1 if in_pipeline else layout.microbatches,
+        schedule=layout.schedule if in_pipeline else None, offload=layout.offload,
+        microbatches=layout.microbatches if in_pipeline else None,
+        virtual_stages=layout.v if layout.v > 1 else None,
+        sequence_parallel=layout.sp and layout.tp > 1)
 
 
-def ranking(c: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
+def ranking(cluster: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
     """The candidates with their seconds, tokens per second, MFU and memory."""
     stalls = any(candidate.stalls.share for candidate in found)
     made = Table.of("plan", "layout", Column("step", "s"), Column("tokens/s per GPU"),
@@ -153,8 +155,8 @@ def ranking(c: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
                     *[Column("or", "s: usual, stalled; share", is_text=True)] * stalls)
     for candidate in found:
         tokens = candidate.layout.batch * model.context
-        rate = tokens / candidate.seconds / c.num_gpus
-        mfu = model_flops(model, tokens) / candidate.seconds / c.num_gpus / c.rate
+        rate = tokens / candidate.seconds / cluster.num_gpus
+        mfu = model_flops(model, tokens) / candidate.seconds / cluster.num_gpus / cluster.rate
         other, does_stall, share = other_case(candidate.stalls)
         case = f"{other}: {share} {'' if does_stall else 'do not '}stall"
         made.add(str(candidate.layout), seconds(candidate.seconds), Shown(rate, f"{rate:,.0f}"),
@@ -163,18 +165,19 @@ def ranking(c: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
     return made
 
 
-def say(output: Output, c: Cluster, model: GPTConfig, chosen: Candidate) -> None:
+def say(output: Output, cluster: Cluster, model: GPTConfig, chosen: Candidate) -> None:
     """The parts of a layout's step, its memory, what binds it, and what a change would cost."""
-    e = chosen.layout
-    output.text("", f"{count(num_parameters(model))} parameters on {c.num_gpus:,} GPUs "
-                f"({c.title}; {c.software.name}): {e}")
-    fits = chosen.num_bytes <= c.usable
+    layout = chosen.layout
+    output.text("", f"{count(num_parameters(model))} parameters on {cluster.num_gpus:,} GPUs "
+                f"({cluster.title}; {cluster.software.name}): {layout}")
+    fits = chosen.num_bytes <= cluster.usable
     output.text(f"A step takes {seconds(chosen.seconds).text} and {gib(chosen.num_bytes)} of "
-                f"{gib(c.usable)}{'' if fits else ': it does not fit'}.{stall_text(chosen.stalls)}")
-    output.text(binding(c, model, e, chosen.num_bytes).capitalize() + ".")
-    output.table(parts_table(c, model, e))
-    output.table(memory_table(c, model, e))
-    output.table(changes_table(c, model, chosen))
+                f"{gib(cluster.usable)}{'' if fits else ': it does not fit'}."
+                f"{stall_text(chosen.stalls)}")
+    output.text(binding(cluster, model, layout, chosen.num_bytes).capitalize() + ".")
+    output.table(parts_table(cluster, model, layout))
+    output.table(memory_table(cluster, model, layout))
+    output.table(changes_table(cluster, model, chosen))
 
 
 def other_case(stalls: StallRange) -> tuple[str, bool, str]:
@@ -194,30 +197,30 @@ def stall_text(stalls: StallRange) -> str:
     return f"  Or {other}, if it {what}: {share} of measured runs like it {did}."
 
 
-def parts_table(c: Cluster, model: GPTConfig, e: Layout) -> Table:
+def parts_table(cluster: Cluster, model: GPTConfig, layout: Layout) -> Table:
     """Seconds of the step by part, on the slowest rank."""
     made = Table.of("seconds of a step", "part", Column("time", "s"), "share")
-    found = {name: part for name, part in parts(c, model, e).items() if part > 1e-9}
+    found = {name: part for name, part in parts(cluster, model, layout).items() if part > 1e-9}
     for name, part in sorted(found.items(), key=lambda item: -item[1]):
         share = part / sum(found.values())
         made.add(name, seconds(part), Shown(share, f"{share:.1%}"))
     return made
 
 
-def memory_table(c: Cluster, model: GPTConfig, e: Layout) -> Table:
+def memory_table(cluster: Cluster, model: GPTConfig, layout: Layout) -> Table:
     """Bytes of the fullest rank by kind."""
-    kinds = memory(c, model, e)
+    kinds = memory(cluster, model, layout)
     made = Table.of("memory of the fullest rank", "kind", Column("size", "B"))
-    for name, size in [*kinds.items(), ("all, with the context", total(c, kinds))]:
+    for name, size in [*kinds.items(), ("all, with the context", total(cluster, kinds))]:
         if size:
             made.add(name, Shown(size, gib(size)))
     return made
 
 
-def changes_table(c: Cluster, model: GPTConfig, chosen: Candidate) -> Table:
+def changes_table(cluster: Cluster, model: GPTConfig, chosen: Candidate) -> Table:
     """What one other choice would cost."""
     made = Table.of("one other choice", "change", "step", Column("because", is_text=True))
-    for change in changes(c, model, chosen.layout):
+    for change in changes(cluster, model, chosen.layout):
         relative = change.seconds / chosen.seconds - 1
         made.add(change.what, Shown(relative, f"{relative:+.1%}"), change.reason)
     return made
@@ -242,11 +245,11 @@ def count(number: float) -> str:
     return str(number)
 
 
-def draw(folder: Path, c: Cluster, model: GPTConfig, found: list[Candidate],
+def draw(folder: Path, cluster: Cluster, model: GPTConfig, found: list[Candidate],
          output: Output) -> None:
     """Write the three pictures."""
     meshes = best_of_meshes(found)
-    tokens = found[0].layout.batch * model.context / c.num_gpus
+    tokens = found[0].layout.batch * model.context / cluster.num_gpus
     points = {label(x.layout): (x.num_bytes, tokens / x.seconds, 0.0)
               for x in [*frontier(found)[:POINTS], *meshes[:BARS]]}
     panel = viz.ParetoPanel("layouts that fit", "tokens per second and GPU", points,
@@ -255,21 +258,22 @@ def draw(folder: Path, c: Cluster, model: GPTConfig, found: list[Candidate],
     for x in meshes:
         pair = x.layout.tp, x.layout.pp
         costs[pair] = min(costs.get(pair, x.seconds), x.seconds)
-    bars = {axes_text(x.layout): memory(c, model, x.layout) for x in meshes[:BARS]}
+    bars = {axes_text(x.layout): memory(cluster, model, x.layout) for x in meshes[:BARS]}
     output.file(folder / "frontier.png", viz.draw_pareto, [panel], "Time against memory")
     output.file(folder / "tp_pp.png", viz.draw_choices, costs, ("tp", "pp"),
                 "Step time over the best, by tp and pp")
     output.file(folder / "memory.png", viz.draw_stacked_bars, bars, {},
-                "Memory of the fullest rank", "bytes", c.usable)
+                "Memory of the fullest rank", "bytes", cluster.usable)
 
 
-def axes_text(e: Layout) -> str:
+def axes_text(layout: Layout) -> str:
     """The axes of a layout alone: dp8 tp4."""
-    names = [f"{axis}{getattr(e, axis)}" for axis in AXES if getattr(e, axis) > 1]
+    names = [f"{axis}{getattr(layout, axis)}" for axis in AXES if getattr(layout, axis) > 1]
     return " ".join(names) or "dp1"
 
 
-def label(e: Layout) -> str:
+def label(layout: Layout) -> str:
     """The axes, and what else the picture of time against memory can show: dp8 tp4 fsdp b2."""
-    more = [e.kind] * (e.dp > 1) + ["remat"] * (e.remat != "none") + ["offload"] * bool(e.offload)
-    return " ".join([axes_text(e), *more, f"b{e.microbatch}"])
+    more = [layout.kind] * (layout.dp > 1) + ["remat"] * (layout.remat != "none")
+    more += ["offload"] * bool(layout.offload)
+    return " ".join([axes_text(layout), *more, f"b{layout.microbatch}"])

@@ -79,39 +79,41 @@ def parse_layout(text: str, start: Layout) -> Layout:
     return replace(start, **values)
 
 
-def find_fault(e: Layout, model: GPTConfig, num_gpus: int) -> str:
+def find_fault(layout: Layout, model: GPTConfig, num_gpus: int) -> str:
     """The reason for which a layout cannot run, or ""."""
-    unknown = find_unknown(e)
+    unknown = find_unknown(layout)
     if unknown:
         return unknown
-    if e.num_gpus != num_gpus:
-        return f"dp·tp·pp·cp is {e.num_gpus}, and the cluster has {num_gpus} GPUs"
-    if e.microbatches * e.dp * e.microbatch != e.batch or not e.microbatches:
-        return (f"dp·microbatch is {e.dp * e.microbatch}, which does not divide a batch of "
-                f"{e.batch}")
-    if e.pp * e.stages > model.num_layers:
-        return f"{e.pp * e.stages} stages are more than the model's {model.num_layers} layers"
+    if layout.num_gpus != num_gpus:
+        return f"dp·tp·pp·cp is {layout.num_gpus}, and the cluster has {num_gpus} GPUs"
+    together = layout.dp * layout.microbatch
+    if layout.microbatches * together != layout.batch or not layout.microbatches:
+        return f"dp·microbatch is {together}, which does not divide a batch of {layout.batch}"
+    stages = layout.pp * layout.stages
+    if stages > model.num_layers:
+        return f"{stages} stages are more than the model's {model.num_layers} layers"
     kv_heads = model.num_kv_heads or model.num_heads
-    if model.num_heads % e.tp or max(kv_heads, e.tp) % min(kv_heads, e.tp):
-        return f"tp={e.tp} does not divide the {model.num_heads} heads"
-    if model.context % (2 * e.cp if e.cp > 1 else 1):
-        return f"2·cp={2 * e.cp} does not divide a sequence of {model.context}"
-    if e.ep > 1 and (model.experts is None or model.experts.num_experts % e.ep or e.dp % e.ep):
-        return f"ep={e.ep} has to divide the experts and dp={e.dp}"
+    if model.num_heads % layout.tp or max(kv_heads, layout.tp) % min(kv_heads, layout.tp):
+        return f"tp={layout.tp} does not divide the {model.num_heads} heads"
+    if model.context % (2 * layout.cp if layout.cp > 1 else 1):
+        return f"2·cp={2 * layout.cp} does not divide a sequence of {model.context}"
+    if layout.ep > 1 and (model.experts is None or model.experts.num_experts % layout.ep
+                          or layout.dp % layout.ep):
+        return f"ep={layout.ep} has to divide the experts and dp={layout.dp}"
     return ""
 
 
-def find_unknown(e: Layout) -> str:
+def find_unknown(layout: Layout) -> str:
     """The reason for which no prediction is possible, or ""."""
-    if e.schedule not in SCHEDULES:
-        return f"unknown schedule {e.schedule!r}: choose from {', '.join(SCHEDULES)}"
-    if e.kind not in COSTED:
-        return f"no cost is known of the strategy {e.kind!r}"
-    if e.remat not in REMATS:
-        return f"unknown remat {e.remat!r}: choose from {', '.join(REMATS)}"
-    if e.offload not in ("", "optimizer"):
-        return f"unknown offload {e.offload!r}: optimizer, or nothing"
-    if e.v > 1 and e.v != e.stages:
-        return (f"{e.schedule} has {e.stages} stage{'s' * (e.stages > 1)} on each rank, not "
-                f"v={e.v}")
+    if layout.schedule not in SCHEDULES:
+        return f"unknown schedule {layout.schedule!r}: choose from {', '.join(SCHEDULES)}"
+    if layout.kind not in COSTED:
+        return f"no cost is known of the strategy {layout.kind!r}"
+    if layout.remat not in REMATS:
+        return f"unknown remat {layout.remat!r}: choose from {', '.join(REMATS)}"
+    if layout.offload not in ("", "optimizer"):
+        return f"unknown offload {layout.offload!r}: optimizer, or nothing"
+    if layout.v > 1 and layout.v != layout.stages:
+        return (f"{layout.schedule} has {layout.stages} stage{'s' * (layout.stages > 1)} on each "
+                f"rank, not v={layout.v}")
     return ""

@@ -24,50 +24,51 @@ LOGITS = 14             # bytes of a logit: bfloat16; float32 logits, softmax, g
 GIB = 2**30
 
 
-def memory(c: Cluster, model: GPTConfig, e: Layout) -> dict[str, float]:
+def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most.
 
     By the formulas: of ranks with as many layers it is the first, which has most microbatches in
     flight, or one with the head or the loss.
     """
-    stages = stages_of(c, model, e)
+    stages = stages_of(cluster, model, layout)
     first = {stages.layers.index(count) for count in {*stages.layers}}
-    ranks = [rank_memory(c, model, e, stages, rank) for rank in range(e.pp)
+    ranks = [rank_memory(cluster, model, layout, stages, rank) for rank in range(layout.pp)
              if rank in first or stages.head[rank] or stages.loss[rank]
-             or e.schedule not in PREDICTED]
+             or layout.schedule not in PREDICTED]
     return max(ranks, key=lambda kinds: sum(kinds.values()))
 
 
-def total(c: Cluster, kinds: dict[str, float]) -> float:
+def total(cluster: Cluster, kinds: dict[str, float]) -> float:
     """What the device reports for bytes by kind."""
-    return c.software.memory_base + sum(kinds.values())
+    return cluster.software.memory_base + sum(kinds.values())
 
 
-def rank_memory(c: Cluster, model: GPTConfig, e: Layout, stages: Stages,
+def rank_memory(cluster: Cluster, model: GPTConfig, layout: Layout, stages: Stages,
                 rank: int) -> dict[str, float]:
     """Bytes by kind on a rank of the pipeline."""
-    s, rows = c.software, e.microbatch * model.context / e.cp
+    software, rows = cluster.software, layout.microbatch * model.context / layout.cp
     parameters, gradients, states, gathered = elements(
-        e.kind, round(stages.parameters[rank]), round(stages.layers[rank] * stages.copies),
-        e.dp * e.cp)
-    if "optimizer" in e.offload:
+        layout.kind, round(stages.parameters[rank]), round(stages.layers[rank] * stages.copies),
+        layout.dp * layout.cp)
+    if "optimizer" in layout.offload:
         states = 0
-    layers = stages.layers[rank] / e.stages * in_flight(e, rank)
-    kinds = {"parameters": s.weight_bytes * parameters, "gradients": s.gradient_bytes * gradients,
-             "optimizer states": s.master_bytes * states,
-             "gathered weights": s.weight_bytes * gathered,
-             "activations": layers * layer_bytes(c, model, e, e.remat)}
-    if e.remat == "full":
-        kinds["recomputed layer"] = layer_bytes(c, model, e, "none")
-    if s.activations == "minipar":
+    layers = stages.layers[rank] / layout.stages * in_flight(layout, rank)
+    kinds = {"parameters": software.weight_bytes * parameters,
+             "gradients": software.gradient_bytes * gradients,
+             "optimizer states": software.master_bytes * states,
+             "gathered weights": software.weight_bytes * gathered,
+             "activations": layers * layer_bytes(cluster, model, layout, layout.remat)}
+    if layout.remat == "full":
+        kinds["recomputed layer"] = layer_bytes(cluster, model, layout, "none")
+    if software.activations == "minipar":
         kinds["activations"] += 8 * rows * (rank == 0)      # the token ids
         if stages.head[rank]:
-            width, vocabulary = model.width, model.vocab_size / e.tp
+            width, vocabulary = model.width, model.vocab_size / layout.tp
             kinds["logits"] = 4 * rows * (2 * width + 1 + vocabulary)
         return kinds
-    kinds["activations"] += s.kept * 4 * rows * model.width
+    kinds["activations"] += software.kept * 4 * rows * model.width
     if stages.head[rank] or stages.loss[rank]:
-        kinds["logits"] = rows * LOGITS * model.vocab_size / e.tp
+        kinds["logits"] = rows * LOGITS * model.vocab_size / layout.tp
     return kinds
 
 
@@ -84,37 +85,39 @@ def elements(kind: str, own: int, layers: int, shards: int) -> tuple[int, int, i
             found["communication"])
 
 
-def in_flight(e: Layout, rank: int) -> float:
+def in_flight(layout: Layout, rank: int) -> float:
     """Microbatches in flight on a rank, each of its stages counted."""
-    if e.pp == 1:
-        return e.stages
-    known = pipelines.in_flight(e.schedule, rank, e.pp, e.microbatches, e.stages)
-    if known is None and e.schedule not in PREDICTED:
+    if layout.pp == 1:
+        return layout.stages
+    known = pipelines.in_flight(layout.schedule, rank, layout.pp, layout.microbatches,
+                                layout.stages)
+    if known is None and layout.schedule not in PREDICTED:
         from .time.by_table import most_in_flight  # here: a page has formulas alone
-        known = most_in_flight(e.schedule, rank, e.pp, e.microbatches)
-    return e.stages * e.microbatches if known is None else known
+        known = most_in_flight(layout.schedule, rank, layout.pp, layout.microbatches)
+    return layout.stages * layout.microbatches if known is None else known
 
 
-def layer_bytes(c: Cluster, model: GPTConfig, e: Layout, remat: str) -> float:
+def layer_bytes(cluster: Cluster, model: GPTConfig, layout: Layout, remat: str) -> float:
     """Bytes that a layer keeps of a microbatch for backward, on one rank.
 
     minipar: by formulas/activations.py.  Else in 16 bits and a token: Llama-like, 16 widths and 4
     of the MLP's.  GPT-like, 34 widths with dropout's masks.  Without sequence parallelism tp does
     not cut 10 of them.  Attention that is not fused keeps 5 a s more.
     """
-    if c.software.activations == "minipar":
-        return sum(layer_activations(model, e.microbatch, e.tp, "sequence" if e.sp and e.tp > 1
-                                     else "tensor", remat, cp=e.cp).values())
-    rows, h = e.microbatch * model.context / e.cp, model.width
-    shared = e.tp if e.sp else 1
+    if cluster.software.activations == "minipar":
+        cut = "sequence" if layout.sp and layout.tp > 1 else "tensor"
+        return sum(layer_activations(model, layout.microbatch, layout.tp, cut, remat,
+                                     cp=layout.cp).values())
+    rows, h = layout.microbatch * model.context / layout.cp, model.width
+    shared = layout.tp if layout.sp else 1
     if remat == "full":
-        return c.software.kept * rows * 2 * h / shared
+        return cluster.software.kept * rows * 2 * h / shared
     if mlp_matrices(model) == 3:
         cut = 6 * h + 8 * mlp_width(model) * active_ratio(model)
     else:
-        fused = c.software.flash is not None or remat == "selective"
-        cut = 24 * h + (0 if fused else 5 * model.num_heads * model.context / e.cp)
+        fused = cluster.software.flash is not None or remat == "selective"
+        cut = 24 * h + (0 if fused else 5 * model.num_heads * model.context / layout.cp)
     whole = 10 * h / shared
-    if e.sp and e.pp == 1 and c.software.keeps_gathered:
-        whole += 4 * h * (1 - 1 / e.tp)         # of attention and of the MLP
-    return c.software.kept * rows * (whole + cut / e.tp)
+    if layout.sp and layout.pp == 1 and cluster.software.keeps_gathered:
+        whole += 4 * h * (1 - 1 / layout.tp)         # of attention and of the MLP
+    return cluster.software.kept * rows * (whole + cut / layout.tp)

@@ -99,8 +99,10 @@ def mlp_parameters(model: GPTConfig, active: bool = False) -> int:
 
 def active_ratio(model: GPTConfig) -> float:
     """Hidden width of the MLPs that a token uses, relative to that of a dense one."""
-    e = model.experts
-    return (e.top_k + e.num_shared) * (e.width or 0) / mlp_width(model) if e else 1.0
+    moe = model.experts
+    if moe is None:
+        return 1.0
+    return (moe.top_k + moe.num_shared) * (moe.width or 0) / mlp_width(model)
 
 
 def layer_parameters(model: GPTConfig, active: bool = False) -> int:

@@ -31,18 +31,18 @@ class Change(NamedTuple):
     reason: str
 
 
-def changes(c: Cluster, model: GPTConfig, e: Layout) -> list[Change]:
+def changes(cluster: Cluster, model: GPTConfig, layout: Layout) -> list[Change]:
     """Layouts that differ in one choice, with the part that makes most of the difference."""
-    before = parts(c, model, e)
+    before = parts(cluster, model, layout)
     made = []
-    for what, other in neighbours(e):
-        if find_fault(other, model, c.num_gpus):
+    for what, other in neighbours(layout):
+        if find_fault(other, model, cluster.num_gpus):
             continue
-        found = predict(c, model, other)
-        if found.num_bytes > c.usable:
-            reason = f"does not fit: {found.num_bytes / GIB:.0f} GiB of {c.usable / GIB:.0f}"
+        found = predict(cluster, model, other)
+        if found.num_bytes > cluster.usable:
+            reason = f"does not fit: {found.num_bytes / GIB:.0f} GiB of {cluster.usable / GIB:.0f}"
         else:
-            after = parts(c, model, other)
+            after = parts(cluster, model, other)
             more = {name: after[name] - before[name] for name in after}
             choose = max if found.seconds > sum(before.values()) else min
             name = choose(more, key=more.__getitem__)
@@ -51,41 +51,43 @@ def changes(c: Cluster, model: GPTConfig, e: Layout) -> list[Change]:
     return made
 
 
-def parts(c: Cluster, model: GPTConfig, e: Layout) -> dict[str, float]:
+def parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Seconds of the step that is expected, by part."""
-    return step_time(c, model, e, stall_share(c, model, e) > 0.5).parts
+    return step_time(cluster, model, layout, stall_share(cluster, model, layout) > 0.5).parts
 
 
-def neighbours(e: Layout) -> Iterator[tuple[str, Layout]]:
+def neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
     """Layouts that differ in one choice, an axis at the cost of dp."""
     for axis in AXES[1:]:
-        old = getattr(e, axis)
+        old = getattr(layout, axis)
         for new in (old // 2, old * 2):
             if axis == "ep" and new:
-                yield f"{axis} {new} instead of {old}", replace(e, ep=new)
-            elif new and e.dp * old % new == 0:
-                changed = replace(e, **{axis: new, "dp": e.dp * old // new})
+                yield f"{axis} {new} instead of {old}", replace(layout, ep=new)
+            elif new and layout.dp * old % new == 0:
+                changed = replace(layout, **{axis: new, "dp": layout.dp * old // new})
                 if changed.pp == 1:
                     changed = replace(changed, schedule="1f1b", v=1)
                 yield f"{axis} {new} instead of {old}", replace(changed, sp=changed.tp > 1)
-    for new in (e.microbatch // 2, e.microbatch * 2):
+    for new in (layout.microbatch // 2, layout.microbatch * 2):
         if new:
-            yield f"microbatch {new} instead of {e.microbatch}", replace(e, microbatch=new)
+            yield (f"microbatch {new} instead of {layout.microbatch}",
+                   replace(layout, microbatch=new))
     for name, values in CHANGES:
-        if name == "schedule" and e.pp == 1 or name == "kind" and e.dp == 1:
+        if name == "schedule" and layout.pp == 1 or name == "kind" and layout.dp == 1:
             continue
         for value in values:
-            if value != getattr(e, name):
+            if value != getattr(layout, name):
                 other: dict[str, Any] = {name: value} | ({"v": 1} if name == "schedule" else {})
-                yield f"{name} {value} instead of {getattr(e, name)}", replace(e, **other)
+                yield f"{name} {value} instead of {getattr(layout, name)}", replace(layout, **other)
 
 
-def binding(c: Cluster, model: GPTConfig, e: Layout, num_bytes: float) -> str:
+def binding(cluster: Cluster, model: GPTConfig, layout: Layout, num_bytes: float) -> str:
     """A sentence on what limits a layout: the largest part beside the products, and memory."""
-    found = step_time(c, model, e, stall_share(c, model, e) > 0.5)
+    found = step_time(cluster, model, layout, stall_share(cluster, model, layout) > 0.5)
     useful = ("products", "attention", "head and loss")
     rest = {name: part for name, part in found.parts.items() if name not in useful}
     name = max(rest, key=lambda name: rest[name])
     share = sum(found.parts[key] for key in useful) / found.seconds
+    full = num_bytes / cluster.usable
     return (f"{share:.0%} of the step are products and attention; the largest other part is "
-            f"{name}, {rest[name] / found.seconds:.0%}; memory is {num_bytes / c.usable:.0%} full")
+            f"{name}, {rest[name] / found.seconds:.0%}; memory is {full:.0%} full")

@@ -35,38 +35,39 @@ class Candidate(NamedTuple):
         return self.stalls.seconds
 
 
-def predict(c: Cluster, model: GPTConfig, e: Layout) -> Candidate:
+def predict(cluster: Cluster, model: GPTConfig, layout: Layout) -> Candidate:
     """Seconds and bytes of a layout."""
-    return Candidate(e, stall_range(c, model, e), total(c, memory(c, model, e)))
+    return Candidate(layout, stall_range(cluster, model, layout),
+                     total(cluster, memory(cluster, model, layout)))
 
 
-def search(c: Cluster, model: GPTConfig, batch: int) -> tuple[list[Candidate], int]:
+def search(cluster: Cluster, model: GPTConfig, batch: int) -> tuple[list[Candidate], int]:
     """The layouts that fit, the fastest first; and how many were tried."""
     found, tried = [], 0
-    for layout in layouts(c, model, batch):
+    for layout in layouts(cluster, model, batch):
         tried += 1
-        num_bytes = total(c, memory(c, model, layout))
-        if num_bytes > c.usable:
+        num_bytes = total(cluster, memory(cluster, model, layout))
+        if num_bytes > cluster.usable:
             layout = replace(layout, offload="optimizer")
-            num_bytes = total(c, memory(c, model, layout))
-            if num_bytes > c.usable:
+            num_bytes = total(cluster, memory(cluster, model, layout))
+            if num_bytes > cluster.usable:
                 continue
-        found.append(Candidate(layout, stall_range(c, model, layout), num_bytes))
+        found.append(Candidate(layout, stall_range(cluster, model, layout), num_bytes))
     found.sort(key=lambda candidate: (candidate.seconds, candidate.num_bytes))
     return found, tried
 
 
-def layouts(c: Cluster, model: GPTConfig, batch: int) -> Iterator[Layout]:
+def layouts(cluster: Cluster, model: GPTConfig, batch: int) -> Iterator[Layout]:
     """Every layout that can run, whether it fits or not."""
-    remats = ["none", "full"] if c.software.flash else ["none", "selective", "full"]
-    for axes in meshes(c.num_gpus, model, batch):
+    remats = ["none", "full"] if cluster.software.flash else ["none", "selective", "full"]
+    for axes in meshes(cluster.num_gpus, model, batch):
         for microbatch in powers(min(MOST_MICROBATCH, batch // axes.dp)):
             for kind in KINDS if axes.dp * axes.cp > 1 else KINDS[:1]:
                 for schedule, v in pipelines_of(axes.pp, model.num_layers):
                     for remat in remats:
                         layout = replace(axes, microbatch=microbatch, kind=kind, remat=remat,
                                          schedule=schedule, v=v)
-                        if not find_fault(layout, model, c.num_gpus):
+                        if not find_fault(layout, model, cluster.num_gpus):
                             yield layout
 
 
@@ -105,8 +106,8 @@ def best_of_meshes(found: list[Candidate]) -> list[Candidate]:
     """The first candidate of each mesh, in the same order."""
     first: dict[tuple[int, ...], Candidate] = {}
     for candidate in found:
-        e = candidate.layout
-        first.setdefault((e.dp, e.tp, e.pp, e.cp, e.ep), candidate)
+        layout = candidate.layout
+        first.setdefault((layout.dp, layout.tp, layout.pp, layout.cp, layout.ep), candidate)
     return [*first.values()]
 
 

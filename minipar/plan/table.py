@@ -141,12 +141,12 @@ def with_nodes(cluster: Cluster, nodes: int, nic_shared_by: float) -> Cluster:
 
 def predict(row: Row) -> Prediction:
     """Seconds, tokens per second, GiB; and whether the run fits."""
-    c = row.cluster
-    found = stall_range(c, row.model, row.layout)
-    num_bytes = total(c, memory(c, row.model, row.layout))
+    cluster = row.cluster
+    found = stall_range(cluster, row.model, row.layout)
+    num_bytes = total(cluster, memory(cluster, row.model, row.layout))
+    can_run = not find_fault(row.layout, row.model, row.layout.num_gpus)
     return Prediction(found.seconds, row.tokens / found.seconds, num_bytes / GIB,
-                      num_bytes <= c.usable and not find_fault(row.layout, row.model,
-                                                               row.layout.num_gpus), found)
+                      num_bytes <= cluster.usable and can_run, found)
 
 
 def write_rows(rows: Sequence[dict[str, str]], file: TextIO) -> None:

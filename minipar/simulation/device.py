@@ -48,26 +48,26 @@ class Device:
         return self.known[key]
 
     def _work_out(self, name: str, phase: str, flops: int, arrays: tuple[Array, ...]) -> float:
-        c, out = self.cluster, arrays[-1]
+        cluster, out = self.cluster, arrays[-1]
         if name in LOSSES:
             return 0.0                          # `loss` says it, once for both directions
         num_bytes = sum(getattr(array, "nbytes", 0) for array in arrays)
-        if f"{name} {phase}" in c.software.operations:
-            call, per_flop, per_byte = c.software.operations[f"{name} {phase}"]
+        if f"{name} {phase}" in cluster.software.operations:
+            call, per_flop, per_byte = cluster.software.operations[f"{name} {phase}"]
             return call + per_flop * flops + per_byte * num_bytes
         if phase == "optimizer":
-            return out.size * c.software.adam_bytes / self._rate
+            return out.size * cluster.software.adam_bytes / self._rate
         if name == "FusedAttention":
-            both = attention(c, self.model, out.shape[0] * out.shape[1], self.tp)
+            both = attention(cluster, self.model, out.shape[0] * out.shape[1], self.tp)
             return both.forward if phase == "forward" else both.backward
         if name in PRODUCTS and flops and out.ndim > 1:
             n, m = out.shape[-1], out.size // out.shape[-1]
             each = self.experts if name == "GroupedLinear" else 1
-            return each * product(c, m / each, n, flops // (2 * m * n))
+            return each * product(cluster, m / each, n, flops // (2 * m * n))
         if name in TABLES and phase == "forward":
             num_bytes = 2 * out.nbytes
-        by_memory = num_bytes * c.software.unfused / self._rate
-        return max(by_memory, flops / (c.rate * c.software.product))
+        by_memory = num_bytes * cluster.software.unfused / self._rate
+        return max(by_memory, flops / (cluster.rate * cluster.software.product))
 
     @cached_property
     def _rate(self) -> float:

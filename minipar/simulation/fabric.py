@@ -47,15 +47,17 @@ class Fabric:
 
         The share that the software hides of messages of tp and of pp is not waited for.
         """
-        c, s = self.cluster, self.cluster.software
-        within, near = c.link * s.link, self.node_of(source) == self.node_of(dest)
+        cluster, software = self.cluster, self.cluster.software
+        within, near = cluster.link * software.link, self.node_of(source) == self.node_of(dest)
         is_pipeline = [*axes] == ["pp"]
         if near:
             bandwidth = within
         else:
             here = sum(self.node_of(member) == self.node_of(source) for member in members)
-            bandwidth = min(within, nic(c) * (1 if is_pipeline or [*axes] == ["ep"] else here))
-        hidden = s.pp_overlap if is_pipeline else s.tp_overlap if [*axes] == ["tp"] else 0.0
-        latency = (s.latency if is_pipeline else s.latency_rank) * (1 - hidden)
+            nics = 1 if is_pipeline or [*axes] == ["ep"] else here
+            bandwidth = min(within, nics * nic(cluster))
+        hidden = (software.pp_overlap if is_pipeline
+                  else software.tp_overlap if [*axes] == ["tp"] else 0.0)
+        latency = (software.latency if is_pipeline else software.latency_rank) * (1 - hidden)
         slower = self.slow.get((source, dest), 1.0)
         return Link(NEAR if near else FAR, latency, bandwidth / (1 - hidden) / slower)

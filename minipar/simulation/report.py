@@ -17,11 +17,12 @@ COMPUTING = {"forward": "forward", "backward": "backward: inputs", "weights": "b
 
 def speed(step: Step) -> dict[str, float]:
     """FLOP/s of a GPU by the model's formula (MFU), and those that ran (HFU); tokens/s."""
-    c, tokens = step.cluster, step.layout.batch * step.model.context
-    each = step.seconds * c.num_gpus
+    cluster, tokens = step.cluster, step.layout.batch * step.model.context
+    each = step.seconds * cluster.num_gpus
     ran = sum(rank.log.flops * step.num_ranks_of[number] for number, rank in step.ranks.items())
     useful = model_flops(step.model, tokens) / each
-    return {"FLOP/s per GPU": useful, "MFU": useful / c.rate, "HFU": ran / each / c.rate,
+    return {"FLOP/s per GPU": useful, "MFU": useful / cluster.rate,
+            "HFU": ran / each / cluster.rate,
             "tokens/s per GPU": tokens / each, "bubble": parts(step)[IDLE] / step.seconds}
 
 

@@ -114,13 +114,13 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
                 {rank.world_rank: results[rank.world_rank] for rank in world.ranks}, world.trace)
 
 
-def check_layout(e: Layout, model: GPTConfig, num_gpus: int) -> None:
+def check_layout(layout: Layout, model: GPTConfig, num_gpus: int) -> None:
     """Raise ValueError for a layout that cannot run."""
-    for name in e.offload.split(",") if e.offload else ():
+    for name in layout.offload.split(",") if layout.offload else ():
         if name not in OFFLOADS:
-            raise ValueError(f"--offload {e.offload}: a simulated step offloads "
+            raise ValueError(f"--offload {layout.offload}: a simulated step offloads "
                              f"{' and '.join(OFFLOADS)}, with a comma between them, not {name!r}")
-    if fault := find_fault(replace(e, offload=""), model, num_gpus):
+    if fault := find_fault(replace(layout, offload=""), model, num_gpus):
         raise ValueError(fault)
     experts = model.experts
     if experts and experts.capacity_factor is not None and experts.drop == "probability":
@@ -128,12 +128,14 @@ def check_layout(e: Layout, model: GPTConfig, num_gpus: int) -> None:
                          "set experts.drop to choice or token")
 
 
-def classes(fabric: Fabric, model: GPTConfig, e: Layout, slow: Mapping[int, float]) -> list[int]:
+def classes(fabric: Fabric, model: GPTConfig, layout: Layout,
+            slow: Mapping[int, float]) -> list[int]:
     """For each rank the one that stands for it (classes.py)."""
-    shape = {"pp": e.pp, "edp": e.dp // e.ep, "ep": e.ep, "cp": e.cp, "tp": e.tp}
+    shape = {"pp": layout.pp, "edp": layout.dp // layout.ep, "ep": layout.ep, "cp": layout.cp,
+             "tp": layout.tp}
     places = np.indices(tuple(shape.values())).reshape(len(shape), -1).T.tolist()
-    tokens = [stop - start for start, stop in chunk_bounds(model.vocab_size, e.tp)]
-    uneven = model.experts and (e.microbatch * model.context // e.cp * model.experts.top_k
+    tokens = [stop - start for start, stop in chunk_bounds(model.vocab_size, layout.tp)]
+    uneven = model.experts and (layout.microbatch * model.context // layout.cp * model.experts.top_k
                                 % model.experts.num_experts)
     program = [(pp, ep if uneven else 0, cp, tokens[tp], slow.get(rank, 1.0))
                for rank, (pp, _, ep, cp, tp) in enumerate(places)]
@@ -148,23 +150,26 @@ def classes(fabric: Fabric, model: GPTConfig, e: Layout, slow: Mapping[int, floa
                                                ("edp", "cp"), ("edp", "ep", "cp")])
 
 
-def mesh_sizes(e: Layout) -> dict[str, int]:
+def mesh_sizes(layout: Layout) -> dict[str, int]:
     """The axes of the mesh: those with several ranks, and dp."""
-    return {axis: getattr(e, axis) for axis in AXES if getattr(e, axis) > 1 or axis == "dp"}
+    sizes = {axis: getattr(layout, axis) for axis in AXES}
+    return {axis: size for axis, size in sizes.items() if size > 1 or axis == "dp"}
 
 
-def make_parallel(e: Layout, model: GPT, mesh: DeviceMesh, bucket_mb: float = 100.0) -> Strategy:
+def make_parallel(layout: Layout, model: GPT, mesh: DeviceMesh,
+                  bucket_mb: float = 100.0) -> Strategy:
     """The strategy of a layout, on simulated or real ranks."""
     options: dict[str, Any] = {}
-    if e.pp > 1:
-        options |= {"schedule": e.schedule, "virtual_stages": e.v if e.v > 1 else None}
-    if e.sp and e.tp > 1:
+    if layout.pp > 1:
+        options |= {"schedule": layout.schedule,
+                    "virtual_stages": layout.v if layout.v > 1 else None}
+    if layout.sp and layout.tp > 1:
         options["sequence_parallel"] = True
-    if e.cp > 1:
+    if layout.cp > 1:
         options["context"] = ContextOptions("all_gather")
-    if "bucket_mb" in STRATEGIES[e.kind].options:
+    if "bucket_mb" in STRATEGIES[layout.kind].options:
         options["bucket_mb"] = bucket_mb
-    return make_strategy(e.kind, model, mesh, **options)
+    return make_strategy(layout.kind, model, mesh, **options)
 
 
 def take_step(strategy: Strategy, optimizer: AdamW, batch: list[Microbatch]) -> None:
@@ -229,13 +234,13 @@ class Run:
 
     def make_strategy(self, comm: FoldedCommunicator) -> Strategy:
         """The strategy of the layout, with its model."""
-        e, model = self.layout, GPT(self.model)
+        layout, model = self.layout, GPT(self.model)
         model.initialize(dtype=self.dtype, array=ShapeArray((), self.dtype))
-        if self.is_flash or e.remat == "selective":
+        if self.is_flash or layout.remat == "selective":
             rematerialize_attention(model)
-        elif e.remat != "none":
-            rematerialize(model, plan_policy(e.remat))
-        return make_parallel(e, model, FoldedMesh(comm, **mesh_sizes(e)), self.bucket_mb)
+        elif layout.remat != "none":
+            rematerialize(model, plan_policy(layout.remat))
+        return make_parallel(layout, model, FoldedMesh(comm, **mesh_sizes(layout)), self.bucket_mb)
 
     def pay_for_loss(self, strategy: Strategy, comm: FoldedCommunicator, device: Device,
                      factor: float) -> None:
@@ -248,6 +253,6 @@ class Run:
 
     def microbatches(self) -> list[Microbatch]:
         """The microbatches of a rank, all alike."""
-        e = self.layout
-        ids = np.zeros((e.microbatch, self.model.context), np.int64)
-        return [Microbatch(ids, ids, np.arange(e.microbatch))] * e.microbatches
+        layout = self.layout
+        ids = np.zeros((layout.microbatch, self.model.context), np.int64)
+        return [Microbatch(ids, ids, np.arange(layout.microbatch))] * layout.microbatches

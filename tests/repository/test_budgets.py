@@ -7,17 +7,17 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4559,
     ("parallel",): 4550,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6162,
+    ("train", "commands"): 6166,
     ("viz",): 2544,
-    ("plan",): 1159,
-    ("simulation",): 1005,
+    ("plan",): 1181,
+    ("simulation",): 1013,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41541
+ALL = 41575
 
 
 def count(folder: str) -> int:

@@ -34,14 +34,19 @@ class Seconds(NamedTuple):
         return self.forward + self.backward
 
 
-def product(c: Cluster, m: float, n: float, k: float) -> float:
+def stream(cluster: Cluster) -> float:
+    """Bytes per second of element-wise kernels."""
+    return cluster.bandwidth * cluster.software.stream
+
+
+def product(cluster: Cluster, m: float, n: float, k: float) -> float:
     """Seconds of (m, k) @ (k, n) in 16 bits."""
-    s = c.software
-    rate = c.rate * s.product * k / (k + SHORT)
-    if s.waves:
-        rate *= full_waves(c.units, m, n)
+    software = cluster.software
+    rate = cluster.rate * software.product * k / (k + SHORT)
+    if software.waves:
+        rate *= full_waves(cluster.units, m, n)
     return max(2 * m * n * k / rate,
-               2 * (m * n + m * k + n * k) / (c.bandwidth * s.stream)) + s.kernel
+               2 * (m * n + m * k + n * k) / stream(cluster)) + software.kernel
 
 
 def full_waves(units: int, m: float, n: float) -> float:
@@ -53,40 +58,41 @@ def full_waves(units: int, m: float, n: float) -> float:
     return best
 
 
-def linear(c: Cluster, rows: float, n: float, k: float) -> Seconds:
+def linear(cluster: Cluster, rows: float, n: float, k: float) -> Seconds:
     """Seconds of x (rows, k) @ w (k, n), and of both gradients."""
-    return Seconds(product(c, rows, n, k), product(c, rows, k, n) + product(c, k, n, rows))
+    return Seconds(product(cluster, rows, n, k),
+                   product(cluster, rows, k, n) + product(cluster, k, n, rows))
 
 
-def attention(c: Cluster, model: GPTConfig, rows: float, tp: int) -> Seconds:
+def attention(cluster: Cluster, model: GPTConfig, rows: float, tp: int) -> Seconds:
     """Seconds of one layer's softmax(q kᵀ) v for `rows` tokens, on one of tp ranks."""
-    s, heads = c.software, model.num_heads / tp
+    software, heads = cluster.software, model.num_heads / tp
     flops = 2 * rows * model.context * heads * head_width(model)        # the causal half of 4
-    if s.flash is not None:
-        forward, backward = s.flash
-        return Seconds(flops / (c.rate * forward),
-                       2.5 * flops / (c.rate * backward))
-    memory, scores = c.bandwidth * s.stream, rows * model.context * heads
-    once = max(flops / (c.rate * s.product * 0.7), 2 * scores / memory)
+    if software.flash is not None:
+        forward, backward = software.flash
+        return Seconds(flops / (cluster.rate * forward),
+                       2.5 * flops / (cluster.rate * backward))
+    memory, scores = stream(cluster), rows * model.context * heads
+    once = max(flops / (cluster.rate * software.product * 0.7), 2 * scores / memory)
     return Seconds(2 * once + 9 * scores / memory,      # softmax and dropout: 4 + 5 bytes, 6 + 5
                    4 * once + 11 * scores / memory)
 
 
-def elementwise(c: Cluster, model: GPTConfig, rows: float, tp: int, sp: bool) -> Seconds:
+def elementwise(cluster: Cluster, model: GPTConfig, rows: float, tp: int, sp: bool) -> Seconds:
     """Seconds of one layer's norms, dropout, residuals and activations.
 
     Bytes of a token and width, forward: norms and residuals 2 (2+2) + 2 (2+2+2+1), shared with
     sequence parallelism; q, k, v 12; activation 16, of SwiGLU 20, for 4 widths.
     """
-    s, width = c.software, model.width
+    software, width = cluster.software, model.width
     shared = tp if sp else 1
     inner = mlp_width(model) / (4 * width) * active_ratio(model)
     gate = 20 if mlp_matrices(model) == 3 else 16
-    unit = s.unfused * rows * width / (c.bandwidth * s.stream)
+    unit = software.unfused * rows * width / stream(cluster)
     return Seconds(unit * (22 / shared + (12 + gate * inner) / tp),
                    unit * (32 / shared + (12 + 24 * inner) / tp))
 
 
-def loss(c: Cluster, model: GPTConfig, rows: float, tp: int) -> float:
+def loss(cluster: Cluster, model: GPTConfig, rows: float, tp: int) -> float:
     """Seconds of the cross-entropy, which moves `loss` bytes a logit."""
-    return c.software.loss * rows * model.vocab_size / tp / (c.bandwidth * c.software.stream)
+    return cluster.software.loss * rows * model.vocab_size / tp / stream(cluster)

@@ -11,36 +11,42 @@ all-reduce both (`comm/cost/textbook.py`).
 from ..cluster import Cluster
 
 
-def rate(c: Cluster, size: int, stride: int) -> float:
+def rate(cluster: Cluster, size: int, stride: int) -> float:
     """Bytes per second of a ring over `size` ranks that are `stride` ranks apart."""
-    near = ranks_in_node(c, size, stride)
-    within = c.link * c.software.link
-    return within if near >= size else min(within, near * nic(c))
+    near = ranks_in_node(cluster, size, stride)
+    within = link(cluster)
+    return within if near >= size else min(within, near * nic(cluster))
 
 
-def nic(c: Cluster) -> float:
+def link(cluster: Cluster) -> float:
+    """Bytes per second between GPUs of a node."""
+    return cluster.link * cluster.software.link
+
+
+def nic(cluster: Cluster) -> float:
     """Bytes per second of a GPU's NIC, of its share of one that several GPUs have."""
-    return c.nic * c.software.nic / c.nic_shared_by
+    return cluster.nic * cluster.software.nic / cluster.nic_shared_by
 
 
-def ranks_in_node(c: Cluster, size: int, stride: int) -> int:
+def ranks_in_node(cluster: Cluster, size: int, stride: int) -> int:
     """The ranks of such a group that share a node."""
-    return max(1, min(size, c.per_node // stride))
+    return max(1, min(size, cluster.per_node // stride))
 
 
-def ring(c: Cluster, size: int, stride: int, num_bytes: float, passes: int = 1) -> float:
+def ring(cluster: Cluster, size: int, stride: int, num_bytes: float, passes: int = 1) -> float:
     """Seconds of `passes` gathers or scatters of `num_bytes` over `size` ranks."""
     if size == 1:
         return 0.0
     sent = num_bytes * (size - 1) / size
-    return passes * (sent / rate(c, size, stride) + latency(c, size))
+    return passes * (sent / rate(cluster, size, stride) + latency(cluster, size))
 
 
-def latency(c: Cluster, size: int) -> float:
+def latency(cluster: Cluster, size: int) -> float:
     """Seconds of a collective of no bytes."""
-    return c.software.latency + c.software.latency_rank * size
+    return cluster.software.latency + cluster.software.latency_rank * size
 
 
-def neighbour(c: Cluster, num_bytes: float) -> float:
+def neighbour(cluster: Cluster, num_bytes: float) -> float:
     """Seconds of a message to the next pipeline stage, in another node if there are several."""
-    return num_bytes / (c.link * c.software.link if c.nodes == 1 else nic(c)) + c.software.latency
+    per_second = link(cluster) if cluster.nodes == 1 else nic(cluster)
+    return num_bytes / per_second + cluster.software.latency

@@ -37,14 +37,14 @@ class Stages(NamedTuple):
     copies: int = 1                 # of each stage, on different ranks
 
 
-def stages_of(c: Cluster, model: GPTConfig, e: Layout) -> Stages:
+def stages_of(cluster: Cluster, model: GPTConfig, layout: Layout) -> Stages:
     """The stages of a layout: as its schedule needs them, else as the cluster's software cuts."""
-    entry, split = SCHEDULES[e.schedule], c.software.split
-    if e.pp > 1 and entry.two_ways:
+    entry, split = SCHEDULES[layout.schedule], cluster.software.split
+    if layout.pp > 1 and entry.two_ways:
         split = "two ways"
-    elif e.pp > 1 and entry.num_stages > 1 and not entry.any_stages:
+    elif layout.pp > 1 and entry.num_stages > 1 and not entry.any_stages:
         split = "v"
-    return cut(model, e.pp, e.tp, e.ep, split)
+    return cut(model, layout.pp, layout.tp, layout.ep, split)
 
 
 @lru_cache(10_000)

@@ -30,34 +30,36 @@ class StallRange(NamedTuple):
         return self.stalled if self.share > 0.5 else self.usual
 
 
-def stall_range(c: Cluster, model: GPTConfig, e: Layout) -> StallRange:
+def stall_range(cluster: Cluster, model: GPTConfig, layout: Layout) -> StallRange:
     """What a layout cannot tell: a large run stalls, or it does not."""
-    usual, share = step_time(c, model, e).seconds, stall_share(c, model, e)
-    stalled = step_time(c, model, e, stalls=True).seconds if share else usual
+    usual, share = step_time(cluster, model, layout).seconds, stall_share(cluster, model, layout)
+    stalled = step_time(cluster, model, layout, stalls=True).seconds if share else usual
     return StallRange(usual, stalled, share)
 
 
-def stall_share(c: Cluster, model: GPTConfig, e: Layout) -> float:
+def stall_share(cluster: Cluster, model: GPTConfig, layout: Layout) -> float:
     """The share of measured runs like it that stalled, by the tables of the software.
 
     Small messages stall a third as often, except in the largest clusters.  Where tp reaches over
     four nodes, as many stall as there.  All pipelines stall whose memory is nearly full: the
     allocator empties its cache, and asks the driver again.
     """
-    s, is_wide = c.software, e.tp >= 4 * c.per_node
-    if e.pp == 1:
-        return 0.0 if is_wide or e.tp == 1 else last_share(s.stalled_alone, c.nodes)
-    if not s.stalled:
+    software, is_wide = cluster.software, layout.tp >= 4 * cluster.per_node
+    if layout.pp == 1:
+        if is_wide or layout.tp == 1:
+            return 0.0
+        return last_share(software.stalled_alone, cluster.nodes)
+    if not software.stalled:
         return 0.0
-    largest, most = s.stalled[-1]
+    largest, most = software.stalled[-1]
     if is_wide:
         return most
-    if total(c, memory(c, model, e)) > NEARLY_FULL * c.usable:
+    if total(cluster, memory(cluster, model, layout)) > NEARLY_FULL * cluster.usable:
         return 1.0
-    if e.dp > 1 and e.kind == "ddp":
-        return last_share(s.stalled_ddp, c.nodes)
-    is_small = message_bytes(model, e) < s.stalls_from and c.nodes < largest
-    return last_share(s.stalled, c.nodes) / (3 if is_small else 1)
+    if layout.dp > 1 and layout.kind == "ddp":
+        return last_share(software.stalled_ddp, cluster.nodes)
+    is_small = message_bytes(model, layout) < software.stalls_from and cluster.nodes < largest
+    return last_share(software.stalled, cluster.nodes) / (3 if is_small else 1)
 
 
 def last_share(table: Sequence[tuple[int, float]], nodes: int) -> float:

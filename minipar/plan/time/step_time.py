@@ -18,7 +18,7 @@ from ...parallel.pipeline.schedule.simulate import Times
 from ...parallel.registry import STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import PREDICTED, Layout
-from .kernels import linear, loss
+from .kernels import linear, loss, stream
 from .layer_time import launch, layer_parts
 from .messages import neighbour, ring
 from .stages import Stages, stages_of
@@ -33,13 +33,14 @@ class StepTime(NamedTuple):
     parts: dict[str, float]
 
 
-def step_time(c: Cluster, model: GPTConfig, e: Layout, stalls: bool = False) -> StepTime:
+def step_time(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool = False) -> StepTime:
     """Predict a step; with `stalls`, one that loses time at each message (stalls.py)."""
-    stages = stages_of(c, model, e)
-    layer, host = layer_parts(c, model, e), launch(c, e, stalls)
-    rows = e.microbatch * model.context / e.cp
-    head = linear(c, rows, model.vocab_size / e.tp, model.width).both
-    of_loss, hop = loss(c, model, rows, e.tp), pipeline_message(c, model, e, stalls)
+    stages = stages_of(cluster, model, layout)
+    layer, host = layer_parts(cluster, model, layout), launch(cluster, layout, stalls)
+    rows = layout.microbatch * model.context / layout.cp
+    head = linear(cluster, rows, model.vocab_size / layout.tp, model.width).both
+    of_loss = loss(cluster, model, rows, layout.tp)
+    hop = pipeline_message(cluster, model, layout, stalls)
 
     def rank_parts(rank: int) -> dict[str, float]:
         """Seconds of a microbatch on a rank of the pipeline."""
@@ -47,93 +48,94 @@ def step_time(c: Cluster, model: GPTConfig, e: Layout, stalls: bool = False) -> 
         parts = {name: count * seconds for name, seconds in layer.items()}
         parts["head and loss"] = head * stages.head[rank] + of_loss * stages.loss[rank]
         parts["waiting for the host"] = max(0.0, count * host - sum(parts.values()))
-        parts["pipeline messages"] = hop * (1 if rank in (0, e.pp - 1) else 2)
+        parts["pipeline messages"] = hop * (1 if rank in (0, layout.pp - 1) else 2)
         return parts
 
-    ranks = [rank_parts(rank) for rank in range(e.pp)]
+    ranks = [rank_parts(rank) for rank in range(layout.pp)]
     times = [sum(parts.values()) for parts in ranks]
     slowest = max(times)
-    parts = {name: e.microbatches * seconds
+    parts = {name: layout.microbatches * seconds
              for name, seconds in ranks[times.index(slowest)].items()}
-    parts["bubble"] = bubble_share(e, layer) * (sum(times) - slowest)
-    parts["gradients"] = gradients(c, e, stages, slowest)
-    parts["optimizer"] = optimizer(c, e, max(stages.parameters))
+    parts["bubble"] = bubble_share(layout, layer) * (sum(times) - slowest)
+    parts["gradients"] = gradients(cluster, layout, stages, slowest)
+    parts["optimizer"] = optimizer(cluster, layout, max(stages.parameters))
     return StepTime(sum(parts.values()), parts)
 
 
-def pipeline_message(c: Cluster, model: GPTConfig, e: Layout, stalls: bool) -> float:
+def pipeline_message(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool) -> float:
     """An activation from a neighbour and its gradient, for all stages of a rank."""
-    if e.pp == 1:
+    if layout.pp == 1:
         return 0.0
-    one = 2 * e.stages * neighbour(c, message_bytes(model, e)) * (1 - c.software.pp_overlap)
-    return one + c.software.stall * stalls
+    one = neighbour(cluster, message_bytes(model, layout)) * (1 - cluster.software.pp_overlap)
+    one *= 2 * layout.stages
+    return one + cluster.software.stall * stalls
 
 
-def message_bytes(model: GPTConfig, e: Layout) -> float:
+def message_bytes(model: GPTConfig, layout: Layout) -> float:
     """Bytes of an activation between two stages."""
-    return 2 * e.microbatch * model.context / e.cp * model.width / e.tp
+    return 2 * layout.microbatch * model.context / layout.cp * model.width / layout.tp
 
 
-def bubble_share(e: Layout, layer: dict[str, float]) -> float:
+def bubble_share(layout: Layout, layer: dict[str, float]) -> float:
     """The idle time in units of the other ranks' work: 1 for 1F1B, by the schedule's formula."""
-    if e.pp == 1:
+    if layout.pp == 1:
         return 0.0
     of_gpu = sum(layer.values())
     weight = layer["products"] / 3
     forward = (of_gpu - layer["recomputation"]) / 3
-    v = e.stages
+    v = layout.stages
     times = Times(forward / v, (of_gpu - forward - weight) / v, weight / v)
-    known = pipelines.makespan(e.schedule, e.pp, e.microbatches, times, v)
-    if known is None and e.schedule not in PREDICTED:
+    known = pipelines.makespan(layout.schedule, layout.pp, layout.microbatches, times, v)
+    if known is None and layout.schedule not in PREDICTED:
         from .by_table import makespan  # here: a page has formulas alone
-        known = makespan(e.schedule, e.pp, e.microbatches, times)
+        known = makespan(layout.schedule, layout.pp, layout.microbatches, times)
     if known is None:
         return 1.0          # too few microbatches: no better than 1F1B
-    return (known / of_gpu - e.microbatches) / (e.pp - 1)
+    return (known / of_gpu - layout.microbatches) / (layout.pp - 1)
 
 
-def gradients(c: Cluster, e: Layout, stages: Stages, slowest: float) -> float:
+def gradients(cluster: Cluster, layout: Layout, stages: Stages, slowest: float) -> float:
     """Seconds of the data-parallel messages that nothing hides.
 
     DDP and ZeRO-1 send once a step: a part of the last microbatch, of `slowest` seconds, may hide
     it.  The other strategies send in every microbatch, behind all of the step's computation.  Two
     copies of a stage add up the pieces that they have.
     """
-    s, own, layers, m = (c.software, max(stages.parameters),
-                         max(1, *stages.layers) * stages.copies, e.microbatches)
-    shards, cost = e.dp * e.cp, STRATEGIES[e.kind].cost
+    software, m = cluster.software, layout.microbatches
+    own, layers = max(stages.parameters), max(1, *stages.layers) * stages.copies
+    shards, cost = layout.dp * layout.cp, STRATEGIES[layout.kind].cost
     piece = own / (shards if cost is not None and STATES in cost.sharded else 1)
-    copies = ring(c, stages.copies, shards * e.tp, s.message_bytes * piece, 2)
+    copies = ring(cluster, stages.copies, shards * layout.tp, software.message_bytes * piece, 2)
     if shards == 1 or cost is None:
         return copies
     if cost.reduces_each_microbatch:
-        of_layer = ring(c, shards, e.tp, s.weight_bytes * own / layers)
+        of_layer = ring(cluster, shards, layout.tp, software.weight_bytes * own / layers)
         if cost.gathers_each_microbatch:        # exposed: the first gather, the last reduction
             sent, exposed = cost.messages(m), 2.0
         else:                                   # exposed: all weights, after the optimizer
             sent, exposed = m, layers
         return max(0.0, sent * layers * of_layer - m * slowest) + exposed * of_layer + copies
-    hidden, num_bytes = s.dp_overlap, 2 * s.message_bytes
+    hidden, num_bytes = software.dp_overlap, 2 * software.message_bytes
     late = 0.0
     if STATES in cost.sharded:
-        hidden, num_bytes = s.zero1_overlap, s.zero1_bytes
-        late = s.gather * WEIGHTS * layers * (shards - 1)
-    if e.pp > 1 and not s.overlap_beside_pp:
+        hidden, num_bytes = software.zero1_overlap, software.zero1_bytes
+        late = software.gather * WEIGHTS * layers * (shards - 1)
+    if layout.pp > 1 and not software.overlap_beside_pp:
         hidden = 0.0
-    whole = ring(c, shards, e.tp, num_bytes * own) + late
-    window = 1 + e.pp * (e.stages - 1) / e.stages           # in microbatches
+    whole = ring(cluster, shards, layout.tp, num_bytes * own) + late
+    window = 1 + layout.pp * (layout.stages - 1) / layout.stages           # in microbatches
     return max(whole - hidden * window * slowest, whole / 10) + copies
 
 
-def optimizer(c: Cluster, e: Layout, own: float) -> float:
+def optimizer(cluster: Cluster, layout: Layout, own: float) -> float:
     """Seconds of Adam: the bytes of weights, gradients and averages that it moves.
 
     Offloaded states come from the host's memory, and go back.
     """
-    cost = STRATEGIES[e.kind].cost
+    cost = STRATEGIES[layout.kind].cost
     sharded = cost is not None and STATES in cost.sharded
-    kept = own / (e.dp * e.cp if sharded else 1)
-    time = c.software.adam_bytes * kept / (c.bandwidth * c.software.stream)
-    if "optimizer" in e.offload:
-        time += 2 * c.software.master_bytes * kept / c.host
+    kept = own / (layout.dp * layout.cp if sharded else 1)
+    time = cluster.software.adam_bytes * kept / stream(cluster)
+    if "optimizer" in layout.offload:
+        time += 2 * cluster.software.master_bytes * kept / cluster.host
     return time
