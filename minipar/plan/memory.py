@@ -100,9 +100,9 @@ def in_flight(layout: Layout, rank: int) -> float:
 def layer_bytes(cluster: Cluster, model: GPTConfig, layout: Layout, remat: str) -> float:
     """Bytes that a layer keeps of a microbatch for backward, on one rank.
 
-    minipar: by formulas/activations.py.  Else in 16 bits and a token: Llama-like, 16 widths and 4
-    of the MLP's.  GPT-like, 34 widths with dropout's masks.  Without sequence parallelism tp does
-    not cut 10 of them.  Attention that is not fused keeps 5 a s more.
+    minipar: by formulas/activations.py.  Else, in 16 bits, bytes of a token.  Llama-like: 16 a
+    width, 8 an MLP width.  GPT-like: 34 a width with dropout's masks.  Without sequence parallelism
+    tp does not cut 10 of these.  Attention that is not fused keeps 5 a s more.
     """
     if cluster.software.activations == "minipar":
         cut = "sequence" if layout.sp and layout.tp > 1 else "tensor"
