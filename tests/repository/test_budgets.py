@@ -8,7 +8,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("parallel",): 4550,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6166,
-    ("viz",): 2544,
+    ("viz",): 2546,
     ("plan",): 1199,
     ("simulation",): 1013,
     ("compare",): 1168,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41593
+ALL = 41595
 
 
 def count(folder: str) -> int:
