@@ -127,8 +127,8 @@ class ReductionQueue:
     """Calls start(0), start(1), …, each when all gradients of its group are ready.
 
     A parameter calls its ready hooks when backward has completed its gradient.  Before a backward,
-    a walk over the graph finds the parameters that this rank uses in it: a group waits only for
-    gradients that will come.  Only those of a backward that is watched count.
+    a walk over the graph finds the parameters that this rank uses in it.  So a group waits only for
+    gradients that will come.  Only the hooks of a backward that is watched count.
     """
 
     def __init__(self, groups: Sequence[Sequence[Tensor]], start: Callable[[int], None]):

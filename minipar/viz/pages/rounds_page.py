@@ -4,7 +4,7 @@
 
 Open it in a browser: buttons, a slider, arrow keys; `ring.html#algorithm=0&round=2` opens it after
 round 2 of the first run.  What the page shows is `page_data`, plain values from real runs
-(rounds.py), embedded as JSON; the script in rounds.html draws them and knows no algorithm.
+(rounds.py), embedded as JSON.  The script in rounds.html draws them and knows no algorithm.
 """
 
 import sys

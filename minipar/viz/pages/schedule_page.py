@@ -35,7 +35,7 @@ def write_schedule_page(path: str | Path, schedule: str = "1f1b", num_ranks: int
                         times: Times = DEFAULT, title: str = TITLE) -> Path:
     """Write the page, which opens with these numbers; return its path.
 
-    `times` are those of all stages of a rank.  Raises ValueError for an unknown schedule, and for
+    `times` belong to all stages of a rank.  Raises ValueError for an unknown schedule, and for
     numbers that the page's sliders do not reach.
     """
     if schedule not in SCHEDULES:

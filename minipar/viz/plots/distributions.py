@@ -51,9 +51,9 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
                    drift: Mapping[str, Sequence[float]], title: str = "") -> Path:
     """Draw formats above gradients, and at the right how a weight moves; return the path written.
 
-    `gradients` are numbers by what they are called, of which the zeros are left out; `drift` gives
-    the values of a weight after each update, by how it is kept.  Raises ValueError where one of
-    the three is empty.
+    `gradients` are numbers by what they are called; zeros are left out.  `drift` gives the values
+    of a weight after each update, by how it is kept.  Raises ValueError where one of the three is
+    empty.
     """
     if not (formats and gradients and drift):
         raise ValueError("give at least one format, one set of gradients and one weight")

@@ -73,8 +73,8 @@ def draw_pipeline(path: str | Path, timeline: Timeline, title: str = "",
                   activation_bytes: Bytes = None, fault: Fault | None = None) -> Path:
     """Draw the timeline, and return the path written (.png, .svg or .pdf).
 
-    `activation_bytes` are those of one microbatch, or a list with one value per stage; None counts
-    microbatches.  `fault` is the fault at which the timeline ends.  Raises ValueError for a
+    `activation_bytes` are the bytes of one microbatch, or a list with one value per stage; None
+    counts microbatches.  `fault` is the fault at which the timeline ends.  Raises ValueError for a
     timeline without actions.
     """
     return save(pipeline_figure({title: timeline}, activation_bytes, fault), path)

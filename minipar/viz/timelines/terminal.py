@@ -144,7 +144,7 @@ def share_rows(num_ranks: int, max_rows: int) -> list[range]:
 def cells(trace: Trace, groups: Sequence[range], num_columns: int) -> list[list[str]]:
     """For each group of ranks, in each column, the state that takes most of their time there.
 
-    Of two that take as much it is the one that comes first in `MARKS`.
+    If two take as much, it is the one that comes first in `MARKS`.
     """
     duration = trace.duration()
     scale = num_columns / duration if duration else 0.0
