@@ -7,7 +7,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4559,
     ("parallel",): 4559,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6166,
+    ("train", "commands"): 6176,
     ("viz",): 2544,
     ("plan",): 1181,
     ("simulation",): 1013,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41584
+ALL = 41594
 
 
 def count(folder: str) -> int:
