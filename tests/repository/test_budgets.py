@@ -9,7 +9,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("memory", "precision"): 1235,
     ("train", "commands"): 6166,
     ("viz",): 2544,
-    ("plan",): 1181,
+    ("plan",): 1198,
     ("simulation",): 1013,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41575
+ALL = 41604
 
 
 def count(folder: str) -> int:
