@@ -23,7 +23,7 @@ BY_NAME = {"minipar/comm/simulated/progress.py": 2, "minipar/parallel/zero/zero3
 ASSIGNING = ast.Assign, ast.AnnAssign, ast.AugAssign
 
 
-def assigned(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> Iterator[tuple[ast.Attribute, ast.expr | None]]:
+def assigned(node: ast.AST) -> Iterator[tuple[ast.Attribute, ast.expr | None]]:
     """The attributes that a statement assigns, each with its value, if it has one of its own."""
     found = node.targets if isinstance(node, ast.Assign) else [node.target]
     for target in found:
