@@ -79,7 +79,7 @@ def test_no_message_spells_the_command_itself():
         nodes = list(ast.walk(ast.parse(text)))
         docstrings = {id(node.body[0].value) for node in nodes
                       if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-                      and ast.get_docstring(node) is not None}
+                      and ast.get_docstring(node, clean=False) is not None}
         wrong += [(str(file.relative_to(ROOT)), node.value) for node in nodes
                   if isinstance(node, ast.Constant) and id(node) not in docstrings
                   and re.search(r"python -m minipar \w|mpirun -n \d+ python", str(node.value))]

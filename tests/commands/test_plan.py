@@ -68,6 +68,7 @@ def test_one_that_does_not_fit_says_so(capsys):
 @pytest.mark.parametrize("layout", [
     "dp=4", "dp=2,tp=2,kind=zero1", "pp=2,dp=2,kind=zero1,microbatch=2", "pp=4,remat=full",
     "pp=2,v=2,tp=2,microbatch=2", "dp=4,kind=fsdp,offload=optimizer"])
+@pytest.mark.one_in(2)
 def test_train_takes_the_file(capsys, tmp_path, layout):
     path = tmp_path / "run.toml"
     run(capsys, *SMALL, "--explain", layout, "--emit", str(path))

@@ -76,7 +76,7 @@ def trained(comm, mesh, schedule, m, ledger):
 
 
 @pytest.mark.parametrize("mesh, schedule", ON_PAPER)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_bytes_and_memory_are_those_on_paper(mesh, schedule, monkeypatch):
     rings_only(monkeypatch)
     m, p = 4, mesh["pp"]

@@ -105,6 +105,7 @@ def test_13_what_zb_h1_cannot_fill(times):
 
 
 @pytest.mark.parametrize(("p", "m", "best", "loses"), [(4, 8, 3, 12), (8, 16, 4, 14)])
+@pytest.mark.one_in(2)
 def test_13_slow_messages(p, m, best, loses):
     found = [makespan("interleaved" if v > 1 else "1f1b", p, m, Times(), v, Link(0.1, math.inf))
              for v in range(1, loses + 1)]

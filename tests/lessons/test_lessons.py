@@ -59,7 +59,7 @@ def test_there_are_lessons():
 
 
 @pytest.mark.parametrize("lesson, world", in_both_worlds(LESSONS))
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(9)
 def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
     """In this process, whose ranks may be real ones, as launch() would run it."""
     monkeypatch.syspath_prepend(lesson.parent)

@@ -43,7 +43,7 @@ def of_case():
 @worlds(4, mpi=(), slow_mpi=(4,))
 @pytest.mark.parametrize("name", every_mesh(4, [
     name for name in ALL if "sequence" not in name and name != "alone"]))
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_every_strategy(world, name):
     right, gradients = alone()
 

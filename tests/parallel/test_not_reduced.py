@@ -55,7 +55,7 @@ def check_refused(comm, strategy, batch):
 @worlds(4, mpi=(), slow_mpi=(4,))
 @pytest.mark.parametrize("name", every_mesh(4, [
     name for name in ALL if "sequence" not in name]))
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_microbatches_inside_no_sync_alone(world, name):
     case = Case("gpt deep tied", parts=(8,))
     batch = *case.batch(0), np.arange(8)
@@ -63,7 +63,7 @@ def test_microbatches_inside_no_sync_alone(world, name):
 
 
 @pytest.mark.parametrize("name", OF_MESHES)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_on_every_mesh(name):
     how, sizes, options = OF_MESHES[name]
     ids = np.random.default_rng(0).integers(0, 11, (8, 6))

@@ -153,7 +153,7 @@ def check(comm, seed: int) -> None:
     assert_all_close(found, alone(seed), rtol=1e-10, atol=1e-12)
 
 
-QUICK = range(6)
+QUICK = range(4)
 
 
 @pytest.mark.parametrize("seed", [*QUICK, *(pytest.param(seed, marks=pytest.mark.slow)

@@ -84,7 +84,7 @@ EVERYWHERE = [pytest.param(name, marks=[pytest.mark.slow] * (
 
 @worlds(4, mpi=())
 @pytest.mark.parametrize("name", EVERYWHERE)
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(6)
 def test_every_strategy(world, name):
     world.run(lambda comm: check(comm, name, case_for(name)))
 

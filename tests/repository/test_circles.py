@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
-from tests.repository.test_layering import ROOT
+from tests.repository.test_layering import ROOT, tree_of
 
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
            for path in (ROOT / "minipar").rglob("*.py")}
@@ -16,7 +16,7 @@ def when_loaded(node: ast.AST) -> Iterator[ast.ImportFrom]:
         is_for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
         if isinstance(child, ast.ImportFrom) and child.level:
             yield child
-        elif not isinstance(child, ast.FunctionDef) and not is_for_types:
+        elif not isinstance(child, ast.FunctionDef | ast.expr) and not is_for_types:
             yield from when_loaded(child)
 
 
@@ -24,7 +24,7 @@ def imported(module: str) -> set[str]:
     """The modules of minipar that a module imports."""
     found = set()
     package = module.split(".") if MODULES[module].name == "__init__.py" else module.split(".")[:-1]
-    for node in when_loaded(ast.parse(MODULES[module].read_text("utf-8"))):
+    for node in when_loaded(tree_of(MODULES[module])):
         base = ".".join([*package[:len(package) - node.level + 1], *filter(None, [node.module])])
         inner = {f"{base}.{alias.name}" for alias in node.names}
         found |= inner & MODULES.keys() or {base}

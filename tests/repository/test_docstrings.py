@@ -9,14 +9,14 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.repository.test_layering import ROOT
+from tests.repository.test_layering import ROOT, tree_of
 
 LEVEL = 4       # spaces: what is indented so far, after cleaning, is shown as it stands
 
 
 def docstrings(file: Path) -> Iterator[tuple[str, str, int]]:
     """Name, docstring and its place in the line, of a module, its classes and functions."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             text = ast.get_docstring(node, clean=False)
             if text:

@@ -20,10 +20,12 @@ BY_NAME = {"minipar/comm/simulated/progress.py": 2, "minipar/parallel/zero/zero3
            "minipar/comm/communicator.py": 1}       # mpi4py's names, each a refusal
 
 
+ASSIGNING = ast.Assign, ast.AnnAssign, ast.AugAssign
+
+
 def assigned(node: ast.AST) -> Iterator[tuple[ast.Attribute, ast.expr | None]]:
     """The attributes that a statement assigns, each with its value, if it has one of its own."""
-    found = node.targets if isinstance(node, ast.Assign) else \
-        [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else []
+    found = node.targets if isinstance(node, ast.Assign) else [node.target]
     for target in found:
         for part in target.elts if isinstance(target, ast.Tuple) else [target]:
             if isinstance(part, ast.Attribute):
@@ -42,11 +44,12 @@ def third_doors(tree: ast.Module) -> list[str]:
     """What assigns a class, or a method of an instance, or sets an attribute by its name."""
     nodes = [*ast.walk(tree)]
     functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    return [ast.unparse(node) for node in nodes if any(
+    calls = [node for node in nodes if isinstance(node, ast.Call)
+             and getattr(node.func, "id", "") == "setattr"]
+    return [ast.unparse(node) for node in nodes if isinstance(node, ASSIGNING) and any(
         target.attr == "__class__" or target.attr in METHODS
         and ast.unparse(target.value) != "self" and is_function(value, functions)
-        for target, value in assigned(node))
-        or isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setattr"]
+        for target, value in assigned(node))] + [ast.unparse(node) for node in calls]
 
 
 def test_there_is_no_third_door():

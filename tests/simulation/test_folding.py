@@ -139,7 +139,7 @@ def test_microbatches_that_repeat_the_first_take_what_all_would_take(options):
 @pytest.mark.parametrize("options, slow", [
     ({"dp": 8}, {}), ({"dp": 2, "cp": 2, "tp": 2, "remat": "full"}, {}),
     ({"dp": 4, "tp": 2}, {3: 1.5}), ({"dp": 8, "batch": 8 * 2}, {})], ids=str)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_two_microbatches_that_send_stand_for_all(options, slow, kind):
     layout = Layout(**{"kind": kind, "batch": 7 * options["dp"], "sp": False} | options)
     repeated, computed = (simulate_step(read_cluster("4x2:a100"), MODEL, layout, repeat=repeat,

@@ -56,7 +56,7 @@ def test_a_model_trained_so_is_a_plain_one(tmp_path, capsys):
 @pytest.mark.parametrize("words", [
     "--precision bf16", "--precision fp16", "--remat selective", "--remat full",
     "--offload activations,optimizer", "--remat optimal:200KB"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 def test_precision_memory_and_verify(words, capsys):
     plain = [word for word in RUN if word not in ("--dtype", "float64")]
     main(["train", *plain, "--mesh", "cp=4", *words.split(), "--verify", "2"])

@@ -56,6 +56,7 @@ NEEDS_NONE = ("evaluate {gpt} --sample 9 --prompt a", "quantize {gpt} --out {out
 
 
 @pytest.mark.parametrize("line", NEEDS_TEXT + NEEDS_NONE)
+@pytest.mark.one_in(2)
 def test_a_text_that_has_moved(trained, tmp_path, capsys, line):
     moved, words = tmp_path / "moved.txt", line.format(gpt=trained, out=tmp_path / "out").split()
     shutil.move(tmp_path / "work" / "my.txt", moved)

@@ -79,6 +79,7 @@ def test_as_many_ranks_on_another_mesh_go_on_from_the_mean(tmp_path, strategy, m
 
 
 @pytest.mark.parametrize("strategy", ["local_sgd", "delayed", "gossip"])
+@pytest.mark.one_in(3)
 def test_ranks_of_cp_do_not_get_parameters_of_ranks_of_dp(tmp_path, strategy):
     """The number of ranks and all shapes are the same: only the mesh differs."""
     gpt = {"data": "synthetic", "layers": 1, "width": 8, "heads": 2, "context": 8, "batch": 8,

@@ -59,7 +59,7 @@ def test_half_the_bytes_and_the_same_numbers(world, method):
 @pytest.mark.parametrize("precision, context", every(2, [
     (precision, context) for precision in ("bf16", "fp16") for context in (
         ContextOptions(), ContextOptions(ulysses=2), ContextOptions("all_gather"))]))
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_gpt_in_low_precision(precision, context):
     """Messages in the format of activations: gradients of one process but for rounding."""
     expected = alone("gpt", precision, parts=4)

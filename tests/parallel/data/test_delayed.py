@@ -70,6 +70,7 @@ def test_each_rank_clips_its_own_gradient(world):
 @worlds(4, mpi=())
 @pytest.mark.parametrize("sizes", [{"pp": 2, "dp": 2}, {"dp": 2, "tp": 2}, {"dp": 2, "cp": 2}],
                          ids=lambda sizes: "-".join(sizes))
+@pytest.mark.one_in(3)
 def test_also_beside_other_axes(world, sizes):
     case = Case("gpt deep tied", parts=(4, 4))
     right = copies(case, lambda slabs: SGD(slabs, lr=0.3), 2, 2)
@@ -157,6 +158,7 @@ RUN = {"data": "digits", "hidden": "8,8", "steps": 9, "batch": 12, "seed": 3, "m
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.one_in(2)
 def test_a_run_that_goes_on_is_the_uninterrupted_run(tmp_path, optimizer):
     config = TrainConfig().updated(**RUN, optimizer=optimizer, out=tmp_path, save_every=5)
     whole = train_run(config)

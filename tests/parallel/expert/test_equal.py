@@ -50,6 +50,7 @@ def test_every_way_of_dp(world, name, ep):
 @worlds(4, mpi=())
 @pytest.mark.parametrize("sizes, name", [({"dp": 4, "ep": 2}, "zero1"), ({"ep": 4}, "ddp")])
 @pytest.mark.parametrize("model", [*MODELS])
+@pytest.mark.one_in(2)
 def test_every_model(world, model, sizes, name):
     check(world, on(sizes, name), model)
 
@@ -69,6 +70,7 @@ def test_beside_pp_and_tp(world, sizes, model, options, name):
 @worlds(4, mpi=())
 @pytest.mark.parametrize("schedule", ["zb_h1", "zb_v", "interleaved", "gpipe"])
 @pytest.mark.parametrize("name", ["zero1", "fsdp"])
+@pytest.mark.one_in(2)
 def test_every_kind_of_schedule(world, schedule, name):
     check(world, on({"pp": 2, "ep": 2}, name, schedule=schedule), "deep", parts=4)
 

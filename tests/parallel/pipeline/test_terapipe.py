@@ -92,6 +92,7 @@ def test_what_cannot_be_is_refused(make, says):
 
 
 @pytest.mark.parametrize("remat", ["full", "selective", "every:2"])
+@pytest.mark.one_in(3)
 def test_it_equals_also_where_backward_recomputes_slices(remat):
     """Each with its own positions, and the keys and values of the slices before it."""
     config = TrainConfig().updated(data="synthetic", layers=4, heads=2, width=8, context=12,

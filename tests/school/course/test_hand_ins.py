@@ -99,8 +99,9 @@ def test_a_task_that_cannot_run_says_why_in_the_summary(built, solution, tmp_pat
 
 def test_names_alike_have_a_row_each_and_no_cell_is_a_formula(built, solution, tmp_path):
     names = [os.fsdecode(b"caf\xe9"), os.fsdecode(b"caf\xe8"), "=1+1", "-x"]
+    (nothing_to_run := tmp_path / "notes").write_text("no function of the task")
     for name in names:
-        hand_in(solution, tmp_path / "all" / name)
+        hand_in(nothing_to_run, tmp_path / "all" / name, "notes.txt")
     assert main(["course", "grade", str(built), str(tmp_path / "all"), "--each", "--out",
                  str(tmp_path / "out")]) == 0
     with (tmp_path / "out/summary.csv").open(newline="") as file:
