@@ -116,14 +116,14 @@ class OptimizerConfig:
                        choices="optim.registry:OPTIMIZERS")
     lr: float | None = option(
         None, "peak learning rate; after --warmup a cosine lowers it to LR/10 in the last step",
-        least=0, metavar="LR", default_text="3e-3; muon, lamb: 1e-2; sgd: 0.1; lars: 1")
+        least=0, metavar="LR", default_in="optim.registry:OPTIMIZERS")
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
     weight_decay: float | None = setting(
         None, "weight decay of matrices and embeddings; biases and layer norms do not decay",
-        least=0, default_text="adamw, lamb: 0.01; muon: 0.1; others: 0")
+        least=0, default_in="optim.registry:OPTIMIZERS")
     decay_all: bool = setting(False, "let biases and layer norms decay too")
-    momentum: float | None = setting(None, "momentum of sgd, lars and muon", least=0,
-                                     default_text="sgd and lars: 0.9, muon: 0.95")
+    momentum: float | None = setting(None, "momentum of an optimizer that has one", least=0,
+                                     default_in="optim.registry:OPTIMIZERS")
     clip: float = option(1.0, "largest norm of all gradients together; 0: no clipping", least=0)
 
 
@@ -213,8 +213,8 @@ class PrecisionConfig:
         default_text="dynamic with fp16 and fp8, else none",
         needs=Beside("precision", "fp16", "goes with numbers that underflow"))
     reduce_dtype: str = option(
-        "fp32", "format in which data-parallel ranks sum gradients; int8, int4: sent as integers, "
-        "summed in float32, and the rounding error is sent in the next step; the others send few "
+        "fp32", "format in which data-parallel ranks sum gradients (integers: sent as such, summed "
+        "in float32, and the rounding error is sent in the next step), or a method that sends few "
         "numbers, or few bits of each (docs/pages/slow_networks.md)",
         choices="train.setup.precision:WIRES", without=(ROUNDS,))
     gather_dtype: str = option("fp32", "format in which fsdp gathers weights",

@@ -103,8 +103,8 @@ def to_toml(config: TrainConfig) -> str:
             value = config.get(field.key)
             entry = f"# {name} =" if value is None else f"{name} = {_toml_value(value)}"
             text = field.option.help
-            if value is None and field.option.default_text:
-                text += f" ({field.option.default_text})"
+            if value is None and field.default_text:
+                text += f" ({field.default_text})"
             lines.append(f"{entry:<28}# {text}")
     return "\n".join(lines) + "\n"
 

@@ -119,7 +119,7 @@ def _help(field: OptionField) -> str:
 
 
 def _default(field: OptionField) -> str:
-    text = field.option.default_text
+    text = field.default_text
     if not text and field.kind is not bool and field.default not in (None, "", (), REQUIRED):
         text = f"{field.default:g}" if field.kind is float else str(field.default)
     return f" ({text})" if text else ""

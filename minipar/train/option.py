@@ -47,6 +47,7 @@ class Option:
     most: int | None = None                 # of a whole number
     metavar: str | None = None
     default_text: str = ""                  # the default in words, where its value says nothing
+    default_in: str = ""                    # the address of a table whose entries have the default
     saved: bool = True                      # False: a checkpoint does not keep it
     short: str = ""                         # a short flag, as "-p"
     is_positional: bool = False             # a word without a flag
@@ -91,10 +92,23 @@ class OptionField(NamedTuple):
     def table(self) -> Collection[str]:
         """The names to choose from, perhaps of a table; empty if any value will do."""
         choices = self.option.choices
-        if not isinstance(choices, str):
-            return choices
-        module, _, name = choices.partition(":")
-        return attrgetter(name)(import_module(f"minipar.{module}"))
+        return table_at(choices) if isinstance(choices, str) else choices
+
+    @property
+    def default_text(self) -> str:
+        """The default in words, by name if a table's entries have it: "adam: 0.003; sgd: 0.1"."""
+        if not self.option.default_in:
+            return self.option.default_text
+        by_name = {name: getattr(entry, self.name)
+                   for name, entry in table_at(self.option.default_in).items()}
+        return "; ".join(f"{', '.join(name for name in by_name if by_name[name] == x)}: {x:g}"
+                         for x in dict.fromkeys(by_name.values()) if x is not None)
+
+
+def table_at(address: str) -> Any:
+    """The table at "package.module:NAME", imported now."""
+    module, _, name = address.partition(":")
+    return attrgetter(name)(import_module(f"minipar.{module}"))
 
 
 def declared(kind: type, section: str = "") -> dict[str, OptionField]:

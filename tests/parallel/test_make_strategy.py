@@ -7,13 +7,16 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
-from minipar.nn import GPT, MLP, GPTConfig
+from minipar.nn import GPT, MLP, GPTConfig, Linear, Module, Parameter
+from minipar.nn.parameter import ones
 from minipar.optim import SGD
 from minipar.parallel.context.layout import ContextOptions
 from minipar.parallel.pipeline.stages_alone import StagesAlone
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.parallel.zero.zero1 import ZeRO1
+from minipar.testing import worlds
 from tests.support.cases import ONE_PROCESS
 
 
@@ -132,6 +135,82 @@ def test_units_are_the_parts_of_the_chain():
         assert [len(names) for names in found] == [4, 8, 4, 8, 4]
         assert all(name.startswith("h.1.attn") for name in found[4])
     Cluster(2).run(body)
+
+
+def test_a_parameter_belongs_to_the_innermost_unit_in_any_order():
+    """And, of two units where neither is in the other, to the smaller, or the first in the model.
+
+    Blocks, their attentions and a layer of one in five orders; the embedding that is also the head
+    in two.
+    """
+    def body(comm):
+        for order in range(5):
+            model = GPT(GPTConfig(5, num_layers=2, width=4)).initialize(0)
+            nested = [part for block in model.h for part in (block.attn.c_attn, block.attn, block)]
+            units = [nested, nested[::-1], nested[2:] + nested[:2], nested[1::2] + nested[::2],
+                     iter(nested)][order]
+            found = names_of_units(make_strategy("fsdp", model, comm, units=units))
+            assert [len(names) for names in found] == [4, 8, 2, 2, 8, 2, 2]
+            assert found[2] == ["h.0.attn.c_attn.weight", "h.0.attn.c_attn.bias"], order
+            assert found[3] == ["h.0.attn.c_proj.weight", "h.0.attn.c_proj.bias"], order
+        for order in (1, -1):
+            model = Tied().initialize(0)
+            embed, head = names_of_units(make_strategy(
+                "fsdp", model, comm, units=[model.embed, model.head][::order]))
+            assert embed == ["embed.table", "embed.shift"] and head == ["head.scale"]
+    Cluster(2).run(body)
+
+
+class Tied(Module):
+    """Two modules of two parameters, one of which both have."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = Module(), Module()
+        self.embed.table, self.embed.shift = Parameter((3, 2), ones), Parameter((2,), ones)
+        self.head.scale, self.head.table = Parameter((2,), ones), self.embed.table
+
+
+def test_a_wrong_unit_is_refused_in_one_line():
+    one_line = r"\A(?=[^\n]*\Z).*"
+    refused(2, one_line + "units are modules of the model, and a str here is none of them: give",
+            lambda comm: make_strategy("fsdp", mlp(), comm, units=["0"]))
+    refused(2, one_line + "and a Linear here is none",
+            lambda comm: make_strategy("fsdp", mlp(), comm, units=[Linear(5, 3)]))
+    refused(2, one_line + "and a int here is none",
+            lambda comm: make_strategy("fsdp", mlp(), comm, units=2))
+    refused(2, one_line + "FSDP reduces units, which bucket_mb does not cut: leave it out",
+            lambda comm: FullyShardedDataParallel(mlp(), comm, bucket_mb=1))
+
+    def body(comm):
+        model = mlp()
+        assert len(names_of_units(make_strategy("fsdp", model, comm, units=model[0]))) == 2
+    Cluster(2).run(body)
+
+
+@worlds(2, 3, mpi=(2,))
+def test_the_order_of_units_changes_nothing_in_a_step(world):
+    """Attention in units of its own: the order of gathers, and DDP's weights."""
+    def body(comm):
+        uses, states = [], []
+        for order in (1, -1, None):
+            model = GPT(GPTConfig(5, num_layers=2, width=4)).initialize(0, np.float64)
+            units = [part for block in model.h for part in (block.attn, block)][::order]
+            strategy = make_strategy("fsdp", model, comm, units=units) if order else \
+                make_strategy("ddp", model, comm)
+            optimizer, rows = SGD(strategy.slabs, lr=0.1), np.array(strategy.rows(4), int)
+            ids = np.arange(20).reshape(4, 5)[rows] % 5
+            for _ in range(2):
+                optimizer.zero_grad()
+                strategy.forward_backward([Microbatch(ids, ids, rows)])
+                strategy.step(optimizer)
+            states.append(strategy.state_dict())
+            uses.append([unit.name for unit in getattr(strategy, "last_uses", ())])
+        assert uses[0] == uses[1] and uses[0].count("h.1.attn.c_attn.weight") > 1
+        for name, values in states[0].items():
+            assert np.array_equal(values, states[1][name]), name
+            np.testing.assert_allclose(values, states[2][name], rtol=1e-10, atol=1e-13)
+    world.run(body)
 
 
 def test_parameters_come_from_rank_0():

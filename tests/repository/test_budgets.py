@@ -5,11 +5,11 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3283,
     ("comm",): 4559,
-    ("parallel",): 4550,
+    ("parallel",): 4559,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6166,
-    ("viz",): 2544,
-    ("plan",): 1181,
+    ("train", "commands"): 6176,
+    ("viz",): 2546,
+    ("plan",): 1216,
     ("simulation",): 1013,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41575
+ALL = 41643
 
 
 def count(folder: str) -> int:

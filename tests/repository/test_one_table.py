@@ -15,6 +15,7 @@ import pytest
 from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives.registry import OVER_NODES, own_options
 from minipar.commands.main import make_parser
+from minipar.optim.registry import OPTIMIZERS
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.train.config import OPTIONS
@@ -95,6 +96,14 @@ def test_the_page_has_a_row_for_each(page, heading, names):
     section = (ROOT / page).read_text("utf-8").split(f"\n{heading}\n")[1].split("\n## ")[0]
     rows = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
     assert sorted(rows) == sorted(names), f"{page}: a row for each entry of the table"
+
+
+def test_running_has_a_row_with_the_learning_rate_of_each_optimizer():
+    page = (ROOT / "docs" / "pages" / "running.md").read_text("utf-8")
+    table = page.split("| name | step |")[1].split("\n\n")[0]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
+    assert {cells[1].strip(" `"): float(cells[-2]) for cells in rows} == {
+        name: entry.lr for name, entry in OPTIMIZERS.items()}
 
 
 @pytest.mark.parametrize(("heading", "names"), [

@@ -28,7 +28,7 @@ Outside of a step, weights stay gathered for one call of the model at most: betw
 the pieces may change.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -104,23 +104,34 @@ class Unit:
             self.works.pop(0).wait()
 
 
+def checked_units(model: Module, units: Iterable[Module]) -> list[Module]:
+    """The units in a list, or one alone.  Raises ValueError for what is no module of the model."""
+    found, own = [*units] if isinstance(units, Iterable) else [units], {*model.parameters()}
+    for unit in found:
+        if not (isinstance(unit, Module) and own.issuperset(unit.parameters())):
+            raise ValueError(f"units are modules of the model, and a {type(unit).__name__} here is "
+                             "none of them: give modules of the model to train, such as [*model.h]")
+    return found
+
+
 class FullyShardedDataParallel(ZeRO2):
     """Everything is sharded: a use of a weight gathers its unit, and the next one ahead.
 
-    `units`, if given, are modules whose parameters make up a unit each; a parameter belongs to the
-    innermost, and what is in none makes one more.  With `reshard_after_forward=False` units stay
-    gathered until their backward: 2Ψ instead of 3Ψ are sent.  `gather_wire` encodes weights.
+    `units`, if given, are modules of the model, in any order, whose parameters make up a unit each.
+    A parameter belongs to the innermost, and what is in none makes one more.  With
+    `reshard_after_forward=False` units stay gathered until their backward: 2Ψ instead of 3Ψ are
+    sent.  `gather_wire` encodes weights.
     """
 
     uses_two_at_once = False        # True: one operation may use weights of two units
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
-                 units: Sequence[Module] | None = None, reshard_after_forward: bool = True,
+                 units: Iterable[Module] | None = None, reshard_after_forward: bool = True,
                  prefetch: bool = True, gather_wire: Wire = UNCOMPRESSED, **options: Any):
         if {"bucket_mb", "first_bucket_mb"} & options.keys():
             raise ValueError("FSDP reduces units, which bucket_mb does not cut: leave it out, or "
                              "choose units=")
-        self.unit_modules, self.gather_wire = units, gather_wire
+        self.unit_modules, self.gather_wire = units and checked_units(model, units), gather_wire
         self.reshard_after_forward, self.prefetch = reshard_after_forward, prefetch
         super().__init__(model, ranks, **options)
 
@@ -136,8 +147,11 @@ class FullyShardedDataParallel(ZeRO2):
     def unit_keys(self) -> dict[Parameter, Any]:
         """The unit of each parameter: parameters with equal keys are in one."""
         if self.unit_modules is not None:
-            return {p: max((i for i, module in enumerate(self.unit_modules)
-                            if p in module.parameters()), default=-1) for p in self.stages.used_in}
+            place = {p: i for i, p in enumerate(self.model.parameters())}
+            units = [tuple(place[p] for p in module.parameters()) for module in self.unit_modules]
+            # the innermost has the fewest parameters; of two alike, the first in the model counts
+            return {p: min(((len(unit), unit) for unit in units if place[p] in unit), default=None)
+                    for p in self.stages.used_in}
         joined: dict[tuple[int, int], frozenset] = {}       # the parts that share a weight
         for uses in self.stages.used_in.values():
             parts = frozenset(uses).union(*(joined.get(use, ()) for use in uses))

@@ -76,8 +76,9 @@ def check_messages(config: TrainConfig) -> None:
             raise UsageError(f"{OPTIONS[key].flag} goes with --reduce-dtype {one_of(takers)}, not "
                              f"{name}: leave it out, or choose one of them")
     if tensor_wire(config.precision.gather_dtype):
+        formats = one_of(wire for wire in WIRES if not tensor_wire(wire))
         raise UsageError(f"--gather-dtype {config.precision.gather_dtype} sends gradients, not "
-                         "weights: choose fp32, bf16, fp16, int8 or int4")
+                         f"weights: choose {formats}")
     wire = tensor_wire(name)
     if wire and issubclass(entry_of(strategy).kind, ZeRO1 | TrainedApart):
         raise UsageError(f"--reduce-dtype {name} sums whole gradients, and --strategy {strategy} "

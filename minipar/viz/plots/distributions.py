@@ -22,9 +22,9 @@ import numpy as np
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.patches import Patch
 
-from ..number_formats import Format
-from .colors import BLUE, DARK, GREEN, GREY, ORANGE, VERMILION
-from .figure import empty_figure, legend_below, new_panels, save, tidy
+from ...number_formats import Format
+from ..colors import BLUE, DARK, GREEN, GREY, ORANGE, VERMILION
+from ..figure import empty_figure, legend_below, new_panels, save, tidy
 
 BINS = 60       # of a histogram, at each side of 0
 POWERS = -50, 20        # of two, which are shown

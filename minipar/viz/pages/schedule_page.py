@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..parallel.pipeline.schedule.actions import Action, Together, stages_on
-from ..parallel.pipeline.schedule.dependencies import OPS
-from ..parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
-from ..parallel.pipeline.schedule.simulate import DEFAULT, Times
+from ...parallel.pipeline.schedule.actions import Action, Together, stages_on
+from ...parallel.pipeline.schedule.dependencies import OPS
+from ...parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from ...parallel.pipeline.schedule.simulate import DEFAULT, Times
+from ..timelines.pipeline import COLORS, IDLE, IN_MEMORY
 from .page import write_page
-from .pipeline import COLORS, IDLE, IN_MEMORY
 
 PAGE = Path(__file__).with_name("schedule.html")
 # The ends of the sliders, and their steps: (least, most, step)

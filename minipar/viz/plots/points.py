@@ -27,8 +27,8 @@ from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, LogLocator
 from matplotlib.transforms import Bbox
 
-from .colors import BLACK, BLUE, DARK, GREY, LIGHT, MANY, OLIVE, PALETTE, WINE
-from .figure import empty_figure, label_at, legend_below, new_figure, new_panels, save, tidy
+from ..colors import BLACK, BLUE, DARK, GREY, LIGHT, MANY, OLIVE, PALETTE, WINE
+from ..figure import empty_figure, label_at, legend_below, new_figure, new_panels, save, tidy
 
 MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
 # Pixels: from a point to its label; between two labels; half of a point.

@@ -18,13 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from ..parallel.pipeline.schedule.metrics import bubble, memory, peak_memory
-from ..parallel.pipeline.schedule.timeline import Timeline
-from ..parallel.pipeline.schedule.validate import Fault
-from ..units import in_bytes, time_unit
+from ...parallel.pipeline.schedule.metrics import bubble, memory, peak_memory
+from ...parallel.pipeline.schedule.timeline import Timeline
+from ...parallel.pipeline.schedule.validate import Fault
+from ...units import in_bytes, time_unit
+from ..colors import BLACK, DARK, GREEN, LIGHT, ORANGE, PHASE, PURPLE, RED
+from ..figure import arrow, legend_below, save
 from .bars import gaps
-from .colors import BLACK, DARK, GREEN, LIGHT, ORANGE, PHASE, PURPLE, RED
-from .figure import arrow, legend_below, save
 from .lanes import NOTHING, fill_lanes, lane_panels, name_lanes, time_axis
 
 IDLE = "idle"

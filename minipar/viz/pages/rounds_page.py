@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..comm import collectives
-from ..comm.algorithms import ALGORITHMS
-from ..units import in_bytes
+from ...comm import collectives
+from ...comm.algorithms import ALGORITHMS
+from ...units import in_bytes
+from ..grids.rounds import Move, Rounds
+from ..grids.rounds_picture import COLORS, color_of, is_summed, name_of, title_of
 from .page import write_page
-from .rounds import Move, Rounds
-from .rounds_picture import COLORS, color_of, is_summed, name_of, title_of
 
 PAGE = Path(__file__).with_name("rounds.html")
 

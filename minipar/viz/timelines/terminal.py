@@ -20,12 +20,12 @@ from math import ceil
 import numpy as np
 from rich.text import Text
 
-from ..comm.trace import Trace
-from ..parallel.pipeline.schedule.metrics import peak_memory
-from ..parallel.pipeline.schedule.timeline import Timeline
-from ..units import time_unit
+from ...comm.trace import Trace
+from ...parallel.pipeline.schedule.metrics import peak_memory
+from ...parallel.pipeline.schedule.timeline import Timeline
+from ...units import time_unit
+from ..colors import BLUE, DARK, PURPLE, RED
 from .bars import BLOCKED, COMPUTING, TRANSFER, count_ranks, earlier, refuse_empty, states
-from .colors import BLUE, DARK, PURPLE, RED
 from .pipeline import COLORS, IDLE, WORDS, Box, boxes
 
 ENDED = "after its last event"
