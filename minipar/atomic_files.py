@@ -128,7 +128,7 @@ def naming(path: Path) -> Iterator[None]:
 def locked(folder: Path) -> Iterator[bool]:
     """Context in which this process alone changes files of `folder`.
 
-    It yields False where folders cannot be locked, or another process has it for too long.
+    It yields False where folders cannot be locked, or another process holds the lock for too long.
     """
     if fcntl is None:                   # no system call, so no use to wait for it
         yield False

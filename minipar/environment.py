@@ -159,7 +159,7 @@ def cache_folder() -> Path:
 
 
 def find_mpirun() -> str | None:
-    """The `mpirun` that belongs to this Python: that of its environment, else the one on PATH."""
+    """The `mpirun` that belongs to this Python: in its environment, else the one on PATH."""
     for name in ("mpirun", "mpiexec"):
         beside = Path(sys.executable).parent / name     # not resolved: that would leave a venv
         if beside.exists():

@@ -13,8 +13,8 @@ Copy this file and minipar/compare/recorder.py, which needs NumPy alone, beside 
         recorder.updated()
     recorder.write("right.trace")                   # a folder, with a file of each rank
 
-Of each module the output is recorded, and its gradient; of each parameter the values and the
-gradient.  A DTensor says itself which part of a global array it is.  For a plain tensor `places`
+Recorded are the output of each module and its gradient, and the values and the gradient of each
+parameter.  A DTensor says itself which part of a global array it is.  For a plain tensor `places`
 says so: places["fc1.weight"] = (shape, box), with the box as in recorder.py.  The name is that of a
 parameter, or of a module for its output.  What has no place is whole on each rank.  The second
 output of a module in a step is recorded as "fc1 (2)".

@@ -39,7 +39,7 @@ def mixed_dtypes_error(first: np.dtype, other: np.dtype) -> TypeError:
 
 
 def changed_dtype_error(given: np.dtype, result: np.dtype) -> TypeError:
-    """A result whose precision differs from that of the inputs."""
+    """A result whose precision differs from the inputs'."""
     return TypeError(f"the inputs are {given}, but the result is {result}: convert the {result} "
                      "operand with astype")
 

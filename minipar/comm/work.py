@@ -14,10 +14,9 @@ second state machine and no thread.  A program that wants overlap calls `progres
 and then; between two calls its Works stand still.  Every blocking wait of the rank advances its
 Works as well, so ranks may wait for several Works in any order.
 
-A wait inside a Work pauses: it switches back to the greenlet that resumed the Work, that of the
-program.  When the program itself must wait, it waits until any request is done, its own or that of
-one of its Works.  The two worlds do this differently: `simulated/progress.py` and
-`mpi/communicator.py`.
+A wait inside a Work pauses: it switches back to the program's greenlet, which resumed the Work.
+When the program itself must wait, it waits until any request is done, its own or that of one of its
+Works.  The two worlds do this differently: `simulated/progress.py` and `mpi/communicator.py`.
 
 The rule of MPI's non-blocking collectives holds: all ranks of a communicator start the same ones in
 the same order.  The n-th Work of a communicator has its own group number on a simulated cluster,

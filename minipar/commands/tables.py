@@ -37,7 +37,7 @@ class Shown(NamedTuple):
 
 
 class Column(NamedTuple):
-    """The head of a column; `unit` is that of its values in JSON."""
+    """The head of a column; `unit` is the unit of its values in JSON."""
 
     name: str
     unit: str = ""

@@ -55,7 +55,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """The name of the operation, which is that of its result."""
+        """The name of the operation and of its result."""
         return self.result.name
 
     @property
@@ -204,7 +204,7 @@ def in_canonical_order(graph: Graph) -> Graph:
 
 
 def kind_of(operation: Operation) -> str:
-    """The name of an operation: that of the module whose parameter it uses, or of its Function."""
+    """The name of an operation: from the module whose parameter it uses, or its Function."""
     used = next((x.name for x in operation.values if x.is_parameter and "." in x.name), None)
     return operation.function.__name__.lower() if used is None else used.rpartition(".")[0]
 

@@ -90,8 +90,8 @@ def open_pretrained(folder: str | Path) -> Source:
 def load_pretrained(folder: str | Path, dtype: Any = None) -> tuple[GPT, Vocabulary]:
     """The model and the tokenizer of a folder; without a known tokenizer, tokens are numbers.
 
-    `dtype` is that of the parameters; by default the narrowest in which the file's are exact.
-    Raises InteropError for what minipar cannot follow, naming file, key and value.
+    `dtype` is the parameters'; by default the narrowest in which the file's are exact.  Raises
+    InteropError for what minipar cannot follow, naming file, key and value.
     """
     source = open_pretrained(folder)
     model = GPT(source.sizes).to_empty(dtype or source.dtype)

@@ -27,7 +27,7 @@ def stored_dtype(array: np.ndarray, dtype: str | None) -> str:
 def stored(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     """The codes of an array, row by row, as they lie in a file.  Raises InteropError.
 
-    The order in memory of an array that was transposed differs from that of its shape.
+    The order in memory of an array that was transposed differs from its shape's.
     """
     code, number_format = STORED[dtype]
     with np.errstate(over="ignore"):

@@ -43,7 +43,7 @@ class Segment:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the local part: that of the box, or flat if only a range of it is here."""
+        """The shape of the local part: the box's, or flat if only a range of it is here."""
         bounds = self.box if self.flat_range is None else [self.flat_range]
         return tuple(stop - start for start, stop in bounds)
 

@@ -69,7 +69,7 @@ def spans_of(segments: Iterable[Segment], groups: Sequence[ParameterGroup],
 
 
 def span_of(segment: Segment, groups: Sequence[ParameterGroup], weight_decay: float) -> Span:
-    """The span of one parameter: that of the first group whose rule picks it, if there is one."""
+    """The span of one parameter, in the first group whose rule picks it, if there is one."""
     everything = ParameterGroup(lambda segment: True)
     group = next(group for group in (*groups, everything) if group.rule(segment))
     return Span(segment.start, segment.stop, weight_decay if group.weight_decay is None else

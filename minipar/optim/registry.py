@@ -39,7 +39,7 @@ OPTIMIZERS = {
 
 def make_optimizer(name: str, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float | None,
                    momentum: float | None, groups: Sequence[ParameterGroup] = ()) -> Optimizer:
-    """The optimizer of that name; None as weight decay or momentum means that of its entry.
+    """The optimizer of that name; None as weight decay or momentum means its entry's.
 
     Raises ValueError for an unknown name.
     """

@@ -69,7 +69,7 @@ class LeadingEngine:
                params: SamplingParams | None = None, num_answers: int = 1,
                stop_tokens: Collection[int] = (), is_stop: Detokenizer | None = None,
                num_logprobs: int | None = None) -> Any:
-        """As Engine.submit; every rank makes `is_stop` again from its stops and ends."""
+        """Submit as Engine.submit does; every rank makes its own `is_stop` from stops and ends."""
         prompt = [int(token) for token in prompt]
         generation = self.engine.submit(prompt, max_tokens, params, num_answers, stop_tokens,
                                         is_stop, num_logprobs)
@@ -81,7 +81,7 @@ class LeadingEngine:
         return generation
 
     def cancel(self, generation: Any) -> None:
-        """As Engine.cancel."""
+        """Cancel a request as Engine.cancel does."""
         for number, running in self._running.items():
             if running is generation and not generation.is_done:
                 self.engine.cancel(generation)

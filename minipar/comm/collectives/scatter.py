@@ -70,7 +70,7 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
     """Collective.  This rank's piece, along `dim`, of rank `root`'s array: in `out`, if given.
 
     On the other ranks `array` gives the shape and dtype of the root's array.  If it is None,
-    `shape` and `dtype` do.  By default these are taken from `out`, and `shape` is that of a vector
+    `shape` and `dtype` do.  By default these are taken from `out`, and the `shape` is a vector's,
     of sum(counts).  Pieces have the lengths `counts` (equal on all ranks) or are cut by
     `chunk_bounds`.
     """

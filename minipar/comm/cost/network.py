@@ -65,8 +65,8 @@ def network_of_cluster(cluster: Any, members: Sequence[int]) -> Network:
 def seconds_on(operation: str, algorithm: str, p: int, num_bytes: int, network: Network) -> float:
     """Seconds that the algorithm takes on `p` ranks joined by `network`, root 0.
 
-    `num_bytes` is that of the whole vector, see `predict`.  Raises ValueError for an algorithm
-    without a known cost.
+    `num_bytes` counts the whole vector, see `predict`.  Raises ValueError for an algorithm without
+    a known cost.
     """
     runs = network.runs or (p,)
     entry = ALGORITHMS.get(operation, {}).get(algorithm)

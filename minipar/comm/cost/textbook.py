@@ -9,7 +9,7 @@ from .alpha_beta import Cost
 
 def textbook(operation: str, algorithm: str, p: int, num_bytes: float,
              num_segments: int | None = None) -> Cost:
-    """The textbook's cost; `num_bytes` is that of the whole vector, see `predict`.
+    """The textbook's cost; `num_bytes` counts the whole vector, see `predict`.
 
     `num_segments` is for a pipelined chain (by default the best number).  The number of messages is
     not known: NaN.  Raises ValueError for an unknown operation or algorithm, and for one whose

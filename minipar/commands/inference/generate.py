@@ -146,7 +146,7 @@ class Shown(NamedTuple):
 
 
 class Printer:
-    """Prints answers in their order: each one streams as soon as those before it have ended."""
+    """Prints answers in order: each one streams as soon as the answers before it have ended."""
 
     def __init__(self, console: Console):
         self.console, self._next, self._has_head = console, 0, False

@@ -22,7 +22,7 @@ HEADS = 1               # the axis along which maps (b, heads, t, t) are cut; ot
 
 
 class Output(NamedTuple):
-    """One output of a teacher; `shape` is that of a row, without the batch's axis.
+    """One output of a teacher; `shape` is a row's, without the batch's axis.
 
     It is the output of part number `part`, or, if `is_map`, the attention map inside that part.
     """

@@ -37,9 +37,9 @@ class ParallelTeacher:
     """`model` as the teacher of a recipe, on the ranks `teachers` of comm, for those in `students`.
 
     Collective: all ranks of `comm` make it, and announce every batch.  On teachers, `model` has its
-    values and is changed; elsewhere its shapes are enough.  `dtype` is that of its values.  Student
-    i of n receives the i-th of n parts of a batch, as in `Strategy.rows`.  Raises ValueError for
-    ranks that do not exist, or over which this model cannot be cut.
+    values and is changed; elsewhere its shapes are enough.  `dtype` is the dtype of its values.
+    Student i of n receives the i-th of n parts of a batch, as in `Strategy.rows`.  Raises
+    ValueError for ranks that do not exist, or over which this model cannot be cut.
     """
 
     def __init__(self, model: Module, recipe: Recipe, comm: Communicator, teachers: Sequence[int],

@@ -25,7 +25,7 @@ GRANULARITIES = ("tensor", "channel", "group")
 class Granularity:
     """Cuts rows (outputs, inputs) into units; the numbers of a unit, its last axis, share a scale.
 
-    `kind` is one of GRANULARITIES; `size` is that of a group.  Raises ValueError for others.
+    `kind` is one of GRANULARITIES; `size` is the size of a group.  Raises ValueError for others.
     """
 
     kind: str = "channel"

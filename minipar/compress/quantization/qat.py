@@ -161,7 +161,7 @@ def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
 def freeze(model: Module) -> None:
     """Keep all scales as they are from now on; weights outside their range are clipped.
 
-    A weight's scale is that of its next use: FSDP has no weights between steps.
+    A weight's scale comes from its next use: FSDP has no weights between steps.
     """
     for _, module in model.named_modules():
         for fake in _fakes(module):

@@ -67,7 +67,7 @@ def local_call(instruction: Instruction, mesh: Mapping[str, int], coordinates: M
                along: Along, shape: tuple[int, ...]) -> tuple[type[Function], dict[str, Any]]:
     """The function that a rank at `coordinates` of the mesh calls, and its options.
 
-    `shape` is that of the rank's piece of the result.
+    `shape` is the shape of the rank's piece of the result.
     """
     operation, cut = instruction.operation, instruction.cut
     assert operation is not None

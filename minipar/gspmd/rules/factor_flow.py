@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Conflict(NamedTuple):
-    """An axis that two factors of an operation wanted, which one has it now, and why."""
+    """An axis that two factors of an operation wanted, which factor has it now, and why."""
 
     operation: str
     value: str

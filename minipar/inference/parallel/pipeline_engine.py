@@ -122,7 +122,7 @@ class PipelineEngine:
         return any(engine.has_requests for engine in self.engines)
 
     def submit(self, *arguments: Any, **options: Any) -> Generation:
-        """As Engine.submit, on the next group in turn."""
+        """Submit as Engine.submit does, to the next group in turn."""
         group = self.groups[self._num_submitted % len(self.groups)]
         generation = group.engine.submit(*arguments, **options)
         self._num_submitted += 1

@@ -84,7 +84,7 @@ class Router:
                num_answers: int = 1, stop_tokens: Collection[int] = (),
                is_stop: IsStop | None = None,
                num_logprobs: int | None = None) -> RoutedGeneration:
-        """As Engine.submit, on the least loaded replica; of equal ones on the first."""
+        """Submit as Engine.submit does, to the (first) least loaded replica."""
         self.engines[0].check(prompt, max_tokens, num_answers)      # alike on all ranks
         loads = self.loads()
         replica = loads.index(min(loads))

@@ -116,7 +116,7 @@ def _own_logits(columns: np.ndarray, own: range, inputs: DrawInputs) -> np.ndarr
 
 
 def _draw_own(logits: np.ndarray, sums: np.ndarray, u: float, rank: int, start: int) -> int:
-    """The token that u picks, on the rank that has it; -1 on the others.  `sums` (p,)."""
+    """The token that u picks, on the rank that has this token; -1 on all others.  `sums` (p,)."""
     ends = np.cumsum(sums)
     owner = first_above(ends, u * ends[-1])
     if rank != owner:

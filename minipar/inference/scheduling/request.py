@@ -57,7 +57,7 @@ class Request:
     def most_blocks(self, block_size: int) -> int:
         """The most blocks that it uses at a time, when no other request shares any.
 
-        All answers share the whole blocks of the prompt; its last block, too, until they write
+        All answers share the whole blocks of the prompt, and also its last block until they write
         into it.  The last token of an answer is never computed.  When the i-th longest answer
         computes the token before it, i answers still run, each with its own blocks after the
         prompt's whole ones.

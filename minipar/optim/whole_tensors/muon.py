@@ -93,7 +93,7 @@ class Muon(AdamW):
         p -= lr * to_device_of(step, p)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """As of other optimizers; a matrix has "momentum/name" alone."""
+        """The same as for other optimizers; a matrix has "momentum/name" alone."""
         return {f"{name}/{key}": array for name in ("momentum", *self.state_names)
                 for key, array in
                 self.slabs.named_state(name, self.states, name == "momentum").items()}

@@ -132,7 +132,7 @@ def pass_on(comm: Communicator, dkv: Array, coming: tuple[Array, Request] | None
 
 
 def add_received(dkv: Array, message: Array, request: Request, fmt: Format | None) -> None:
-    """Add the gradient in `message` to that of a block, once it is there."""
+    """Add the gradient in `message` to a block's gradient, once it is there."""
     request.wait()
     with reporting("backward", dkv.size, dkv, message):
         dkv += decode(message, fmt)

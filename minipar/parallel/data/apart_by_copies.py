@@ -63,7 +63,7 @@ class Copies(Strategy):
         return sum(losses) / len(losses)
 
     def clip_grad_norm(self, max_norm: float) -> float:
-        """Clip each copy by its own norm; return that of the first."""
+        """Clip each copy by its own norm; return the first copy's norm."""
         slabs, norms = self.slabs, []
         for each in self.copies:
             self.slabs = each.slabs
@@ -87,7 +87,7 @@ def set_all(copies: Sequence[Array], value: Array | float) -> None:
 
 
 class LocalSGDByCopies(Copies):
-    """Every `every` steps the copies become their mean; their states, too, or these become 0."""
+    """Every `every` steps the copies become their mean; their states also do, or become 0."""
 
     def update(self, optimizer: Optimizer) -> None:
         """Step; average when it is time."""

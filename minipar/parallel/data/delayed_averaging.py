@@ -11,9 +11,8 @@ parallelism, 2Ψ(p-1)/p elements a step, and keeps D gradients; D = 0 is data pa
 corrections that are still to come add up to 0 over the ranks.  So the mean of their parameters,
 which a checkpoint has, is what SGD ends at after all of them.
 
-What a rank clips is its own gradient.  The learning rate of a correction is that of its own step.
-Zhu et al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same:
-`apart_by_copies.py`.
+What a rank clips is its own gradient.  A correction has the learning rate of its own step.  Zhu et
+al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same: `apart_by_copies.py`.
 """
 
 from collections.abc import Mapping
@@ -60,7 +59,7 @@ class DelayedAveraging(TrainedApart):
         return own, sums
 
     def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
-        """As of the base, and the gradients that are to be corrected.  Collective."""
+        """The base's state, and the gradients that are to be corrected.  Collective."""
         self.pending = [(*self.arrived(), []) for _ in range(len(self.pending))]
         return super().rank_state(optimizer) | {
             f"{step}/{name}/{i}": array for step, (own, sums, _) in enumerate(self.pending)

@@ -206,7 +206,7 @@ class Stages(OneStage):
 
     def completion_orders(self, flats: Sequence[Flat], each_backward: bool
                           ) -> dict[int, list[Flat]]:
-        """As of one stage.
+        """The same as of one stage: for each stage, the flats in the order of completion.
 
         If several stages of this rank add to one gradient, none of them completes it, unless
         gradients are reduced in `each_backward`.

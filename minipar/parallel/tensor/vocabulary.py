@@ -143,7 +143,7 @@ class VocabularyLoss(CrossEntropy):
     vocab_size: int
 
     def forward(self, logits: Tensor, targets: Array, *options: Any) -> Tensor:
-        """As CrossEntropy."""
+        """The loss, as CrossEntropy computes it."""
         return vocabulary_cross_entropy(logits, targets, self.tp, self.vocab_size, *options)
 
 

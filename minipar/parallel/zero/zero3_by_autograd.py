@@ -7,9 +7,9 @@
 The backward of an all-gather is a reduce-scatter, so each rank gets its piece of the summed
 gradient.  For backward, linear saves a note in place of w, and the note gathers w again.
 
-A rank keeps 1/p of the parameters, of the gradients and of the optimizer states.  For each use of a
-weight of n elements it sends n(p-1)/p to gather it, as many to gather it again for dx, and as many
-to reduce-scatter its gradient.  That makes 3Ψ(p-1)/p in a step.  `fsdp.py` gathers many weights at
+A rank keeps 1/p of the parameters, of the gradients and of the optimizer states.  Each use of a
+weight of n elements sends n(p-1)/p three times: to gather it, to gather it again for dx, and to
+reduce-scatter its gradient.  That makes 3Ψ(p-1)/p in a step.  `fsdp.py` gathers many weights at
 once, ahead of their use.  Rajbhandari et al. 2020, section 5.3.
 """
 

@@ -41,7 +41,7 @@ def read_corpus(config: TrainConfig) -> Corpus:
 
 
 def data_seed(config: TrainConfig) -> int:
-    """The seed of the synthetic language: that of the first training, where there are several."""
+    """The seed of the synthetic language: the first training's, where there are several."""
     recorded = config.data.recorded.seed
     return config.run.seed if recorded is None else recorded
 

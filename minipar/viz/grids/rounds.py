@@ -206,7 +206,7 @@ def after_round(held: list[Held], moved: list[Move], leaves: bool) -> list[Held]
 
 
 def check_results(results: list[Held], held: list[Held]) -> None:
-    """Raise ValueError if a rank returned chunks other than those that its messages brought."""
+    """Raise ValueError if a rank returned other chunks than its messages brought."""
     for rank, (result, known) in enumerate(zip(results, held)):
         for chunk, ranks in result.items():
             if known.get(chunk) != ranks:

@@ -93,7 +93,7 @@ def pitch(run: Rounds) -> float:
 
 
 def draw_run(axes: Axes, run: Rounds, top: float) -> None:
-    """One run, its upper edge `top` inches below that of the picture."""
+    """One run, its upper edge `top` inches below the picture's."""
     rounds, columns = len(run.moves), run.grid[1]
     axes.text(0.12, top + 0.16, title_of(run), fontsize=11, va="center", fontweight="bold")
     words = [f"{rounds} round{'s' * (rounds != 1)}, "

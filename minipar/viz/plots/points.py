@@ -67,7 +67,7 @@ class CostedRun(NamedTuple):
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The names of the points (cost, quality) that no other beats in both, by cost."""
+    """The names of the points (cost, quality) that no other point beats in both, by cost."""
     best, names = -np.inf, []
     for name, (_, quality) in sorted(points.items(), key=lambda item: (item[1][0], -item[1][1])):
         if quality > best:

@@ -18,7 +18,7 @@ Place = tuple[tuple[CodeType, int], ...]
 
 
 def find_place(frame: FrameType | None) -> Place:
-    """Code and line of the innermost frame outside `minipar.comm`; then that of the program."""
+    """Code and line of the innermost frame outside `minipar.comm`, then of the program's frame."""
     while frame is not None and (frame.f_code.co_filename.startswith(HERE)
                                  or frame.f_code.co_filename.endswith("contextlib.py")):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""What a rank waits for, what could end its wait, and what it has done for the waits of others."""
+"""What a rank waits for, what could end its wait, and what it has done for other ranks' waits."""
 
 from typing import Any
 

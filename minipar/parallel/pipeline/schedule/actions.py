@@ -8,7 +8,7 @@
     rank 3   │3F0 3B0 3F1 3B1 …
 
 A stage is a run of layers.  A rank starts the next action of its row as soon as the one before is
-done and the action's input has arrived from the neighbouring stage.
+done, and its input has arrived from the neighbouring stage.
 
 Before │ is the warm-up, forwards alone.  Behind it the steady part begins: a backward after every
 forward (schedules.py).

@@ -10,8 +10,8 @@ An order is correct if, for each microbatch, stage s does its forward after stag
 backward after stage s + 1 (dependencies.py).  Orders differ in idle time and memory.  The schedules
 in zero_bubble.py split the backward.
 
-Huang et al. 2019, GPipe; Narayanan et al. 2019, PipeDream; Narayanan et al. 2021, Efficient
-large-scale language model training on GPU clusters (1F1B flushed, interleaved); Lamy-Poirier 2023,
+Huang et al. 2019, GPipe; Narayanan et al. 2019, PipeDream.  Narayanan et al. 2021, Efficient
+large-scale language model training on GPU clusters (1F1B flushed, interleaved).  Lamy-Poirier 2023,
 Breadth-first pipeline parallelism.
 """
 

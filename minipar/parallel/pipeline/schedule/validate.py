@@ -8,7 +8,7 @@
 A rank checks an action as soon as the one before is done.  The action may be unknown, on the wrong
 rank, done twice, or before an op of the same rank that it needs.  For an op of another rank it
 waits.  If all ranks wait, an action is missing, or they wait in a circle (deadlock).  If all rows
-end, an action may still be missing.  Of the faults of one round, that of the lowest rank counts.
+end, an action may still be missing.  In a round with several faults, the lowest rank's counts.
 """
 
 from collections import defaultdict
@@ -36,9 +36,9 @@ OUT_OF_ORDER, MISSING, DEADLOCK = "out of order", "missing", "deadlock"
 class Fault(NamedTuple):
     """A fault and its place: action number `position`, from 0, in the row of `rank`.
 
-    If an action is missing, `action` is that one, and the place that of the action that needs it,
-    or the end of the row.  Otherwise `action` stands at that place.  `others` are further places
-    that the sentence names, each (rank, position): of a deadlock, the rest of the circle.
+    If an action is missing, it is `action`.  The place is then where the action that needs it
+    stands, or the end of the row.  Otherwise `action` stands at that place.  `others` are further
+    places that the sentence names, each (rank, position): of a deadlock, the rest of the circle.
     `reached` is the number of actions that each rank can do, if those at fault stop.
     """
 

@@ -63,7 +63,7 @@ class _Row:
                 self.actions.append((self.next(kind, which),))
 
     def next(self, kind: str, which: int) -> Action:
-        """The next action of a kind on a stage; W is that of the I which has waited longest."""
+        """The next action of a kind on a stage; W belongs to the I that has waited longest."""
         if kind == WEIGHT:
             return self.waiting.popleft()._replace(kind=WEIGHT)
         group = FORWARD if kind == FORWARD else INPUT       # B and I count together

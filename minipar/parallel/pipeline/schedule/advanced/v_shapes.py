@@ -6,8 +6,8 @@
               rank 3   · · · 3 4 · · · …       is back, the fewer are held: such is the pattern
 
 A schedule is made in passes.  The pattern is repeated, with W in the free slots.  Then actions of
-the first and of the last microbatches move to earlier free slots, if their inputs are there and no
-more microbatches are held than before.  This is done with W as actions like others, and then
+the first and of the last microbatches move to earlier free slots.  Their inputs must be there, and
+no more microbatches may be held than before.  This is done with W as actions like others, and then
 without, so that W takes the slots that are left.  The order that comes out is the schedule.
 
 At most 2⌊(p + 2)/2⌋ (V-Half) or 2⌊(p + 4)/3⌋ (V-Min) microbatches are held, each on a stage of half
