@@ -63,14 +63,14 @@ class Pipeline:
         self.most_in_flight = 0
         self.batch_type: type[RankBatch] = RankBatch
         self.specs: ArraySpecs = {}
-        self._known: dict[int, RankSchedule] = {}       # by number of microbatches
+        self._made: dict[int, RankSchedule] = {}       # by number of microbatches
 
     def rank_schedule(self, num_microbatches: int) -> RankSchedule:
         """What this rank does with so many microbatches.
 
         Raises ValueError for a schedule that would not work, saying why.
         """
-        if num_microbatches not in self._known:
+        if num_microbatches not in self._made:
             (schedule, placement) = self.schedule_for(num_microbatches)
             stages = self.strategy.stages
             if len(schedule) != self.comm.size or placement != stages.placement:
@@ -82,9 +82,8 @@ class Pipeline:
                 raise ValueError(fault.sentence)
             messages = [(sent(action, len(stages)), action) for row in schedule for action in row]
             labels = {message[0]: str(action) for message, action in messages if message}
-            self._known[num_microbatches] = RankSchedule(schedule[self.comm.rank], labels,
-                                                         placement)
-        return self._known[num_microbatches]
+            self._made[num_microbatches] = RankSchedule(schedule[self.comm.rank], labels, placement)
+        return self._made[num_microbatches]
 
     def run(self, microbatches: Sequence["Microbatch"], loss_divisor: float, seed: int = 0,
             step: int = 0) -> float:
