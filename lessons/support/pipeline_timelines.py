@@ -83,7 +83,7 @@ def too_early(comm: Communicator, one: Run) -> int:
         found = sum(done[need] > i.start for i in one.timeline.intervals
                     for need in needs(i.action, len(one.strategy.stages)))
     pipeline = one.strategy.pipeline
-    assert [i.action for i in pipeline.intervals] == pipeline.plan(2 * comm.size)[0]
+    assert [i.action for i in pipeline.intervals] == pipeline.rank_schedule(2 * comm.size).row
     return int(sum_over_ranks(comm, found))
 
 

@@ -41,7 +41,7 @@ class Algorithm(NamedTuple):
     the first in the table.  `pattern` describes algorithms that send to ranks 2^k away.  Each round
     sends half or twice the bytes of the round before (HALVING), or all (WHOLE).  `person` is the
     person it is named after.  An algorithm for several nodes of several ranks has `parts` in place
-    of a form.  For the numbers of ranks of the nodes, and the bytes, they are its collectives as
+    of a form: `parts(ranks of each node, bytes)` lists its collectives, each as
     ("within" or "between" nodes, arguments of `textbook`).
     """
 

@@ -23,7 +23,7 @@ NEED_REAL_RANKS = {"mpi", "shared"}     # algorithms that only an MPI communicat
 def chunk_bounds(total: int, num_chunks: int) -> list[tuple[int, int]]:
     """(start, stop) of each of `num_chunks` pieces of `total`, larger ones first.
 
-    The rule of np.array_split: 6 over 4 gives 2, 2, 1, 1 (torch.chunk gives 2, 2, 2, 0).
+    The rule of np.array_split: 6 over 4 gives 2, 2, 1, 1 (torch.chunk makes only three: 2, 2, 2).
     """
     small, extra = divmod(total, num_chunks)
     bounds, start = [], 0

@@ -33,7 +33,7 @@ class Request(Protocol):
         """Block until it is done."""
 
     def test(self) -> bool:
-        """True if it is done, without blocking."""
+        """True if it is done.  A simulated rank that asks twice at one time waits first."""
         ...
 
     def peek(self) -> bool:

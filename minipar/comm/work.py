@@ -99,7 +99,10 @@ def wait_all(works: "list[Any]") -> None:
 
 
 def progress(comm: Communicator) -> None:
-    """Advance all Works of this rank as far as they can go now, without blocking."""
+    """Advance all Works of this rank as far as they can go now.
+
+    A simulated rank that asks twice at one time waits for the next event.
+    """
     engine = comm.rank_state.engine
     if engine is not None and not engine.is_inside():
         engine.poll()

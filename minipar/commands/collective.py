@@ -18,7 +18,7 @@ import numpy as np
 from .. import viz
 from ..comm import Cluster, Communicator, Trace
 from ..comm.algorithms import ALGORITHMS
-from ..comm.collectives import registry
+from ..comm.collectives import operations
 from ..comm.cost import Cost, Network, choose, network_of_cluster, predict, seconds_on
 from ..comm.simulated.links import Link, Links
 from ..comm.simulated.replay import replay
@@ -48,7 +48,7 @@ def main(options: "Options", output: Output) -> None:
     algorithm = find(operation, options.algorithm, p, n, network)
     predicted, expected = None, None
     if ALGORITHMS[operation][algorithm].rounds:
-        counts = registry.table_of_pieces(p, n) if operation == "all_to_all" else None
+        counts = operations.table_of_pieces(p, n) if operation == "all_to_all" else None
         predicted = predict(operation, algorithm, p, n, DTYPE.itemsize, counts,
                             ranks_per_node=p // nodes)
         expected = seconds_on(operation, algorithm, p, n * DTYPE.itemsize, network)
@@ -147,7 +147,7 @@ def program(operation: str, algorithm: str, n: int,
         vector = np.ones(n, DTYPE).view(kind)
         if kind is Combining:
             vector.comm = comm
-        registry.call(operation, algorithm, comm, vector)
+        operations.call(operation, algorithm, comm, vector)
     return main
 
 

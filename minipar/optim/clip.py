@@ -36,7 +36,8 @@ def grad_norm(slabs: Sequence[FlatBuffer]) -> Array:
     """Collective.  √(Σ g²) over all gradients, the same on every rank.
 
     Each rank counts its replicated slabs itself, once.  The squares of parts are summed over the
-    ranks that share them.  Each such group takes one control message: 8 bytes of every rank to all.
+    ranks that share them: for each such group an all-gather of 8 bytes from each rank, labelled
+    control.
     """
     if not slabs:
         raise ValueError("no gradients are here: give the slabs that this rank optimizes, "

@@ -35,7 +35,7 @@ def conjugate(forward: Callable, backward: Callable, name: str = "Collective",
     """Two differentiable operations, each the other's backward, and what they are called.
 
     `forward(comm, array, **options)` and `backward(comm, array, **options)` are plain functions on
-    arrays; both get the same options, among them the `shape` of the input of `forward`.
+    arrays; both get the same options, such as `dim` and `total`.
     """
     def operation(there: Callable, back: Callable, name: str) -> type[Function]:
         class Collective(Function):

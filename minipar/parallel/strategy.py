@@ -101,7 +101,7 @@ class Strategy:
     """
 
     reduces_each_backward = False       # True: every backward reduces; no whole gradient adds up
-    steps_within_batch = False          # True: so nothing waits for, or sees, a batch's gradients
+    steps_within_batch = False      # True: stages step within a batch: no clipping, no loss scale
     summed_over: tuple[str, ...] = ("dp", "cp")     # axes whose ranks have the same parameters
     flats: Sequence = ()
 
@@ -382,8 +382,8 @@ def sum_over_samples(replicas: Communicator, array: np.ndarray) -> np.ndarray:
 def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
     """The number of targets over all ranks, at least 1.  Collective.
 
-    One control message: 16 bytes of every rank to all.  Raises ValueError, on every rank, if ranks
-    have different numbers of microbatches, or none.
+    An all-gather of 16 bytes from each rank, labelled control.  Raises ValueError, on every rank,
+    if ranks have different numbers of microbatches, or none.
     """
     with comm.labelled("control"):
         counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)

@@ -26,8 +26,9 @@ from ..comm.collectives.all_gather import all_gather
 from ..comm.communicator import Communicator, Labelled, OwnAlgorithm
 from ..comm.mesh import DeviceMesh
 from ..comm.simulated import Cluster, SimulatedCommunicator
+from ..comm.simulated.matching import SimulatedRequest, take
 from ..comm.simulated.progress import SimulatedProgressEngine
-from ..comm.simulated.rank import Rank, SimulatedRequest, Split
+from ..comm.simulated.rank import Rank, Split
 from ..comm.simulated.replay import Blank
 from ..comm.trace import Trace
 from .fabric import PORTS, Fabric, Link
@@ -94,14 +95,14 @@ class FoldedRequest(SimulatedRequest):
         they came first or last.
         """
         rank, before = self.rank, self.rank.clock
-        if self.done is None:
+        if self.ended_at is None:
             rank.block(self)
-        while type(rank) is Rank and rank.engine is not None and rank.clock < self.done:
+        while type(rank) is Rank and rank.engine is not None and rank.clock < self.ended_at:
             engine = rank.engine
             engine.sleep(self)
             engine.resume_all()
-        if self.done > rank.clock:
-            rank.clock = self.done
+        if self.ended_at > rank.clock:
+            rank.clock = self.ended_at
         if rank.clock > before and type(rank) is Rank:
             self.log.waited(self.label, before, self.started, rank.clock)
 
@@ -152,7 +153,7 @@ class FoldedCommunicator(SimulatedCommunicator):
             split.wake(cluster.ready)
         else:
             me.block(split)
-        me.clock = max(me.clock, split.done)
+        me.clock = max(me.clock, split.ended_at)
         if color is None:
             return None
         colors = {rank: each for rank, _, each, _ in split.arrived}
@@ -188,22 +189,20 @@ class FoldedCommunicator(SimulatedCommunicator):
 
     def _meet(self, mine: FoldedRequest, own_queue: dict, others: dict, key: tuple) -> None:
         """Stand in line, or deliver the message whose other half waits already."""
-        other = others.pop(key, None)
+        other = take(others, key)
         if other is None:
             mine.stand_in_line(own_queue, key)
             return
-        if other.behind is not None:
-            others[key] = other.behind
         send, recv = (mine, other) if mine.to else (other, mine)
         source, dest, link = send.to
         posted = max(send.posted, recv.posted)
-        mine.started, mine.done = self.cluster.carry(
+        mine.started, mine.ended_at = self.cluster.carry(
             send.array, recv.array, link, send.rank.world_rank, recv.rank.world_rank, posted)
         other.started = mine.started
         if send.rank.messages is not None:
             send.rank.messages.append((source, dest, send.array.nbytes, send.label, send.posted,
-                                       mine.started, mine.done))
-        other.finish(mine.done)
+                                       mine.started, mine.ended_at))
+        other.finish(mine.ended_at)
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
         """Exchange.  Within a class both halves are this rank's: they need no requests."""

@@ -127,7 +127,7 @@ class RepeatingBatch(RankBatch):
         out = self.repeater.repeat((kind, stage), (stage, i))
         if kind == "F":
             self.in_flight[stage, i] = None
-            self.most_in_flight = max(self.most_in_flight, len(self.in_flight))
+            self.most_in_flight = max(self.most_in_flight, len(self.in_flight) + len(self.deferred))
         elif kind != "I":
             del self.in_flight[stage, i]
         return out

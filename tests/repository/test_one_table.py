@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from minipar.comm.algorithms import ALGORITHMS
-from minipar.comm.collectives.registry import OVER_NODES, own_options
+from minipar.comm.collectives.operations import OVER_NODES, own_options
 from minipar.commands.main import make_parser
 from minipar.optim.registry import OPTIMIZERS
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule

@@ -11,7 +11,7 @@ import numpy as np
 
 from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.arguments import OPERATORS
-from minipar.comm.collectives import registry
+from minipar.comm.collectives import operations
 
 
 def given(rank: int, n: int, dtype=np.int64) -> np.ndarray:
@@ -31,7 +31,7 @@ def call(operation: str, algorithm: str, comm, n: int, dtype=np.int64, op: str =
     """Run it; return this rank's result.  inputs(rank, n), if given, are other vectors."""
     mine = given(comm.rank, n, dtype) if inputs is None else inputs(comm.rank, n)
     before = mine.copy()
-    result = registry.call(operation, algorithm, comm, mine, op, root)
+    result = operations.call(operation, algorithm, comm, mine, op, root)
     assert (mine == before).all(), "the input was changed"
     return result
 

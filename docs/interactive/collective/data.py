@@ -3,7 +3,7 @@
 from typing import Any
 
 from minipar.comm.algorithms import ALGORITHMS
-from minipar.comm.collectives.registry import own_options
+from minipar.comm.collectives.operations import own_options
 from minipar.viz.grids.rounds import Rounds, record_rounds
 
 OPERATIONS = ("broadcast", "all_gather", "reduce_scatter", "all_reduce", "reduce", "gather",

@@ -4,7 +4,7 @@ from typing import Any
 
 from minipar.comm import Cluster
 from minipar.comm.algorithms import ALGORITHMS
-from minipar.comm.collectives.registry import own_options
+from minipar.comm.collectives.operations import own_options
 from minipar.comm.cost import predict
 
 RANKS = [2, 4, 8, 16, 32, 64, 128, 256]

@@ -3,7 +3,7 @@
     every rank → every rank    all_reduce, reduce_scatter, all_gather, all_to_all, barrier
     one rank ↔ the others      broadcast, scatter, gather, reduce
     rank r ← ranks 0 … r       scan, exscan
-    all of them by name        registry.py
+    all of them by name        operations.py
 
 Call operation(comm, array, …, algorithm="auto") on all ranks of `comm`.  "auto" takes the algorithm
 that the communicator chooses (`comm.choose`), by default the operation's first in

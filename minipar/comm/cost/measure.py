@@ -15,7 +15,7 @@ import numpy as np
 
 from ..collectives.all_reduce import all_reduce
 from ..collectives.barrier import barrier
-from ..collectives.registry import OPERATIONS, OVER_NODES, arguments_of
+from ..collectives.operations import OPERATIONS, OVER_NODES, arguments_of
 from ..communicator import Communicator
 from .auto import algorithms_of
 from .calibration import Rows, Table

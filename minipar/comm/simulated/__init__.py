@@ -1,6 +1,7 @@
 """The simulated cluster: any number of ranks in one process, in virtual time.
 
-    cluster.py, rank.py, communicator.py    ranks are greenlets, a message is two requests
+    cluster.py, rank.py, communicator.py    ranks are greenlets in virtual time
+    matching.py                             where a send meets its receive
     ready.py                                which rank continues next
     progress.py                             non-blocking collectives
     links.py                                links that differ

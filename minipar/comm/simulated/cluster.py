@@ -1,14 +1,8 @@
 """A cluster in one process: ranks are greenlets, time is virtual, a blocked rank costs nothing.
 
-A message is two requests that meet.  The later of the two copies the bytes straight from the
-sender's array into the receiver's, and sets the time when both are done:
-
-    start = the latest of: send posted, receive posted, sender's port free, receiver's port free
-    end   = start + bytes / bandwidth            both are done at end + latency
-
-So a send blocks at any size until it is received (*rendezvous*), and no message is buffered.  If
-no rank can continue, that is a deadlock, reported at once.  With `eager=n`, messages smaller than n
-bytes are buffered and their sends are done at once, as in MPI libraries.
+A send blocks at any size until it is received (matching.py).  If no rank can continue, that is a
+deadlock, reported at once.  With `eager=n`, messages smaller than n bytes are buffered and their
+sends are done at once, as in MPI libraries.
 """
 
 import gc
@@ -18,15 +12,14 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from ...backend import Array
 from ..communicator import Choose, Chooser, Communicator
-from ..errors import check_place
 from ..trace import Trace
 from .communicator import SimulatedCommunicator
 from .deadlock import raise_cause
 from .links import Links, count_ranks
+from .matching import deliver
 from .mismatch import compare
-from .rank import Rank, message_mismatch_error
+from .rank import Rank
 from .ready import Ready
 
 
@@ -104,39 +97,7 @@ class Cluster:
         """The world of a rank."""
         return SimulatedCommunicator(self, me, me.world_rank, 0)
 
-    def deliver(self, source: Rank, array: Array, label: str, sent: float, dest: Rank, out: Array,
-                posted: float) -> float:
-        """Copy `array` into `out`; return the virtual time when that is done.
-
-        `source` has been sending since `sent`, `dest` receiving since `posted`.
-        """
-        num_bytes = array.nbytes
-        if array.dtype is not out.dtype and array.dtype != out.dtype or out.nbytes != num_bytes:
-            raise message_mismatch_error(source, array, dest, out)
-        try:
-            out[...] = array
-        except ValueError:              # as many elements, in a different shape; or it is read-only
-            check_place(out, f"the array that rank {dest.world_rank} receives into")
-            out[...] = array.reshape(out.shape)
-        start = sent                    # comparisons: four times as fast as max()
-        if posted > start:
-            start = posted
-        if source.port_out > start:
-            start = source.port_out
-        if dest.port_in > start:
-            start = dest.port_in
-        if self.links is None:
-            source.port_out = dest.port_in = end = start + num_bytes * self.seconds_per_byte
-            end += self.latency
-        else:
-            source.port_out, end = self.links.carry(source.world_rank, dest.world_rank, num_bytes,
-                                                    start)
-            dest.port_in = source.port_out
-        messages = source.messages
-        if messages is not None:
-            messages.append((source.world_rank, dest.world_rank, num_bytes, label, sent, start,
-                             end))
-        return end
+    deliver = deliver
 
     def run(self, main: Callable[[Any], Any]) -> tuple[list, float]:
         """Run main(comm) on every rank; return (what each returned, seconds of virtual time).

@@ -7,8 +7,9 @@ from types import FrameType
 from typing import Any
 
 from ..communicator import source_line
+from .matching import SimulatedRequest
 from .mismatch import CollectiveMismatch, describe_mismatch
-from .rank import Rank, SimulatedRequest
+from .rank import Rank
 
 
 class Deadlock(RuntimeError):

@@ -42,7 +42,7 @@ class Calls(list):
     A rank whose call does not fit the first one waits here until the run ends.
     """
 
-    num_ranks, differ, done = 0, False, None
+    num_ranks, differ, ended_at = 0, False, None
 
     def __str__(self) -> str:
         return "for the other ranks to call the same collective"

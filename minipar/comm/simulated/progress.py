@@ -42,25 +42,25 @@ class SimulatedProgressEngine(ProgressEngine):
         if self.is_inside():
             raise RuntimeError("a Work waits on another communicator than its own: it must use "
                                "the one it was given")
-        while waiting.done is None and self.running:
+        while waiting.ended_at is None and self.running:
             self.sleep(waiting)
             self.resume_all()
-        if waiting.done is None:
+        if waiting.ended_at is None:
             self.rank_state.block(waiting)
 
     def sleep(self, waiting: Any) -> None:
         """Sleep until `waiting`, or what any Work waits for, is done; set the rank's clock."""
         me = self.rank_state
         known = [t for t in (work.rank_state.ready_at() for work in self.running) if t is not None]
-        if waiting is not None and waiting.done is not None:
-            known.append(waiting.done)
+        if waiting is not None and waiting.ended_at is not None:
+            known.append(waiting.ended_at)
         for work in self.running:
             work.rank_state.waiting = work.rank_state.waiting_for
         sleep_until_woken(me, min(known) if known else None, waiting)
         for work in self.running:
             work.rank_state.waiting = None
         times = [work.rank_state.ready_at() for work in self.running]
-        times.append(waiting.done if waiting is not None else None)
+        times.append(waiting.ended_at if waiting is not None else None)
         me.clock = max(me.clock, min(t for t in times if t is not None))
 
 
@@ -94,12 +94,12 @@ class PausingRank:
         """The time at which this Work can continue, or None while it is unknown."""
         if self.until is not None or self.waiting_for is None:
             return self.until
-        return self.waiting_for.done
+        return self.waiting_for.ended_at
 
     def block(self, waiting: Any) -> None:
         """Pause until `waiting` has met its peers."""
         self.waiting_for = waiting
-        while waiting.done is None:
+        while waiting.ended_at is None:
             pause()
         self.waiting_for = None
 
@@ -146,11 +146,11 @@ def wait_any(live: Sequence[tuple[int, Any]]) -> int:
         request.rank = PausingRank(me)
         request.rank.waiting = request
     try:
-        times = [request.done for _, request in live if request.done is not None]
+        times = [request.ended_at for _, request in live if request.ended_at is not None]
         sleep_until_woken(me, min(times) if times else None, live[0][1])
     finally:
         for _, request in live:
             request.rank = me
-    end, first = min((request.done, i) for i, request in live if request.done is not None)
+    end, first = min((request.ended_at, i) for i, request in live if request.ended_at is not None)
     me.clock = max(me.clock, end)
     return first

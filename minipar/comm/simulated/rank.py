@@ -1,13 +1,11 @@
-"""A simulated rank, and a request: one half of a message, which meets the other in a rendezvous."""
+"""A simulated rank, which blocks in virtual time, and a split that ranks are arriving at."""
 
 from contextlib import suppress
 from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from ...backend import Array
 from ..communicator import RankState
-from ..trace import POLL
 from ..work import unwind
 from .ready import Ready
 
@@ -75,83 +73,15 @@ class Rank(RankState):
         return again
 
 
-class SimulatedRequest:
-    """Half a message.  `done` is the virtual time of its end; None until both halves have met."""
-
-    __slots__ = ("rank", "array", "label", "posted", "done", "behind", "action")
-
-    def __init__(self, rank: Rank, array: Array, label: str):
-        self.rank, self.array, self.label, self.posted = rank, array, label, rank.clock
-        self.done: Any = None
-        self.behind: Any = None                         # the next request of the same key
-        self.action: int | None = None                  # its index in the rank's program, if logged
-
-    def renew(self, array: Array, label: str, posted: float) -> "SimulatedRequest":
-        """The request once more, for a different message."""
-        self.array, self.label, self.posted, self.done = array, label, posted, None
-        return self
-
-    def stand_in_line(self, queue: dict, key: tuple) -> None:
-        """Join `queue` until the other half comes, behind earlier requests of the same key."""
-        request = queue.setdefault(key, self)
-        if request is not self:
-            while request.behind is not None:
-                request = request.behind
-            request.behind = self
-
-    def finish(self, end: float) -> None:
-        """Both halves have met, and end at `end`: wake the rank if it waits for this one."""
-        self.done, rank = end, self.rank
-        if rank.waiting is self:
-            rank.ready[end].append(rank.turn)
-
-    def wait(self) -> None:
-        """Block this rank, but not the process, until both halves have met."""
-        rank = self.rank
-        if rank.actions is not None:
-            rank.log("wait", self.action)
-        if self.done is None:
-            rank.block(self)
-        if self.done > rank.clock:
-            rank.clock = self.done
-
-    def test(self) -> bool:
-        """True if it is done.  If asked twice at one virtual time, it waits first."""
-        rank = self.rank
-        rank.log(*POLL)
-        if self.done is None or self.done > rank.clock:
-            if rank.asks_again():
-                self.wait()
-            else:
-                rank.give_way()
-        return self.peek()
-
-    def peek(self) -> bool:
-        """True if it is done; no virtual time passes."""
-        return self.done is not None and self.done <= self.rank.clock
-
-
-def message_mismatch_error(source: Rank, array: Array, dest: Rank, out: Array) -> ValueError:
-    """The error of a receive whose array does not fit the message."""
-    return ValueError(message_mismatch(source.world_rank, f"{array.dtype} {array.shape}",
-                                       dest.world_rank, f"{out.dtype} {out.shape}"))
-
-
-def message_mismatch(source: int, sent: str, dest: int, expected: str) -> str:
-    """The sentence about a message of dtype and shape `sent` that `dest` does not expect."""
-    return (f"rank {dest} receives into {expected}, but rank {source} sends {sent}: sizes and "
-            "dtypes must be equal")
-
-
 class Split:
-    """A split() that ranks are arriving at; `done` is the virtual time when all have arrived."""
+    """A split() that ranks are arriving at; at the virtual time `ended_at` all have arrived."""
 
-    __slots__ = ("arrived", "groups", "done")
+    __slots__ = ("arrived", "groups", "ended_at")
 
     def __init__(self) -> None:
         self.arrived: list[tuple] = []          # (key, rank, color, Rank)
         self.groups: dict = {}                  # color -> number of its group
-        self.done: Any = None
+        self.ended_at: Any = None
 
     def __str__(self) -> str:
         return "for split(), which every rank of the communicator must call,"
@@ -169,7 +99,7 @@ class Split:
 
     def wake(self, ready: Ready) -> None:
         """All have arrived: wake the other ranks."""
-        self.done = max(me.clock for *_, me in self.arrived)
+        self.ended_at = max(me.clock for *_, me in self.arrived)
         for *_, me in self.arrived:
             if me.waiting is self:
-                ready[self.done].append(me.turn)
+                ready[self.ended_at].append(me.turn)

@@ -16,7 +16,7 @@ from typing import Any
 from ..trace import Trace
 from . import Cluster
 from .communicator import SimulatedCommunicator
-from .rank import SimulatedRequest
+from .matching import SimulatedRequest
 
 
 class Blank:

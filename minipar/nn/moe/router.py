@@ -12,11 +12,11 @@ are then renormalized (DeepSeek-V3).  Renormalization is over the chosen experts
     bias           b_i += rate · sign(mean load - load_i) after each step, without a gradient
 
 The balance loss is 1 when all experts are used alike.  By default it is taken for each sequence.
-No layout with experts cuts a sequence, so the loss does not depend on the number of ranks or
-microbatches.  Or it is taken for a microbatch over all ranks.  Their loads are summed: a mean of
-the ranks' own losses would be a different loss.
+Context parallelism, which cuts sequences, refuses these losses; so the loss does not depend on the
+number of ranks or microbatches.  Or it is taken for a microbatch over all ranks.  Their loads are
+summed: a mean of the ranks' own losses would be a different loss.
 
-Each sequence counts by its share of the batch's loss (`shares` of random.TrainingStep).  So the
+Each sequence counts by its share of the batch's loss (`shares` of step_context.py).  So the
 losses and gradients of all ranks simply add up.
 
 Fedus et al. 2021 (Switch), equation 4; Zoph et al. 2022 (ST-MoE), equation 5; Wang et al. 2024

@@ -128,7 +128,7 @@ class ReductionQueue:
 
     A parameter calls its ready hooks when backward has completed its gradient.  Before a backward,
     a walk over the graph finds the parameters that this rank uses in it.  So a group waits only for
-    gradients that will come.  Only the hooks of a backward that is watched count.
+    gradients that will come.  Gradients count only in a backward that is watched.
     """
 
     def __init__(self, groups: Sequence[Sequence[Tensor]], start: Callable[[int], None]):

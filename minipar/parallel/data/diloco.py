@@ -8,9 +8,9 @@
 
 H steps of each rank's own optimizer, whose states are never averaged, make one gradient for an
 outer Nesterov step with learning rate η and momentum μ.  A rank sends 2Ψ(p-1)/p elements every H
-steps, and keeps 2Ψ more: θ and v, beside room for Δ.  With η = 1 and μ = 0 it is local SGD.
+steps, and keeps 3Ψ more: θ, v and Δ.  With η = 1 and μ = 0 it is local SGD.
 
-Streaming: the parameters are cut into P fragments, that take their outer steps in turn, one every
+Streaming: the parameters are cut into P fragments that take their outer steps in turn, one every
 H/P steps.  Δ is taken `delay` steps before it is used, and its sum travels meanwhile:
 
     step        1      2      3      4      5      6             every=6, fragments=2, delay=1

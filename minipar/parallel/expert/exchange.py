@@ -8,8 +8,9 @@ all-gather of E integers for each rank, a control message.  Then rows go there i
 and results come back in another.  The two are conjugate: backward sends gradients of results there,
 and gradients of rows back.  So a layer has 2 all-to-alls in forward and 2 in backward.
 
-If all experts are used alike, each rank sends k n d (p-1)/p numbers, for n tokens of width d with k
-experts each: a p-th stays.  Lepikhin et al. 2020 (GShard), section 3.2.
+If all experts are used alike, a rank sends k n d (p-1)/p numbers in each all-to-all.  It has n
+tokens of width d, with k experts each; a p-th of the rows stays.
+Lepikhin et al. 2020 (GShard), section 3.2.
 """
 
 from collections.abc import Sequence

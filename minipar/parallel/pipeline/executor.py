@@ -14,7 +14,7 @@ by the number of microbatches, and gradients add up.  Huang et al. 2019; Narayan
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,16 @@ from .schedule.validate import find_fault
 if TYPE_CHECKING:
     from ..strategy import Microbatch, Strategy
 
-Plan = tuple[list[Action], dict[Op, str], Placement]
-AHEAD = 2               # receives are posted this many actions before they are needed
+AHEAD = 2               # receives are posted this many cells (an action or a pair) ahead
+
+
+class RankSchedule(NamedTuple):
+    """A rank's row of a schedule, the action that sends each message, and the ranks of all stages.
+    """
+
+    row: list[Action]
+    labels: dict[Op, str]
+    placement: Placement
 
 
 class Pipeline:
@@ -55,14 +63,14 @@ class Pipeline:
         self.most_in_flight = 0
         self.batch_type: type[RankBatch] = RankBatch
         self.specs: ArraySpecs = {}
-        self._plans: dict[int, Plan] = {}
+        self._made: dict[int, RankSchedule] = {}       # by number of microbatches
 
-    def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Op, str]]:
-        """This rank's row, and the label of each message: the action that sends it.
+    def rank_schedule(self, num_microbatches: int) -> RankSchedule:
+        """What this rank does with so many microbatches.
 
         Raises ValueError for a schedule that would not work, saying why.
         """
-        if num_microbatches not in self._plans:
+        if num_microbatches not in self._made:
             (schedule, placement) = self.schedule_for(num_microbatches)
             stages = self.strategy.stages
             if len(schedule) != self.comm.size or placement != stages.placement:
@@ -74,14 +82,13 @@ class Pipeline:
                 raise ValueError(fault.sentence)
             messages = [(sent(action, len(stages)), action) for row in schedule for action in row]
             labels = {message[0]: str(action) for message, action in messages if message}
-            self._plans[num_microbatches] = schedule[self.comm.rank], labels, placement
-        return self._plans[num_microbatches][:2]
+            self._made[num_microbatches] = RankSchedule(schedule[self.comm.rank], labels, placement)
+        return self._made[num_microbatches]
 
     def run(self, microbatches: Sequence["Microbatch"], loss_divisor: float, seed: int = 0,
             step: int = 0) -> float:
         """Run the schedule on all microbatches; this rank's share of the loss."""
-        row, labels = self.plan(len(microbatches))
-        placement = self._plans[len(microbatches)][2]
+        row, labels, placement = self.rank_schedule(len(microbatches))
         batch = self.batch_type(self, labels, placement, microbatches, loss_divisor, seed, step)
         batch.run(row)
         self.intervals, self.most_in_flight = batch.intervals, batch.most_in_flight
@@ -120,9 +127,10 @@ class RankBatch:
         self.seed, self.step = seed, step
         self.loss = 0.0
         self.last: dict[int, int] = {}      # the microbatch of each stage's last B or W
-        # by stage and microbatch: (input, output); after `input_gradient`, until
-        # `weight_gradients`: (function that computes the rest, context that reduces it)
+        # by stage and microbatch: (input, output) from F to B or I …
         self.in_flight: dict[tuple[int, int], Any] = {}
+        # … and from I to W (function that computes the weights' gradients, context that reduces)
+        self.deferred: dict[tuple[int, int], tuple[Any, AbstractContextManager]] = {}
         self.to_reduce: list[AbstractContextManager] = []   # of stages whose last B is done
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
@@ -171,7 +179,7 @@ class RankBatch:
         out = y.data
         drop_values(y)                          # no derivative needs them: the graph saves its own
         self.in_flight[stage, i] = x, y
-        self.most_in_flight = max(self.most_in_flight, len(self.in_flight))
+        self.most_in_flight = max(self.most_in_flight, len(self.in_flight) + len(self.deferred))
         return out
 
     def backward(self, action: Action, grad: Array | None) -> Array | None:
@@ -187,15 +195,15 @@ class RankBatch:
 
     def input_gradient(self, action: Action, grad: Array | None) -> Array | None:
         """dx from dy; the rest of backward is kept for `weight_gradients`."""
-        x, y = self.in_flight[action[1:]]
+        x, y = self.in_flight.pop(action[1:])
         reducing = self.reducing(action, y)         # while there is a graph to look at
         rest = backward(y, grad, defer_weights=True, poll=self.poll)
-        self.in_flight[action[1:]] = rest, reducing
+        self.deferred[action[1:]] = rest, reducing
         return x.grad if action.stage else None
 
     def weight_gradients(self, action: Action, _: None) -> None:
         """Add the weights' gradients, which `input_gradient` left."""
-        rest, reducing = self.in_flight.pop(action[1:])
+        rest, reducing = self.deferred.pop(action[1:])
         with reducing:
             rest()
 

@@ -11,7 +11,7 @@ sends would hang under 1F1B, where neighbours send to each other at the same tim
 has an array of its own, which is freed when its send is complete.
 
 A receiver learns the shape and dtype of activations from a header, a control message before the
-first one.  It is int64 and always as long, so the receiver needs to know nothing before:
+first one.  It always has 8 numbers, int64, so the receiver needs to know nothing before:
 
     [ code of the dtype | number of axes | length of each axis, then zeros ]
 """

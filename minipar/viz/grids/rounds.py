@@ -19,7 +19,7 @@ import numpy as np
 
 from ...comm import Cluster, Communicator
 from ...comm.algorithms import ALGORITHMS
-from ...comm.collectives import chunk_bounds, registry
+from ...comm.collectives import chunk_bounds, operations
 from ...comm.collectives.broadcast import pipelined_chain
 from ...comm.cost import Cost, best_num_segments, predict
 
@@ -99,7 +99,7 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
         num_segments = num_segments or best_num_segments(p, n * chunk_bytes)
     pieces = [stop - start for start, stop in chunk_bounds(n, p)]
     counts = {"scatter": pieces[root:] + pieces[:root], "gather": pieces[root:] + pieces[:root],
-              "all_to_all": registry.table_of_pieces(p, n)}.get(operation)
+              "all_to_all": operations.table_of_pieces(p, n)}.get(operation)
     entry = ALGORITHMS[operation].get(algorithm)
     cost = None if entry and not entry.rounds else predict(
         operation, algorithm, p, n, chunk_bytes, counts, num_segments, ranks_per_node)
@@ -108,7 +108,7 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
     def program(comm: Communicator) -> np.ndarray | None:
         vector = given[comm.rank].copy()
         if algorithm != "pipelined_chain":
-            return registry.call(operation, algorithm, comm, vector, root=root)
+            return operations.call(operation, algorithm, comm, vector, root=root)
         pipelined_chain(comm, vector, root, num_segments)   # whose number no operation passes on
         return vector
     nodes = {} if ranks_per_node is None else {"devices_per_node": ranks_per_node}

@@ -10,7 +10,7 @@ from minipar.comm import collectives
 from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.arguments import OPERATORS
 from minipar.comm.collectives import all_reduce, exscan, reduce_scatter, scan
-from minipar.comm.collectives.registry import REDUCTIONS
+from minipar.comm.collectives.operations import REDUCTIONS
 from minipar.comm.work import start_work
 from minipar.testing import worlds
 from tests.comm.test_wrong_arguments import (

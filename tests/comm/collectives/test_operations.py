@@ -17,7 +17,7 @@ from minipar.comm.collectives import (
     scan,
     scatter,
 )
-from minipar.comm.collectives.registry import OVER_NODES
+from minipar.comm.collectives.operations import OVER_NODES
 from minipar.testing import worlds
 from tests.support.operation_table import ALL, NAMES, call, check, given
 

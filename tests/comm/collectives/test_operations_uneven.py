@@ -17,7 +17,7 @@ from minipar.comm.collectives import (
     scatter,
 )
 from minipar.comm.collectives.all_reduce import hierarchical, torus
-from minipar.comm.collectives.registry import OVER_NODES
+from minipar.comm.collectives.operations import OVER_NODES
 from minipar.comm.cost import choose
 from minipar.testing import worlds
 

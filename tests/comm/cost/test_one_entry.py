@@ -8,7 +8,7 @@ import pytest
 from minipar.comm import Cluster, rounds
 from minipar.comm.algorithms import ALGORITHMS, Algorithm
 from minipar.comm.arguments import find_operator
-from minipar.comm.collectives import all_reduce, registry
+from minipar.comm.collectives import all_reduce, operations
 from minipar.comm.cost import Network, candidates, choose, predict, seconds_on, textbook
 from minipar.comm.cost.auto import pick
 from minipar.comm.cost.calibration import Calibration, Table
@@ -140,6 +140,6 @@ def test_one_with_parts_is_for_several_nodes(add):
 
 
 def test_each_operation_has_its_algorithms():
-    assert ALGORITHMS.keys() == registry.OPERATIONS.keys()
+    assert ALGORITHMS.keys() == operations.OPERATIONS.keys()
     functions = [[entry.run for entry in ALGORITHMS[name].values()] for name in ("scan", "exscan")]
     assert functions[0] == functions[1]

@@ -7,7 +7,7 @@ from minipar.comm import collectives
 from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives.all_reduce import blocked_ring
 from minipar.comm.collectives.broadcast import pipelined_chain
-from minipar.comm.collectives.registry import OVER_NODES
+from minipar.comm.collectives.operations import OVER_NODES
 from minipar.comm.cost import (
     Cost,
     Network,

@@ -8,7 +8,7 @@ import pytest
 
 from minipar.comm import Cluster, CollectiveMismatch, collectives
 from minipar.comm.algorithms import ALGORITHMS
-from minipar.comm.collectives.registry import REDUCTIONS, ROOTED
+from minipar.comm.collectives.operations import REDUCTIONS, ROOTED
 from tests.support.operation_table import ALL, NAMES
 
 each = pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)

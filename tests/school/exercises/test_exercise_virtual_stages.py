@@ -113,7 +113,7 @@ def test_i_leaves_the_weights_to_w():
     dx = ours.run.input_gradient(Action("I", 1, 0), None)
     ours.run.input_gradient(Action("I", 0, 0), dx)
     assert all(p.grad is None for slab in ours.strategy.slabs for p in slab.parameters)
-    assert len(ours.run.in_flight) == 2, "both stages still have their W to do"
+    assert len(ours.run.deferred) == 2, "both stages still have their W to do"
     ours.run.weight_gradients(Action("W", 0, 0), None)
     ours.run.weight_gradients(Action("W", 1, 0), None)
     theirs.run.backward(Action("B", 0, 0), theirs.run.backward(Action("B", 1, 0), None))

@@ -20,8 +20,8 @@ import numpy as np
 from ....backend import Array, to_host
 from ...communicator import Communicator, Labelled, Request, some_of
 from ...errors import NUM_TAGS, check_message
+from ...simulated.matching import message_mismatch
 from ...simulated.mismatch import arguments_of
-from ...simulated.rank import message_mismatch
 from ...work import Work
 from ..communicator import MPICommunicator, MPIProgressEngine
 from ..request import MessageMismatch, MPIRequest

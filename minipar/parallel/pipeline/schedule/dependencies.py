@@ -8,7 +8,7 @@
                           │                                      different ranks
                           W
 
-Validation, simulation and the executor all use these two functions.
+Validation, simulation and the messages (p2p.py) follow from `needs`, the last two also from `sent`.
 """
 
 from collections.abc import Sequence
