@@ -87,7 +87,7 @@ class Strategy:
     """Trains `model` on the ranks of a communicator, which are dp, or of a mesh.  Collective.
 
     `model` is plain and initialized; over tp a GPT or MLP, over cp and ep a GPT.  Over pp it is cut
-    into stages, at `cuts` (see Stages), and trained by `schedule`: a name, by default "1f1b", and
+    into stages, at `cuts` (see Stages).  `schedule` trains them: a name, by default "1f1b", with
     `virtual_stages` (see make_schedule), or a function of the number of microbatches.
 
     `sequence_parallel` cuts a GPT's tokens over tp between pairs of layers; `context` says how the
@@ -211,9 +211,9 @@ class Strategy:
     def finish(self) -> None:
         """Wait until all gradients are reduced: of the batch, or of each backward if that reduces.
 
-        An override reduces also the flats that no stage's backward has completed, and those that
-        the wire kept waiting, in the order of `flats`; it leaves no reduction under way, and the
-        same sums on the ranks of `replicate`.  DDP's `finish` does so for whole gradients: call it.
+        An override also reduces flats that no stage's backward has completed, and flats that the
+        wire kept waiting, in the order of `flats`.  It leaves no reduction under way, and the same
+        sums on the ranks of `replicate`.  DDP's `finish` does so for whole gradients: call it.
         """
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
@@ -224,7 +224,7 @@ class Strategy:
     def parameters_changed(self) -> None:
         """Give each rank the parameters that are in the `slabs` of others.  Collective.
 
-        `step` does it.  Call it after you have changed `slabs` in a different way: with ZeRO-1 and
+        `step` does it.  Call it after you have changed `slabs` in a different way.  With ZeRO-1 and
         ZeRO-2 a rank computes with all parameters, but its slabs are a part of them.
         """
 

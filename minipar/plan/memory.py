@@ -27,8 +27,8 @@ GIB = 2**30
 def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most.
 
-    By the formulas: of ranks with as many layers it is the first, which has most microbatches in
-    flight, or one with the head or the loss.
+    By the formulas, among ranks with as many layers it is the first, which has most microbatches in
+    flight.  Or it is a rank with the head or the loss.
     """
     stages = stages_of(cluster, model, layout)
     first = {stages.layers.index(count) for count in {*stages.layers}}

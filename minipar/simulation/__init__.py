@@ -14,8 +14,8 @@
 
 It reads the cluster files of `minipar plan`, and runs what `minipar train` runs: models,
 strategies, schedules, collectives.  It is built on `comm/simulated`, where ranks run any
-program in virtual time, with numbers; here arrays have shapes only, and operations take the time of
-a GPU.
+program in virtual time, with numbers.  Here arrays have shapes only, and operations take the time
+of a GPU.
 """
 
 from .report import fullest, parts, speed

@@ -4,9 +4,9 @@
     simulated         0          │ 4
     0 sends to 1      matched with what 0 receives of 3: 3's message to 0 is the image of it
 
-All members of a class do the same at the same times.  So a message to another member is matched
-with this rank's own receive, first in, first out: a ring, a pairwise exchange, doubling and halving
-run unchanged, over the links that the virtual ranks have.  Between classes messages are ordinary.
+All members of a class do the same at the same times.  So a message to another member meets this
+rank's own receive, first in, first out.  A ring, a pairwise exchange, doubling and halving run
+unchanged, over the links of the virtual ranks.  Between classes messages are ordinary.
 With a class for each rank it is the whole simulation.
 
 A rank that is matched with itself never blocks.  So before it takes a port it gives way to ranks

@@ -129,8 +129,11 @@ class SimulatedCommunicator(Communicator):
         return recv
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
-        """Exchange.  Most messages go this way, so it avoids work: a half that finds its other half
-        waiting needs no request, and `take` is written out (its calls would cost 5 %)."""
+        """Exchange.  Most messages go this way, so it avoids work.
+
+        A half that finds its other half waiting needs no request, and `take` is written out: its
+        calls would cost 5 %.
+        """
         cluster, me = self.cluster, self.rank_state
         if not (type(array) is type(out) is np.ndarray
                 and 0 <= dest < self.size and 0 <= source < self.size and 0 <= tag < NUM_TAGS):

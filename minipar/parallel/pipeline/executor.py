@@ -7,8 +7,8 @@
 `train` runs every schedule with it.  Read `one_f_one_b.py` first: it does the same for 1F1B alone.
 No action says when to send or receive: that follows from its dependencies (p2p.py).
 
-The last stage divides the loss of each microbatch by the number of targets of the whole batch, not
-by the number of microbatches, and gradients add up.  Huang et al. 2019; Narayanan et al. 2021.
+The last stage divides each microbatch's loss by the number of targets of the whole batch, not by
+the number of microbatches.  So gradients add up.  Huang et al. 2019; Narayanan et al. 2021.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,8 +50,8 @@ class Pipeline:
     `schedule_for(num_microbatches)` returns a schedule and the ranks of its stages; the
     placement must be the same for any number: `partial(make_schedule, "1f1b", pp.size)`, or
     `lambda m: yours`.  Activations are sent as codes of `activation_format`, if given.  After a
-    batch `intervals` are this rank's actions with their times, and `most_in_flight` is the largest
-    number of microbatches in flight; one counts for each of the rank's stages that holds it.
+    batch `intervals` are this rank's actions with their times.  `most_in_flight` is the largest
+    number of microbatches in flight.  One counts for each of the rank's stages that holds it.
     """
 
     def __init__(self, pp: Communicator, strategy: "Strategy",

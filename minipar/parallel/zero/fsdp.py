@@ -10,18 +10,18 @@ head, are one unit.  A weight gathers its unit before it is used, in forward and
 Operations save a note in place of a gathered weight, so that saved arrays do not keep it alive; in
 backward the note gathers the unit again.
 
-Each microbatch (with pp: batch) records the order of uses, by which the next microbatch knows the
-next unit: this is gathered while that in use computes.  Two units are kept: that in use and the
-next one, or, if the next is not known, the previous one.  So h2 is still there as backward begins.
+Each microbatch (with pp: batch) records the order of uses, so the next one knows the next unit.  It
+is gathered while the unit in use computes.  Two units are kept: the one in use and the next one,
+or, if the next is not known, the previous one.  So h2 is still there as backward begins.
 
                     forward                       │ backward
     in use          embed  h.0   h.1   h.2   head │ head   h.2   h.1   h.0
     being gathered  h.0    h.1   h.2   head   ·   │ ·      h.1   h.0   ·
 
 A flat is reduced as soon as a backward has completed its gradient, as in ZeRO-2.  For each
-microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings: it gathers a unit for forward, and for
-backward unless it is still there, and reduce-scatters its gradient.  (The unit of a tied embedding
-and head is gathered twice in forward, and not for backward.)  All ranks of dp gather in one
+microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings.  It gathers a unit for forward, and
+for backward unless it is still there, and reduce-scatters its gradient.  (The unit of a tied
+embedding and head is gathered twice in forward, and not for backward.)  All ranks of dp gather in one
 order and reduce in one order.  Gathers and reductions have a communicator each, so no two ranks can
 wait for each other.
 
