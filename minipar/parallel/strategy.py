@@ -25,7 +25,7 @@ One path, for any mesh:
                                                           the schedule (pipeline/executor.py)
          reducing(stage, y)                               around a stage's backward: as soon as a
            reduce(flat)                                   flat's gradient is complete
-         finish                                           wait for all reductions
+         finish                                           reduce what is left; wait for all
     6  step: the optimizer, then parameters_changed       ZeRO: gather the parameters
 
 Subclasses override place, reduce, finish and parameters_changed, or update; FSDP also cut, backward

@@ -5,9 +5,9 @@
              └────┴── … ──┴──       NICs to other nodes: a port of its own for each GPU, of a share
                                     of the NIC where several GPUs have one
 
-Messages of one collective leave a node by the NICs of all its ranks there, as NCCL's rings do.  With
-g ranks in the node it goes g times as fast, but never faster than within it.  Rows of experts are
-no ring: a rank sends them to other nodes by its own NIC.
+Messages of one collective leave a node by the NICs of all its ranks there, as NCCL's rings do.
+With g ranks in the node it goes g times as fast, but never faster than within it.  Rows of experts
+are no ring: a rank sends them to other nodes by its own NIC.
 """
 
 from collections.abc import Mapping, Sequence

@@ -21,9 +21,9 @@ or, if the next is not known, the previous one.  So h2 is still there as backwar
 A flat is reduced as soon as a backward has completed its gradient, as in ZeRO-2.  For each
 microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings.  It gathers a unit for forward, and
 for backward unless it is still there, and reduce-scatters its gradient.  (The unit of a tied
-embedding and head is gathered twice in forward, and not for backward.)  All ranks of dp gather in one
-order and reduce in one order.  Gathers and reductions have a communicator each, so no two ranks can
-wait for each other.
+embedding and head is gathered twice in forward, and not for backward.)  All ranks of dp gather in
+one order and reduce in one order.  Gathers and reductions have a communicator each, so no two ranks
+can wait for each other.
 
 Outside of a step, weights stay gathered for one call of the model at most: between two evaluations
 the pieces may change.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.

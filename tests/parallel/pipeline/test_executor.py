@@ -80,7 +80,7 @@ def test_what_it_did_is_the_schedule(world, name):
     """Recorded in its order; as many microbatches in flight as the formula says."""
     def body(comm):
         strategy, timeline = observed(comm, name, 8)
-        row, _ = strategy.pipeline.plan(8)
+        row = strategy.pipeline.rank_schedule(8).row
         assert [interval.action for interval in strategy.pipeline.intervals] == row
         assert strategy.pipeline.most_in_flight == max(in_flight(row))
         formula = predict.in_flight(name, comm.rank, comm.size, 8,
