@@ -1,7 +1,7 @@
 """Lesson 02. Broadcast, scatter, gather, reduce: a tree or a chain?
 
 Rank 0 has n bytes for all p ranks.  In each round of a binomial tree every rank that has the array
-passes it on, so the tree needs only ⌈log₂ p⌉ rounds; but every round carries all n bytes:
+passes it on.  So the tree needs only ⌈log₂ p⌉ rounds, but every round carries all n bytes:
 
     binomial tree          ⌈log₂ p⌉ (α + n β)                         0 ─▶ 1, 0 ─▶ 2 and 1 ─▶ 3, …
     chain of k segments    (p + k - 2) (α + n β / k)                  0 ─c▶ 1 ─b▶ 2 ─a▶ 3

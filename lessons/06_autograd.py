@@ -8,8 +8,8 @@ needs no more.  So a parallel program is right if it computes the gradient of th
           ▲                                             dw = xᵀ da          forward must keep x
     w ────┘                                             dx = da wᵀ          and w
 
-A tensor that is used k times gets the sum of k gradients, and may pass it on when all are there:
-else backward walks every path, and 10 doublings have 1,024.  (micro.py; minipar/autograd/engine.py)
+A tensor that is used k times gets the sum of k gradients, and may pass it on when all are there.
+Else backward walks every path, and 10 doublings have 1,024.  (micro.py; minipar/autograd/engine.py)
 
     python lessons/06_autograd.py          mpirun -n 4 python lessons/06_autograd.py
 """

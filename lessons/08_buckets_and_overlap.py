@@ -7,7 +7,7 @@ buckets, from the last layer to the first, and reduces each full bucket while ba
     backward    ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
     messages          ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░░░         at best F + max(B, M)
 
-A message that has begun moves by itself, but the next round of a ring does not begin by itself: so
+A message that has begun moves by itself, but the next round of a ring does not begin by itself.  So
 backward asks, between two operations, whether a round has ended.  (minipar/parallel/data/ddp.py)
 
     python lessons/08_buckets_and_overlap.py          (or: mpirun -n 4 python lessons/…)

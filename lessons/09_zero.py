@@ -1,7 +1,7 @@
 """Lesson 09. ZeRO-1 and ZeRO-2: what is redundant?
 
 In data parallelism every rank holds the same parameters, the same summed gradients and the same
-optimizer states, and computes the same update: 4 Ψ numbers p times.  But an all-reduce is a
+optimizer states.  It computes the same update: 4 Ψ numbers p times.  But an all-reduce is a
 reduce-scatter and an all-gather, and between the two each rank has its own piece of the sum:
 
     gradients ─▶ reduce-scatter ─▶ step on 1/p ─▶ all-gather ─▶ parameters    again 2 Ψ (p-1)/p
@@ -40,7 +40,7 @@ def adam(weight: np.ndarray, grad: np.ndarray, state: np.ndarray, t: int) -> Non
 
 
 def gradients(weights: list, batches: list, num_rows: int) -> list[np.ndarray]:
-    """Of all weights, over this rank's microbatches; num_rows is that of all ranks together."""
+    """Gradients of all weights, over this rank's microbatches; num_rows counts all ranks' rows."""
     ws = [Tensor(w) for w in weights]
     for x, labels in batches:
         backward(cross_entropy(mlp(Tensor(x), ws), labels, num_rows))

@@ -2,8 +2,8 @@
 
 Rank s holds layer s, so with a whole batch p - 1 ranks would wait at any time.  Cut the batch into
 m microbatches: while rank 1 works on the first, rank 0 starts the second.  The idle time that
-remains is the *bubble*: the last rank waits for p - 1 forwards before it starts, and the first rank
-waits for p - 1 backwards before it ends.
+remains is the *bubble*.  The last rank waits for p - 1 forwards before it starts, and the first
+rank waits for p - 1 backwards before it ends.
 
     of the total  (p-1)/(m+p-1)     of the ideal  (p-1)/m       smaller with more microbatches
 

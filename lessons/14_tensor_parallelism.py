@@ -8,7 +8,7 @@ A layer too large for one rank is cut: A by columns, B by rows.  Then
                    ↕                              ↕         f    nothing          an all-reduce
     rank 1   x ──▶ f ──▶ x A₁ ─▶ relu ─▶ · B₁ ──▶ g ──▶ z   g    an all-reduce    nothing
 
-and the ranks exchange nothing between the two products.  Attention is such a pair, too: a head
+and the ranks exchange nothing between the two products.  Attention is such a pair, too.  A head
 needs its own columns of the weights of q, k and v, and its own rows of the projection.
 
 A layer has two pairs: 2 all-reduces forward, 2 backward, each 2(p-1)·t·d numbers of all ranks.
@@ -69,7 +69,7 @@ def attention(x: Tensor, qkv: list[Tensor], o: Tensor, comm: Communicator) -> Te
 
 
 def cross_entropy(z: Tensor, labels: np.ndarray, comm: Communicator) -> Tensor:
-    """Mean of -log softmax(z)[label].  Of the V logits of a row this rank has V/p, which are z."""
+    """Mean of -log softmax(z)[label].  This rank has z, V/p of the V logits of each row."""
     (rows, columns), p = z.data.shape, comm.size
     largest = all_gather(comm, z.data.max(1), p * rows).reshape(p, rows).max(0)
     shifted = z.data - largest[:, None]             # so no exp is too large

@@ -42,7 +42,7 @@ def norm(x: Tensor, gain: Tensor) -> Tensor:
 
 
 def whole(comm: Communicator, x: np.ndarray) -> np.ndarray:
-    """All tokens, of which rank i has the i-th part."""
+    """All tokens; rank i has the i-th part of them."""
     return all_gather(comm, x.reshape(-1), comm.size * x.size).reshape(-1, x.shape[1])
 
 

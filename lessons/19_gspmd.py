@@ -10,9 +10,9 @@ the p ranks cut.  Its operations name their dimensions; two steps do the rest:
                 cut, is gathered; one that is whole is copied, and its gradient summed.  If the
                 result does not have the cut dimension, it is a sum of parts: all-reduce
 
-Rows alone give data parallelism, one weight of two gives Megatron's tensor parallelism, rows and
-weights FSDP: the collectives that one writes by hand, and none is written down.  Xu et al. 2021.
-The library's: minipar/gspmd/propagate.py and minipar/gspmd/partitioning/.
+Rows alone give data parallelism, one weight of two gives Megatron's tensor parallelism, and rows
+and weights give FSDP.  These are the collectives that one writes by hand, and none is written down.
+Xu et al. 2021.  The library's: minipar/gspmd/propagate.py and minipar/gspmd/partitioning/.
 
     python lessons/19_gspmd.py              mpirun -n 4 python lessons/19_gspmd.py
 """
@@ -55,7 +55,7 @@ def propagate(program: list, annotations: dict[str, int]) -> dict[str, int]:
 
 
 def gather(x: Tensor, comm: Communicator, dim: int) -> Tensor:
-    """The whole matrix x, of which each rank has a piece.  Backward: reduce-scatter."""
+    """The whole matrix x; each rank has a piece of it.  Backward: reduce-scatter."""
     def turned(matrix: np.ndarray) -> np.ndarray:       # so that rows are cut
         return matrix.T if dim == 1 else matrix
 

@@ -1,8 +1,8 @@
 """Lesson 20. Rematerialization: what does it cost to recompute activations?
 
 Backward needs the arrays that forward saved, in reverse order: the first layer's arrays wait
-longest.  Rematerialization keeps only the input of a segment of the model, drops everything else
-that the segment saves, and runs the segment again when backward reaches it:
+longest.  Rematerialization keeps only the input of a segment of the model, and drops everything
+else that the segment saves.  It runs the segment again when backward reaches it:
 
     forward    x ─▶ [0 1 2] ─▶ [3 4 5] ─▶ [6 7 8] ─▶ loss       √L inputs are kept for L layers,
     backward                              again, then back      and one segment's tape at a time
@@ -11,7 +11,7 @@ that the segment saves, and runs the segment again when backward reaches it:
 
 About √L segments are right for equal layers that save as much as their input.  But a block of a GPT
 saves about twenty times its input, and the inputs of later segments are gone when the first one
-runs again: which segments are best then?  The library's: minipar/memory/remat/.
+runs again.  Which segments are best then?  The library's: minipar/memory/remat/.
 
     python lessons/20_rematerialization.py    mpirun -n 4 python lessons/20_rematerialization.py
 """
@@ -54,8 +54,8 @@ def in_segments(layers: list[Callable], ends: list[int], x: Tensor) -> Tensor:
 def best_ends(saved: list[int]) -> tuple[int, tuple[int, ...]]:
     """The fewest arrays alive at the peak, and the ends of the segments for it.
 
-    Layer i saves saved[i] arrays, its input among them.  When segment j runs again, the inputs of
-    the j segments before it are there, what it saves, and its result, unless it is the last.
+    Layer i saves saved[i] arrays, its input among them.  When segment j runs again, there are the
+    inputs of the j segments before it, what it saves, and its result, unless it is the last.
     """
     total, num_layers = [0, *accumulate(saved)], len(saved)
 
@@ -84,7 +84,7 @@ def main(comm: Communicator) -> None:
         return linear(relu(h), w)
 
     def gradients(ends: list[int]) -> list[np.ndarray]:
-        """Of a chain of layers; without `ends`, all is kept."""
+        """The gradients of a chain of layers; without `ends`, all is kept."""
         ws = [Tensor(w) for w in weights]
         layers = [partial(layer, w) for w in ws]
         y = in_segments(layers, ends, Tensor(x)) if ends else run_all(layers, Tensor(x))

@@ -56,7 +56,7 @@ def bfloat16_at_random(x: np.ndarray, random: np.random.Generator) -> np.ndarray
 
 
 def gradient(w: np.ndarray, x: np.ndarray, y: np.ndarray, scale: float) -> np.ndarray:
-    """Of scale · Σ (x w - y)² / 2 / ROWS: weights, errors and gradients have 16 bits."""
+    """Gradient of scale · Σ (x w - y)² / 2 / ROWS: weights, errors, gradients have 16 bits."""
     error = float16((x @ float16(w) - y) * np.float32(scale / ROWS))
     return float16(x.T @ error)
 

@@ -2,7 +2,7 @@
 
 Pruning multiplies a weight by its mask at each use: w · mask in forward, g · mask in backward.  It
 removes the smallest weights of all layers together (magnitude), or 2 of every 4 inputs, or whole
-neurons; then a smaller model without masks computes the same.
+neurons.  Then a smaller model without masks computes the same.
 
     magnitude     2 of 4        neurons           masks decided once, globally: one threshold for
     ▓ · · ▓ ·     ▓ · ▓ ▓ ·     ▓ · ▓ ▓ ·         all ranks' weights, found by

@@ -28,9 +28,9 @@ from support.measuring import counted
 from minipar.comm import Communicator
 from minipar.launcher import launch
 
-# Blocks of two products, cut by columns and by rows: attention, or an MLP.  Bytes of a number in
-# messages; states: of a weight, its gradient, Adam's averages; kept: of what backward needs, for a
-# token, a block and each of its width, on every tp rank, and cut over them.
+# Blocks of two products, cut by columns and by rows: attention, or an MLP.  size: bytes of a number
+# in messages.  states: bytes of a weight, its gradient, Adam's averages.  kept: bytes for backward,
+# for a token, a block and each of its width, on every tp rank, and cut over them.
 Model = namedtuple("Model", "blocks weights width tokens size states kept")
 # FLOP/s that products reach, bytes of a card; seconds of an empty message; bytes/s of the links.
 Cluster = namedtuple("Cluster", "cards per_node flops memory alpha near far")
@@ -68,7 +68,7 @@ def memory(model: Model, e: Layout, batch: int) -> dict[str, float]:
 
 
 def rate(cluster: Cluster, p: int, apart: int) -> float:
-    """Of a ring over p ranks that are `apart`: leaving a node, it uses all its cards there."""
+    """A ring's rate, over p ranks that are `apart`: leaving a node, it uses all its cards there."""
     here = max(1, min(p, cluster.per_node // apart))
     return cluster.near if here == p else min(cluster.near, here * cluster.far)
 

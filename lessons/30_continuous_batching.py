@@ -27,7 +27,7 @@ BLOCK = 4                               # tokens whose keys and values lie in a 
 
 
 class Request:
-    """`known` tokens, of which `computed` are in `blocks` of the cache; it ends with `end`."""
+    """`known` tokens; `computed` of them are in `blocks` of the cache; it ends with `end`."""
 
     def __init__(self, name: str, prompt: int, answer: int):
         self.name, self.known, self.end = name, prompt, prompt + answer

@@ -7,8 +7,8 @@
              rank 1              rank 2         rank 3
 
 The older alternative to all-reduce (Li et al. 2014).  Every step moves 2(p - 1)n bytes through the
-one server, and its time grows with p; a ring moves 2n(p - 1)/p through every rank, which does not.
-But a server can go on without the slowest worker, which a collective cannot.
+one server, and its time grows with p.  A ring moves 2n(p - 1)/p through every rank, which does not
+grow.  But a server can go on without the slowest worker, which a collective cannot.
 
 `staleness=0`, synchronous: the gradients of a step are summed, in the order of the ranks, before
 one update.  It is data-parallel training, to the last bits of the sum.
@@ -126,7 +126,7 @@ class _Server:
 
 
 def main(comm: Communicator) -> None:
-    """Fit 7 weights to data of which each worker has its rows.
+    """Fit 7 weights to data; each worker has some of its rows.
 
     In every step another worker takes 10 times as long as the others (in simulated time).
     """

@@ -6,9 +6,9 @@
     checkpoint.npz                   the old file or the new one, always whole
 
 Each writer has its own draft, so several may write one file: the last one wins.  A lock (flock)
-ends with its process, so a draft that can be locked was left by a killed writer, and the next write
-of the same file removes it.  The folder is locked only while drafts are created and renamed.  On a
-file system without locks, drafts of killed writers stay.
+ends with its process.  So a draft that can be locked was left by a killed writer, and the next
+write of the same file removes it.  The folder is locked only while drafts are created and renamed.
+On a file system without locks, drafts of killed writers stay.
 """
 
 import os

@@ -227,8 +227,8 @@ def width_of(terminal: str | None) -> int:
 def reader_console(in_file: int, **options: Any) -> "Console":
     """A console for people, on stdout: as wide as their terminal, and in colour if there is one.
 
-    `in_file` is the width without COLUMNS and a terminal; `options` are those of rich's Console,
-    which reads NO_COLOR and FORCE_COLOR.  Under mpirun the terminal of mpirun counts.
+    `in_file` is the width without COLUMNS and a terminal.  `options` go to rich's Console, which
+    reads NO_COLOR and FORCE_COLOR.  Under mpirun the terminal of mpirun counts.
     """
     from rich.console import Console
     if sys.stdout.isatty():
@@ -241,7 +241,7 @@ def mpirun_environment() -> dict[str, str]:
     """The environment in which to start `mpirun` from Python, for any MPI.
 
     A launcher's own variables are left out, so that a process which is itself a rank can start
-    another world; Open MPI is told that root and more ranks than cores are meant.
+    another world.  Open MPI is told that root and more ranks than cores are meant.
     """
     inherited = {name: value for name, value in os.environ.items()
                  if not name.startswith(("PMI", "PMIX", "OMPI_COMM", "MPI_LOCAL", "HYDI", "HYDRA",

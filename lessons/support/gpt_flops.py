@@ -17,9 +17,9 @@ KINDS = {"linear layers": ("Linear",), "attention": ("FusedAttention",),
 def predict_flops(config: GPTConfig, batch: int) -> dict[str, int]:
     """FLOPs of forward and backward, by kind (KINDS), of `batch` whole sequences.
 
-    A linear layer multiplies a token by its weights once forward and twice backward, for dx and dw:
-    6 FLOPs a weight, 12 d² weights a layer, V d in the head.  Biases, 9 d a layer, are added
-    forward and their gradients summed backward.
+    A linear layer multiplies a token by its weights once forward and twice backward, for dx and dw.
+    That is 6 FLOPs a weight, with 12 d² weights in a layer and V d in the head.  Biases, 9 d a
+    layer, are added forward and their gradients summed backward.
     """
     t, d, layers, vocabulary = config.context, config.width, config.num_layers, config.vocab_size
     n = batch * t
@@ -36,8 +36,8 @@ def predict_flops(config: GPTConfig, batch: int) -> dict[str, int]:
 def attention_flops(t: int, d: int, num_heads: int) -> int:
     """FLOPs of causal attention of one sequence, forward and backward.
 
-    A pair of a query and a key costs 6 products of d / h numbers in each head, 12 d FLOPs in all,
-    and 10 in each head's softmax.  Only the pairs in blocks that a query may see are computed.
+    A pair of a query and a key costs 6 products of d / h numbers in each head, 12 d FLOPs in all.
+    Each head's softmax adds 10.  Only the pairs in blocks that a query may see are computed.
     """
     pairs = visible_pairs(t)
     ends = [min(t, start + QUERIES) for start in range(0, t, QUERIES)]

@@ -37,10 +37,10 @@ tests/lessons check:
                 says "write `NEW` in place of `OLD`" of a line of the script, and the test of its
                 answer (`check_change` beside the table) makes that change
 
-`--out DIR` says where the folder NN goes; `--answers` prints the answers, too; `--all-rows` prints
-the rows that are folded; `--no-introduction` leaves out guess, algorithm and derivation, which a
+`--out DIR` says where the folder NN goes.  `--answers` prints the answers, too, and `--all-rows`
+the rows that are folded.  `--no-introduction` leaves out guess, algorithm and derivation, which a
 notebook has in its own cells.  Beside the picture the folder gets report.md (the run in Markdown),
-tables.json, trace.json if there is a trace, and lesson.json: the lesson is done.
+tables.json, and trace.json if there is a trace.  It also gets lesson.json: the lesson is done.
 """
 
 import json

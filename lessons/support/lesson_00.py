@@ -18,8 +18,8 @@ from minipar.viz import Requirement, draw_device_limits
 from .gpt_flops import count_flops, predict_flops
 from .kit import ABOUT, EQUAL, Lesson, Row, number
 
-# The device of this lesson: 80 GB of memory and 312 TFLOP/s (16-bit), of which a good program
-# reaches 40 %.  Tokens: 20 for each parameter (Hoffmann et al. 2022).  Change them and run again.
+# The device of this lesson: 80 GB of memory and 312 TFLOP/s (16-bit); a good program reaches 40 %.
+# Tokens: 20 for each parameter (Hoffmann et al. 2022).  Change them and run again.
 MEMORY, FLOPS, TOKENS_PER_PARAMETER, DAY = 80e9, 0.4 * 312e12, 20, 86400
 SMALL = GPTConfig(vocab_size=128, context=64, num_layers=2, num_heads=4, width=64)
 SIZES = {                    # vocabulary, context, layers, heads, width: Radford 2019, Brown 2020

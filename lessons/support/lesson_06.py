@@ -133,7 +133,7 @@ def compare_with_library(lesson: Lesson, grad: np.ndarray, weight: np.ndarray, x
 
 
 def library_gradient(weight: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Of the cross-entropy of relu(x weight)."""
+    """The gradient of the cross-entropy of relu(x weight)."""
     leaf = Tensor(weight, requires_grad=True)
     ag.cross_entropy(ag.relu(ag.linear(Tensor(x), leaf)), labels, len(x)).backward()
     return leaf.grad

@@ -6,9 +6,9 @@ TwoColumns is a small network with AlexNet's layout, two columns of channels on 
            │                   ╳ both columns    Σ ─▶ logits
            └─▶ conv1 ─▶ conv2 ─┴─▶ conv3 ─▶ fc ─┘
 
-The columns exchange data in two places only: each conv3 sees the channels of both columns, and the
+The columns exchange data in two places only.  Each conv3 sees the channels of both columns, and the
 logits are the sum of both columns' logits.  AlexNet has three fully-connected layers, and its
-columns exchange data in each of them: a neuron there sees the whole layer before (Krizhevsky,
+columns exchange data in each of them.  A neuron there sees the whole layer before (Krizhevsky,
 Sutskever & Hinton 2012, section 3.5).
 """
 

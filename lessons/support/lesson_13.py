@@ -65,7 +65,7 @@ def values(p: int, v: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def compare_rows(lesson: Lesson, rows_of: dict[str, Callable], run_row: Callable, m: int) -> None:
-    """Assert that the lesson's rows are the library's, and its gradients those of the executor."""
+    """Assert that the lesson's rows are the library's, and its gradients the executor's."""
     comm, p, rows = lesson.comm, lesson.comm.size, []
     for name, row_of in rows_of.items():
         schedule, _ = make_schedule(name, p, m)

@@ -30,7 +30,7 @@ from .kept_trace import keep
 from .kit import ABOUT, Lesson, Row
 
 SIZE, TOKENS, BATCH = 8, 4096, 512      # bytes of a float64; a Llama's sequence, and its batch
-# Of the MLP whose seconds are simulated: FLOP/s, latency and bandwidth of its cluster.
+# The MLP whose seconds are simulated: FLOP/s, latency and bandwidth of its cluster.
 BLOCKS, WIDTH, SAMPLES, FLOPS, ALPHA, RATE = 8, 64, 64, 2e10, 2e-6, 4e9
 LLAMA = read_model("llama3-70b", TOKENS)
 # What is reached of data sheets: 55 % of 989 and 65 % of 312 TFLOP/s, 80 % of the links.  A tenth
@@ -62,7 +62,7 @@ def model_of(own: SimpleNamespace, p: int) -> Any:
 
 
 def layouts_of(own: SimpleNamespace, p: int) -> list[Layout]:
-    """Those of p ranks, with microbatches of 2 samples."""
+    """The layouts of p ranks, with microbatches of 2 samples."""
     return [e for e in own.layouts(model_of(own, p), p, 8 * p) if e.b == 2]
 
 
@@ -98,7 +98,7 @@ def step(comm: Communicator, e: Layout) -> Step:
 def expected(own: SimpleNamespace, p: int, e: Layout) -> tuple[dict[str, int], dict[str, float]]:
     """Bytes sent and kept by the lesson's formulas, and by two terms for a whole model.
 
-    The first block needs no gradient of its input, so it sends less; a stage keeps one array more
+    The first block needs no gradient of its input, so it sends less.  A stage keeps one array more
     of each microbatch, its result or the loss's probabilities.
     """
     model, batch = model_of(own, p), 8 * p
@@ -160,7 +160,7 @@ def simulated_seconds(e: Layout) -> float:
 def llama(own: SimpleNamespace) -> Any:
     """The lesson's model of Llama 3 70B: attention and the MLP are each a block of half a layer.
 
-    Of what backward needs: Korthikanti et al. 2022, table 2, with fused attention.
+    What backward needs is from Korthikanti et al. 2022, table 2, with fused attention.
     """
     return own.Model(2 * LLAMA.num_layers, layer_parameters(LLAMA) // 2, LLAMA.width, TOKENS, 2,
                      (2, 2, 12), (5, 12))

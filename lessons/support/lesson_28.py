@@ -14,7 +14,7 @@ from .kit import Lesson, Row
 from .measuring import counted
 
 NEAR, FAR, PER_NODE = (1e-6, 1e11), (1e-5, 1e10), 4     # latency, bandwidth
-# Of a mesh: microbatches, seconds of a forward, bytes of an activation and of a rank's gradients.
+# A mesh has microbatches, seconds of a forward, bytes of an activation and of a rank's gradients.
 M, FORWARD, ACTIVATION, GRADIENTS = 16, 1e-3, 1_000_000, 64_000_000
 SMALL, LARGE = (8, 32), (16, 640)       # pp, dp
 

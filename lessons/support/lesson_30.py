@@ -1,6 +1,6 @@
 """Lesson 30: the library's engine in virtual time: load, budgets, preemption, speculation.
 
-A step of T tokens reads all weights once, and computes 2 FLOPs a weight and token: it takes the
+A step of T tokens reads all weights once, and computes 2 FLOPs a weight and token.  It takes the
 longer of both (Williams et al. 2009, the roofline).  Up to 100 tokens cost as much as one.
 `make bench BENCH=serve` does so with the sizes of a model; here numbers are round.
 """

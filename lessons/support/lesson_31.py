@@ -157,7 +157,7 @@ def library_outer_steps(comm: Communicator, gradients: Sequence[np.ndarray]) -> 
 
 
 def train(method: Method, seed: int) -> CostedRun:
-    """Train an MLP on two simulated nodes; seconds are virtual, bytes those of a rank."""
+    """Train an MLP on two simulated nodes; seconds are virtual, bytes count one rank's."""
     def body(comm: Communicator) -> CostedRun:
         model = MLP(SIZES).initialize(seed, np.float32)
         options = method.options | ({"wire": method.wire()} if method.wire else {})

@@ -15,7 +15,7 @@ from minipar.nn import GPT, GPTConfig, Module
 from minipar.optim import AdamW
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.parallel.wire import Wire
-from minipar.viz.memory_timeline import MemoryStep, peak_of, phase_starts
+from minipar.viz.timelines.memory_timeline import MemoryStep, peak_of, phase_starts
 
 from .kept_trace import stop_trace
 from .measuring import total

@@ -10,8 +10,8 @@ EQUAL, AT_MOST, ABOUT = "=", "≤", "≈"
 class Row(NamedTuple):
     """One line of a table: a predicted value, and the one that was counted or timed.
 
-    `rule` says what is asserted: "=" equal (floats to 1e-9), "≤" measured is at most predicted,
-    "≈" nothing: for seconds, and for other values that need not be exact.
+    `rule` says what is asserted.  "=" is equal (floats to 1e-9), and "≤" says that measured is at
+    most predicted.  "≈" asserts nothing: for seconds, and for other values that need not be exact.
     """
 
     what: str

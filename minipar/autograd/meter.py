@@ -5,7 +5,7 @@
 It counts FLOPs, bytes and calls exactly, and reports them to a clock.  On a simulated rank the
 reported work makes virtual time pass; on a real rank time passes by itself.
 
-FLOPs are those that run, not those of a formula:
+FLOPs are counted as they run, not by a formula:
 
     1   each +, -, ·, /, √, exp, tanh, log of an element;  each number that a sum or a maximum reads
     2   each multiply-add of a product

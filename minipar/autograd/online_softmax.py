@@ -52,8 +52,8 @@ def attend(q: Array, k: Array, v: Array, hidden: Array | None = None,
            drop: Callable[[Array], Array] | None = None) -> Partial:
     """The attention of q (…, queries, n) over these keys and values (…, keys, n) alone.
 
-    q and `hidden` are those of `masked_scores`.  `drop` applies dropout to the weights of the
-    values, and leaves the sum as it is.
+    q and `hidden` are as in `masked_scores`.  `drop` applies dropout to the weights of the values,
+    and leaves the sum as it is.
     """
     weights = masked_scores(q, k, hidden)
     maximum = weights.max(axis=-1, keepdims=True)

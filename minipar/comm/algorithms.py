@@ -37,11 +37,11 @@ class Algorithm(NamedTuple):
     nothing is predicted, or nothing by the textbook, and "auto" does not compare the algorithm by
     the model.  It takes it only where a measured table ranks it first (`cost/auto.py`).
 
-    `is_candidate`: it can be the fastest by the model.  Of equally fast ones "auto" takes the first
-    in the table.  `pattern` describes algorithms that send to ranks 2^k away.  Each round sends
-    half or twice the bytes of the round before (HALVING), or all (WHOLE).  `person` is the person
-    it is named after.  An algorithm for several nodes of several ranks has `parts` in place of a
-    form: `parts(ranks of each node, bytes)` lists its collectives, each as
+    `is_candidate`: it can be the fastest by the model.  If several are equally fast, "auto" takes
+    the first in the table.  `pattern` describes algorithms that send to ranks 2^k away.  Each round
+    sends half or twice the bytes of the round before (HALVING), or all (WHOLE).  `person` is the
+    person it is named after.  An algorithm for several nodes of several ranks has `parts` in place
+    of a form: `parts(ranks of each node, bytes)` lists its collectives, each as
     ("within" or "between" nodes, arguments of `textbook`).
     """
 

@@ -80,8 +80,8 @@ def joined(arrays: Sequence[Array], dim: int = 0) -> Array:
 def find_operator(op: str | Combine, array: Array | None = None) -> Combine:
     """The ufunc of a reduction.  A function like one, op(a, b, out=), is returned as it is.
 
-    Raises ValueError for an unknown name, and for a sum or product of bool in `array`; TypeError
-    unless that is an array of numbers, or a function combines what it holds.
+    Raises ValueError for an unknown name, and for a sum or product of bool in `array`.  Raises
+    TypeError if `array` is not an array of numbers, unless a function combines its elements.
     """
     if op not in OPERATORS or array is not None and (
             type(array) is not np.ndarray or array.dtype.kind not in "iufc"):

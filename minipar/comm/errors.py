@@ -1,7 +1,7 @@
 """What a communicator refuses: a wrong array, rank or tag, and mpi4py's names of its methods.
 
-Calls test what is quick to test, and come here where something is unusual: not always a mistake,
-since an array need not be NumPy's own.
+Calls test only what is quick to test, and come here if something is unusual.  That is not always a
+mistake: an array need not be NumPy's own.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -37,9 +37,9 @@ class DeviceMesh:
     `sizes` are the numbers of ranks along each axis; one may be -1, for the ranks that are left.
     `order` names the axes from slowest to fastest.  `shape` maps each axis, in that order, to its
     size.  The communicators of all axes and groups of axes are made here, so that mesh[…] sends
-    nothing.  With `ep`, each `ep` neighbours along dp share the experts of a model: mesh["ep"];
-    mesh["edp"] are the ranks of dp that have the same experts.  Without dp, dp = ep.  Raises
-    ValueError if the sizes do not multiply to comm.size, or if ep does not divide dp.
+    nothing.  With `ep`, each `ep` neighbours along dp share the experts of a model: mesh["ep"].
+    The ranks of dp with the same experts are mesh["edp"].  Without dp, dp = ep.  Raises ValueError
+    if the sizes do not multiply to comm.size, or if ep does not divide dp.
     """
 
     def __init__(self, comm: Communicator, *, order: Sequence[str] | None = None,
@@ -147,7 +147,7 @@ class DeviceMesh:
 
 
 def subset(comm: Communicator, color: int, label: str | None = None) -> Communicator:
-    """Collective.  The ranks with this rank's color; `label` names their axes: None, those of comm.
+    """Collective.  The ranks with this rank's color; `label` names their axes, None keeps comm's.
     """
     found = comm.split(color)
     assert found is not None            # every rank has a color

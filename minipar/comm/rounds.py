@@ -1,4 +1,4 @@
-"""Rounds of messages, of which `algorithms.py` says which algorithm has which.
+"""The rounds of messages of the algorithms; the table in `algorithms.py` refers to them.
 
 A round is (times combined, [(source, dest, number of elements), …]): see `alpha_beta.critical`.
 Each function here yields the rounds of one pattern, a ring or a tree; it moves no data.  Derived

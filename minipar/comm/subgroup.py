@@ -15,7 +15,7 @@ from .work import ProgressEngine
 
 
 class Subgroup(Communicator):
-    """The ranks `members` of `comm`, of which this rank must be one; members[0] is number 0."""
+    """The ranks `members` of `comm`; this rank must be one of them, and members[0] is number 0."""
 
     def __init__(self, comm: Communicator, members: Sequence[int]):
         self.comm, self.members = comm, members
@@ -79,7 +79,7 @@ def power_of_two(comm: Communicator) -> tuple[Communicator | None, Any]:
 
         p = 6      0 ◀─ 1     2 ◀─ 3     4     5         core: 0 2 4 5
 
-    Of the first 2(p - 2^⌊log₂ p⌋) ranks the odd ones stand aside: for them `core` is None, and
+    The odd ones among the first 2(p - 2^⌊log₂ p⌋) ranks stand aside: for them `core` is None, and
     the partner to the left represents them.  A rank without a partner gets None.
     """
     extra = comm.size - (1 << (comm.size.bit_length() - 1))

@@ -8,7 +8,7 @@
     train, compare, evaluate, collective, schedule, shard, plan, calibrate    a command each
     parser.py       flags; tables.py: tables for people and, with --json, for scripts
 
-A command's file begins with main(options, output), then its Options: fields that say what they may
-be, need and exclude (train/option.py), which are checked before main is called.  A command is never
-imported by another one.
+A command's file begins with main(options, output).  Its Options follow: fields that say what they
+may be, need and exclude (train/option.py).  They are checked before main is called.  A command is
+never imported by another one.
 """

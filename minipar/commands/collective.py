@@ -2,9 +2,9 @@
 
     minipar collective all_reduce --algorithm ring -p 8 --bytes 1MB --png ring.png
 
-All counts come from runs.  Messages are those of the trace.  Rounds and bytes on the critical path
-come from replaying it where only latency, or only bandwidth, takes time.  Combined bytes come from
-one more run where nothing else takes time.
+All counts come from runs.  Messages are counted in the trace.  Rounds and bytes on the critical
+path come from replaying it where only latency, or only bandwidth, takes time.  Combined bytes come
+from one more run where nothing else takes time.
 """
 
 import re
@@ -161,7 +161,7 @@ def count(trace: Trace, p: int, nodes: int, combining: Callable[[Communicator], 
 
 def cost_table(title: str, predicted: Cost | None, counted: Cost, expected: float | None,
                took: float) -> Table:
-    """The predicted costs beside the counted ones; times are those of the cluster's links.
+    """The predicted costs beside the counted ones; times use the cluster's links.
 
     None: the algorithm's entry has no rounds, so that nothing is predicted.
     """

@@ -33,7 +33,7 @@ from ..train.option import Beside, CommandOptions, option, out_file
 from ..train.setup.gpt_sizes import options_of_gpt, sizes_of_gpt
 from ..units import time_unit
 from ..viz.colors import RED
-from ..viz.page import write_page
+from ..viz.pages.page import write_page
 from .tables import Column, Output, Shown, Table
 
 SHOWN = 8               # meshes in the table

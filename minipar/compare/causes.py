@@ -14,7 +14,7 @@ def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[K
             layouts: Sequence[Layout], dtype: str) -> str:
     """What is seen in the first wrong array, `gap`, and what usually causes it; `gaps` are all.
 
-    `layouts` are those of left and right.
+    `layouts` are the layouts of left and right.
     """
     if gap.note:
         return gap.note

@@ -6,7 +6,7 @@
 
 Each array is put together from the boxes of all ranks, and terms are added up.  Ranks that recorded
 the same elements are compared with each other as well.  `bound` is the largest difference, and the
-root mean square (RMS), between float64 and the lower precision on the left; an array that happened
+root mean square (RMS), between float64 and the lower precision on the left.  An array that happened
 to be rounded well is allowed what 9 of 10 arrays of its step do not exceed.
 """
 
@@ -100,7 +100,7 @@ def gap_of(key: Key, left: Whole, right: Whole, allowed: Size, slack: np.ndarray
 
 
 def ranks_of_terms(left: Whole, right: Whole, allowed: Size) -> set[int]:
-    """The ranks whose terms are different; none, if the terms are not those of the left."""
+    """The ranks whose terms differ; none, if left lacks some of right's terms."""
     terms = terms_of(left) if right.has_terms and right.terms <= left.terms else {}
     return {each.rank for each in right.records if terms and Size.of(
         each.values - terms[each.term].part(each)).over(allowed) > 1}

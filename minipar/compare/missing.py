@@ -18,7 +18,7 @@ from .whole import Gap, Key, Layout, Whole, all_numbers, in_words, what
 
 
 def lack(key: Key, note: str, side: str = "right", ranks: Iterable[int] = ()) -> Gap:
-    """The gap of an array of which something is not there."""
+    """The gap for an array that is not there, or not whole."""
     return Gap(key, np.inf, np.inf, tuple(sorted({*ranks})), side, note)
 
 

@@ -6,8 +6,8 @@
     gradient            after the reduction, as the optimizer gets it
     norm, state, parameter      after the step
 
-Nothing in the strategy knows of it: modules are watched by `around`, gradients by ready hooks, what
-the optimizer has by the segments of its slabs.
+Nothing in the strategy knows of it.  `around` watches modules, ready hooks watch gradients, and the
+segments of the slabs show what the optimizer has.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -67,7 +67,7 @@ class Observer:
         observer.gradients(loss)                        after it
         observer.updated(norm, optimizer)               after the step
 
-    `batch` is the global batch, `rows` those of this rank's microbatches.
+    `batch` is the global batch; `rows` are the rows of this rank's microbatches.
     """
 
     def __init__(self, strategy: Any, recorder: Recorder):
@@ -249,7 +249,7 @@ class Observer:
         self.step = -1                          # an evaluation is not recorded
 
     def record_parameters(self, phase: str, step: int) -> None:
-        """Those that the optimizer has, and those that the model computes with."""
+        """Record the parameters that the optimizer has, and those that the model computes with."""
         if isinstance(self.strategy, DataParallel) and self.strategy.comm.rank:
             return                              # they come with the next forward
         self.step = step
@@ -314,7 +314,7 @@ def is_inside(array: Array, base: Array) -> bool:
 
 
 def slabs_of(strategy: Any) -> Sequence[Any]:
-    """What a strategy optimizes; of an object without slabs, those of its model."""
+    """The slabs that a strategy optimizes; the model's, for an object without slabs."""
     return getattr(strategy, "slabs", strategy.model.slabs)
 
 

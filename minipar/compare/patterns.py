@@ -123,7 +123,7 @@ def usual_factor(case: Case, name: str) -> str:
 
 
 def counted_terms(case: Case) -> str:
-    """A sum of which terms are missing, or counted twice; terms are those of before its reduction.
+    """A note on a sum with missing or doubled terms; the terms come from before its reduction.
     """
     step, phase, name = case.gap.key
     local = case.others.get((step, "local gradient", name))

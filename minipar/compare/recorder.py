@@ -16,12 +16,12 @@ runs (start, stop); None: all.  So an array may be anywhere:
 An axis may be cut anyhow: the zig-zag tokens of a rank are two runs, the q, k, v columns of its
 heads three.  A flat piece of a parameter has a box of one axis, in the array as one row.
 
-The file is an .npz: arrays "0", "1", … and "index", the JSON text (uint8) of a list with an entry
-for each array: name, phase, step, rank, shape, box, term.  The arrays have the dtype of the run;
-bfloat16, which .npz does not know, is written as float32.  Two kinds of records of the phase
-"layout" help to explain a difference: "microbatch 0" with the rows of a microbatch of this rank,
-and "axis tp" with its coordinate on a mesh.  Two tell what is missing: "ranks", the number of ranks
-of the run, and "batch", the numbers of the samples in the global batch.
+The file is an .npz.  It has arrays "0", "1", … and "index", the JSON text (uint8) of a list with an
+entry for each array: name, phase, step, rank, shape, box, term.  The arrays have the dtype of the
+run; bfloat16, which .npz does not know, is written as float32.  Two kinds of records of the phase
+"layout" help to explain a difference.  "microbatch 0" has the rows of a microbatch of this rank,
+and "axis tp" its coordinate on a mesh.  Two tell what is missing: "ranks", the number of ranks of
+the run, and "batch", the numbers of the samples in the global batch.
 """
 
 import io
@@ -42,7 +42,7 @@ Runs = tuple[tuple[int, int], ...]          # indices along an axis, in order
 
 
 class Record(NamedTuple):
-    """One array of one rank; `shape` is that of the global array, of which `box` is here."""
+    """One array of one rank: `box` of the global array of `shape`."""
 
     name: str
     phase: str

@@ -55,7 +55,7 @@ def record(name: str, values: Any, **place: Any) -> None:
 
 
 class Side(NamedTuple):
-    """A program, on so many ranks; each cuts its rows into so many microbatches."""
+    """A program and its number of ranks; each rank cuts its rows into `num_microbatches`."""
 
     program: Program
     num_ranks: int = 1
@@ -80,9 +80,9 @@ class Plan(NamedTuple):
 class Trained(NamedTuple):
     """What a program may return in the place of a strategy, to train in its own way.
 
-    compute(microbatches, step) leaves the gradients of a batch, and returns its loss;
-    update(step) clips them and takes the step, and returns their norm, or None.  scale() is the
-    loss scale of the next batch.
+    compute(microbatches, step) leaves the gradients of a batch, and returns its loss.  update(step)
+    clips them, takes the step, and returns their norm, or None.  scale() is the loss scale of the
+    next batch.
     """
 
     strategy: Any
@@ -99,9 +99,9 @@ def find_difference(left: Any, right: Any, batches: Any = None, *,
                     seed: int = 0) -> Difference:
     """Run two programs on simulated ranks, in float64 and in `dtype`; compare what they compute.
 
-    `ranks` and `microbatches` are those of left and right.  `batches` are global batches, of which
-    each rank is given its rows.  One process on the left is given the microbatches of all ranks on
-    the right, one after the other.  It ends with the first step that is different.
+    `ranks` and `microbatches` are pairs: left, right.  `batches` are global batches; each rank is
+    given its rows.  One process on the left is given the microbatches of all ranks on the right,
+    one after the other.  It ends with the first step that is different.
 
     Raises TypeError for what is no program, ValueError for an object on several ranks, and if
     nothing is recorded.
@@ -242,9 +242,9 @@ def blocks_of(records: Sequence[Record]) -> Blocks:
 
 
 def rows_of_blocks(blocks: Blocks, model: Any) -> list[np.ndarray]:
-    """The rows of one process's microbatches: those of each rank; of all ranks, for experts.
+    """The rows of one process's microbatches: one rank's each; with experts, all ranks' together.
 
-    The losses of routers may be those of a microbatch over all ranks.
+    The losses of routers may be taken over a microbatch of all ranks.
     """
     if any(isinstance(module, MoE) for _, module in model.named_modules()):
         return [np.array(sorted(sum(rows, ())), int) for rows in blocks.values()]

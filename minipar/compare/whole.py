@@ -70,7 +70,7 @@ def place_of(record: Record) -> tuple:
 def assemble(records: Iterable[Record]) -> dict[Key, Whole]:
     """Global arrays from the records of all ranks, in the order of their first record.
 
-    Of several ranks that recorded an element, the first counts.  Raises ValueError for an array of
+    If several ranks recorded an element, the first counts.  Raises ValueError for an array of
     several global shapes.
     """
     by_key: dict[Key, list[Record]] = {}
@@ -116,7 +116,7 @@ class Size(NamedTuple):
 
     @classmethod
     def of(cls, values: np.ndarray) -> "Size":
-        """That of some values; infinite, if one is no number."""
+        """The size of some values; infinite, if one is no number."""
         if not values.size:
             return cls(0.0, 0.0)
         if not all_numbers(values):
@@ -125,7 +125,7 @@ class Size(NamedTuple):
         return cls(largest, float(np.sqrt(np.vdot(values, values) / values.size)))
 
     def times(self, factor: float) -> "Size":
-        """So many times as large."""
+        """`factor` times as large."""
         return Size(self.largest * factor, self.rms * factor)
 
     def union(self, other: "Size") -> "Size":

@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 
 class _Sharded:
-    """Base of batches that keep all rows of each global batch, or after `shard` those of a rank."""
+    """Base of batches with all rows of each global batch, or after `shard` with one rank's rows."""
 
     _shards: tuple[tuple[int, int], ...] = ()
 

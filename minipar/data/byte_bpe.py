@@ -127,8 +127,7 @@ class ByteBPE:
                    added: Mapping[str, int] | None = None, **options: Any) -> Self:
         """The tokenizer of vocab.json and merges.txt.  Raises ValueError, which names the file.
 
-        `added` are special tokens with their ids, beside <|endoftext|>; `options` are those of the
-        class.
+        `added` are special tokens with their ids, beside <|endoftext|>; `options` go to the class.
         """
         try:
             ids = json.loads(Path(vocabulary).read_text(encoding="utf-8")) | (added or {})

@@ -12,8 +12,8 @@
 
     max / mean    zig-zag 1      contiguous near (2p-1)/p: the last rank sees p - 1/2 blocks of p²/2
 
-A pair costs two products of width n forward, 4n FLOPs, and five backward, 10n, since the
-probabilities are computed again; 4 FLOPs more are its softmax's.  Lengths may be uneven: then
+A pair costs two products of width n forward, 4n FLOPs.  It costs five backward, 10n, since the
+probabilities are computed again; its softmax takes 4 FLOPs more.  Lengths may be uneven: then
 `token_order.py` says how long the pieces are.
 """
 
@@ -31,8 +31,8 @@ Positions = Sequence[np.ndarray]        # of the tokens of each rank
 def ring_elements(lengths: Sequence[int], row: int) -> tuple[np.ndarray, np.ndarray]:
     """Elements that each rank sends in forward and in backward: (p,) each.
 
-    `lengths` are the numbers of tokens of the ranks; `row` is the number of elements of the keys
-    and values of a token, 2 b kv n.  A gather of keys sends as much.
+    `lengths` are the numbers of tokens of the ranks.  `row` is the number of elements of a token's
+    keys and values, 2 b kv n.  A gather of keys sends as much.
     """
     gathered = all_gather_elements(lengths) * row
     return gathered, gathered + reduce_scatter_elements(lengths) * row

@@ -184,10 +184,10 @@ def memory_per_rank(name: str, sizes: Sequence[int], p: int, rank: int = 0, item
                     shard: int | None = None, kept: bool = False) -> dict[str, int]:
     """Peak bytes by the ledger's kinds, activations apart; `num_states` is Adam's 2 or SGD's 0, 1.
 
-    `sizes` (in elements) and `uses` (in the order of forward) are those of the arrays that are
-    reduced together: buckets, units or single parameters.  For single parameters, `gathered` is the
-    largest sum of two neighbours in the order of uses in forward and backward.  `shard`: hybrid
-    sharding, whose pieces wait for the sum over replicas (for blocks of one size).  `kept`:
+    `sizes` (in elements) and `uses` (in the order of forward) belong to the arrays that are reduced
+    together: buckets, units or single parameters.  For single parameters, `gathered` is the largest
+    sum of two neighbours in the order of uses in forward and backward.  `shard`: hybrid sharding,
+    whose pieces wait for the sum over replicas (for blocks of one size).  `kept`:
     reshard_after_forward=False.
     """
     cost, group, whole = STRATEGIES[name].cost, shard or p, sum(sizes)

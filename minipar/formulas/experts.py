@@ -12,6 +12,7 @@ width k f takes as many FLOPs as k experts.  Lepikhin et al. 2020 (GShard), sect
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..nn import GPTConfig, MoEConfig
 
@@ -35,6 +36,24 @@ def layer_parameters(config: GPTConfig, active: bool = False) -> int:
     of_shared = matrices * d * shared + ((matrices - 1) * shared + d) * config.bias if shared else 0
     bias = experts.num_experts if experts.bias_rate else 0
     return d * experts.num_experts + bias + used * (matrices * d * wide + biases) + of_shared
+
+
+class Parameters(NamedTuple):
+    """Numbers of a layer's experts that tp cuts, and that it does not; and of router and such."""
+
+    experts: int
+    expert_biases: int
+    others: int             # that neither tp nor ep cuts
+
+
+def parameters_by_place(config: GPTConfig) -> Parameters:
+    """The parameters of a layer by the axes that cut them; tp alone cuts the other shared ones."""
+    experts, d, wide, matrices = _sizes(config)
+    biases = (matrices - 1) * wide * config.bias
+    router = (d + bool(experts.bias_rate)) * experts.num_experts
+    return Parameters(experts.num_experts * (matrices * d * wide + biases),
+                      experts.num_experts * d * config.bias,
+                      router + d * (config.bias and experts.num_shared > 0))
 
 
 def forward_flops(config: GPTConfig, num_tokens: int) -> int:

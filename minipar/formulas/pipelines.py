@@ -22,7 +22,7 @@ def makespan(name: str | None, num_ranks: int, num_microbatches: int, times: Tim
              virtual_stages: int = 1) -> float | None:
     """Seconds that schedule `name` takes, by its formula; None where it has none, or no name.
 
-    `times` are those of one stage, of `virtual_stages` on each rank.
+    `times` belong to one stage, of `virtual_stages` on each rank.
     """
     if num_ranks == 1:
         return virtual_stages * num_microbatches * sum(times)

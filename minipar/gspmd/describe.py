@@ -124,14 +124,14 @@ def add(known: list[Collective], new: Collective) -> None:
 
 
 class Block(NamedTuple):
-    """Rows that a program repeats: those of the first block, and the names of all blocks."""
+    """Rows that a program repeats: the first block's rows, and the names of all blocks."""
 
     rows: list[Row]
     names: list[str]
 
 
 def folded(rows: list[Row]) -> list[Block]:
-    """The rows, with equal blocks of a model once: those of h.0, and the names h.0, h.1, …."""
+    """The rows, with equal blocks of a model once: the rows of h.0, and the names h.0, h.1, …."""
     starts: dict[str, int] = {}
     for place, each in enumerate(rows):
         match = re.match(r"(h\.\d+)\.", each.name)

@@ -133,10 +133,10 @@ def trace(function: Callable[..., Tensor | Sequence[Tensor]], *inputs: Any,
           model: Module | None = None, names: Sequence[str] = ()) -> Graph:
     """The graph of function(*inputs), or of function(model, *inputs) if a `model` is given.
 
-    `inputs` are arrays or Tensors, of which only shapes and dtypes matter.  An array reaches the
+    `inputs` are arrays or Tensors; only their shapes and dtypes matter.  An array reaches the
     function as an array, a Tensor as a Tensor.  A model's parameters become inputs of their full
-    names.  `names` are those of the other inputs, by default x0, x1, … Raises ValueError for a
-    result that no operation made, and for captured weights.
+    names.  The other inputs have `names`, by default x0, x1, ….  Raises ValueError for a result
+    that no operation made, and for captured weights.
     """
     tracer = Tracer()
     known: dict[str, Value] = {}

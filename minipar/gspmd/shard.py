@@ -50,7 +50,7 @@ def plan(function: Callable, *inputs: Any, mesh: Mapping[str, int],
     """Trace, propagate and partition function(*inputs), or function(model, *inputs).
 
     `mesh` maps axes to sizes; `annotations` map names of inputs, parameters and results to specs.
-    `names` are those of the inputs, by default x0, x1, …; `dtype` is that of a model that has no
+    `names` are the names of the inputs, by default x0, x1, …; `dtype` is for a model that has no
     numbers yet.  Raises as `trace` and `propagate` do.
     """
     shapes = None if model is None else shape_only(model, dtype)
@@ -100,7 +100,7 @@ class ShardedFunction:
 
     def initialize(self, seed: int = 0, dtype: Any = np.float32, array: Array = None
                    ) -> "ShardedFunction":
-        """Draw the parameters' initial values, those of one process, and keep this rank's pieces.
+        """Draw the parameters' initial values as one process does, and keep this rank's pieces.
 
         `array` decides where they live, as in Module.initialize.
         """
@@ -167,7 +167,7 @@ class ShardedFunction:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def whole(self, name: str, piece: Array) -> np.ndarray:
-        """Collective.  The array of which `piece` is this rank's part, cut as parameter `name`."""
+        """Collective.  The whole array; `piece` is this rank's part, cut as parameter `name`."""
         local = self._local(name)
         with no_grad():
             x = pad(Tensor(piece), local.shape)

@@ -40,7 +40,7 @@ class BodyMeter(Meter):
 
     def __init__(self, outer: Meter | None):
         super().__init__()
-        self.outer_values = getattr(outer, "values", {})        # those of a Tracer
+        self.outer_values = getattr(outer, "values", {})        # the values of a Tracer
 
     def forward(self, function: Any, ctx: Any, arrays: list, options: dict) -> Any:
         """Run `function`'s forward.  Raises ValueError for a captured value."""
@@ -132,9 +132,9 @@ def shard_map(function: Body, mesh: Mapping[str, int], in_specs: Sequence[Partit
               out_spec: PartitionSpec) -> Callable[..., Tensor]:
     """`function(mesh, *pieces)` as a function of whole Tensors in a partitioned program.
 
-    `mesh` maps the axes of the program's mesh to their sizes; `in_specs` are those of the operands.
-    Lengths that are cut must divide.  The function runs once without numbers, on simulated ranks,
-    to find the shape of its result.
+    `mesh` maps the axes of the program's mesh to their sizes; `in_specs` say how the operands are
+    cut.  Lengths that are cut must divide.  The function runs once without numbers, on simulated
+    ranks, to find the shape of its result.
     """
     def run(*operands: Tensor) -> Tensor:
         if len(operands) != len(in_specs):

@@ -48,7 +48,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 class ShardedTensor:
-    """A tensor of `shape`, of which this rank has the piece `local`, without padding.
+    """A tensor of `shape`; this rank has the piece `local`, without padding.
 
     `layout` says which axes cut each dimension, and along which axes the pieces are parts of a sum.
     All methods are collective.

@@ -4,8 +4,8 @@
                               P(None, ("dp", "tp")) columns over 8 ranks, dp the major axis
                               P()                   the same whole array on every rank
 
-A dimension of n elements over p ranks is cut in pieces of ⌈n/p⌉; the last ones are short or empty:
-6 over 4 is 2, 2, 2, 0, as with XLA and PyTorch's DTensor.
+A dimension of n elements over p ranks is cut in pieces of ⌈n/p⌉; the last ones are short or empty.
+So 6 over 4 is 2, 2, 2, 0, as with XLA and PyTorch's DTensor.
 """
 
 import ast
@@ -22,8 +22,8 @@ class PartitionSpec:
     """The axes of each dimension, as jax.sharding.PartitionSpec: None, a name, or several.
 
     Dimensions that are left out are whole.  `priority` decides when several annotations compete:
-    those of priority 0 are propagated before those of priority 1, and so on.  Raises ValueError for
-    an axis that is named twice, TypeError for anything but names.
+    priority 0 is propagated before priority 1, and so on.  Raises ValueError for an axis that is
+    named twice, TypeError for anything but names.
     """
 
     def __init__(self, *entries: str | None | tuple[str, ...], priority: int = 0):

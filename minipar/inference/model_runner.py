@@ -21,7 +21,7 @@ from .sampling import DrawInputs, next_tokens, top_logprobs
 
 
 class Draw(NamedTuple):
-    """A token to be drawn: from the logits of which sequence, and by which inputs."""
+    """A token to be drawn: the sequence whose logits it comes from, and the inputs of the draw."""
 
     sequence_index: int             # of the sequence in StepWork.inputs
     inputs: DrawInputs

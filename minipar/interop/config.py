@@ -50,7 +50,7 @@ class Config:
         return Config(self.path, self.get(key, dict, {}), f"{self.prefix}{key}.")
 
     def expect(self, key: str, *allowed: Any, default: Any = None) -> Any:
-        """The value of a key that must be one of those `allowed`, of which None is absence."""
+        """The value of a key that must be one of `allowed`; None among these allows its absence."""
         value = self.values.get(key)
         value = default if value is None else value
         if not any(value == one and isinstance(value, bool) == isinstance(one, bool)

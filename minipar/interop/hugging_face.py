@@ -130,7 +130,7 @@ def save_pretrained(folder: str | Path, model: GPT, vocabulary: Vocabulary | Non
     """Write a model so that transformers reads it, all files in one step; return their paths.
 
     The layout follows from the model's parts.  `state` are the parameters of a model that a
-    strategy has sharded; `dtype` is one of FLOATS, or None for theirs; no file holds more than
+    strategy has sharded.  `dtype` is one of FLOATS, or None for their own.  No file holds more than
     `largest` bytes of arrays.  Raises InteropError for a model that no layout knows.
     """
     sizes, folder = model.config, Path(folder)

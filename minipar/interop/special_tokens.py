@@ -75,7 +75,7 @@ class SpecialTokens:
         return {token: i for token, i in added.items() if i < size}
 
     def among(self, ids: dict[str, int]) -> dict[str, int]:
-        """Those of all special tokens that have a number."""
+        """The special tokens that have a number in `ids`, with this number."""
         return {token: ids[token] for token in self.tokens if token in ids}
 
 
@@ -116,7 +116,7 @@ def read_markers(folder: Path, size: int, names: dict[str, str], ids: dict[str, 
 
 
 def marker_entries(markers: Markers) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The entries of config.json about markers, and those of generation_config.json, if needed."""
+    """The entries about markers: in config.json and, if needed, in generation_config.json."""
     def entries(ends: tuple[int, ...]) -> dict[str, Any]:
         return {"bos_token_id": markers.begin, "pad_token_id": markers.pad,
                 "eos_token_id": [*ends] if len(ends) > 1 else ends[0] if ends else None}

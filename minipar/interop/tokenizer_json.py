@@ -98,7 +98,7 @@ def _prefix(found: dict[str, Any]) -> int | None:
 
 
 def steps(part: Any, inner: str) -> list[dict[str, Any]]:
-    """The steps of a part: those of a Sequence under the key `inner`, or the part alone."""
+    """The steps of a part: the steps of a Sequence under the key `inner`, or the part alone."""
     if part is None:
         return []
     if part.get("type") == "Sequence":

@@ -5,9 +5,9 @@
     backward    dx ◀─ f ◀─ dy        gradients on their way; weights that were rounded, decoded,
                                      moved or recomputed for one use
 
-A temporary lives for one or two operations, but a few large ones are alive at the peak of a step:
-2 % of it in float32 for a GPT of six layers, 11 to 33 % where fewer activations are kept
-(docs/pages/memory.md).  Operations and pullbacks report the arrays that they return to
+A temporary lives for one or two operations, but a few large ones are alive at the peak of a step.
+For a GPT of six layers in float32 they are 2 % of it, or 11 to 33 % where fewer activations are
+kept (docs/pages/memory.md).  Operations and pullbacks report the arrays that they return to
 `record_allocation`, which costs nothing unless a ledger listens.
 
 Not counted are arrays that an operation allocates and frees inside; its code would have to report
@@ -23,7 +23,7 @@ from .ledger import TEMPORARIES, Ledger
 
 
 class StepLedger(Ledger):
-    """A ledger that counts temporaries too, so nearly all memory of a training step."""
+    """A ledger that also counts temporaries: nearly all memory of a training step."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)

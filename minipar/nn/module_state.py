@@ -42,7 +42,7 @@ def load_state_dict(self: "Module", state: dict[str, np.ndarray]) -> None:
 
 
 def num_parameters(self: "Module") -> int:
-    """The number of trainable numbers, of which this rank holds all or its part."""
+    """The number of trainable numbers that this rank holds."""
     return sum(parameter.size for parameter in self.parameters())
 
 

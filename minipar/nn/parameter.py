@@ -98,10 +98,10 @@ class Parameter(Tensor):
     """A leaf of a model: a Tensor that always takes a gradient and knows its initial values.
 
     It may be a part of a global parameter of `global_shape`: the `box`, a (start, stop) pair for
-    each axis.  The box is cut out after `order`, if any, has reordered the last axis, e.g. to lay
-    the q, k, v columns of one rank's heads side by side.  `replicated` names the mesh
-    axes along which every rank holds the same values.  Backward refuses a graph that used values
-    which `data -= …` changed since; after a write into `data[…]` call `mark_changed`.
+    each axis.  If there is an `order`, it reorders the last axis before the box is cut out.  So the
+    q, k, v columns of one rank's heads can lie side by side.  `replicated` names the mesh axes
+    along which every rank holds the same values.  Backward refuses a graph that used values which
+    `data -= …` changed since; after a write into `data[…]` call `mark_changed`.
 
     A module that uses it sees the result of its `transforms`, which `on_use` adds.  `cut_by`, if
     not None, gathers the boxes of all ranks (`TensorSplit.gather`).
@@ -137,7 +137,7 @@ class Parameter(Tensor):
         return slice_box(values, self.box, self.order)
 
     def whole(self, values: Array) -> np.ndarray:
-        """A host copy of the global array of which `values` are this rank's part, in any shape.
+        """A host copy of the global array; `values` are this rank's part, in any shape.
 
         Collective over the ranks that have the other parts.
         """

@@ -26,7 +26,7 @@ class Segment:
     """The place of one parameter in its slab, and the part of the global parameter that it is.
 
     `box` is a (start, stop) pair for each axis of the global parameter.  An `order` reorders the
-    last axis before the box is cut out, so that the q, k and v columns of one rank's heads lie side
+    last axis before the box is cut out.  So the q, k and v columns of one rank's heads can lie side
     by side.  `replicated` names the mesh axes along which every rank holds the same values.  Where
     a flat slab was cut without regard to shapes, `flat_range` is the (start, stop) of the box's
     elements that this rank holds.

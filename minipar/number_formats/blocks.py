@@ -4,8 +4,8 @@
     is stored   X | p₁ p₂ … p₃₂           X one byte, p in 8, 6 or 4 bits: 33, 25 or 17 bytes
     and means   X·p₁ X·p₂ … X·p₃₂
 
-The rule: X = 2^(⌊log₂ maxᵢ |vᵢ|⌋ - e_max), where e_max is the exponent of the largest number of the
-small format, and pᵢ is vᵢ / X, rounded.  So the largest vᵢ / X is in [2^e_max, 2^(e_max + 1)), and
+The rule: X = 2^(⌊log₂ maxᵢ |vᵢ|⌋ - e_max), and pᵢ is vᵢ / X, rounded; e_max is the exponent of the
+largest number of the small format.  So the largest vᵢ / X is in [2^e_max, 2^(e_max + 1)), and
 numbers above the format's maximum saturate: in e2m1, 7.9 becomes 6.
 
 The standard leaves three cases open.  Here a NaN or an infinity makes X, and so the whole block,
@@ -77,14 +77,15 @@ class BlockFormat:
 
     def encode(self, array: Array, random: np.random.Generator | None = None,
                axis: int = -1) -> tuple[Array, Array]:
-        """The codes, of the shape of `array`, and those of the scales: ⌈n / size⌉ along `axis`."""
+        """The codes, in the shape of `array`, and the codes of the scales: ⌈n / size⌉ along `axis`.
+        """
         blocks = self._split(as_floats(array), axis)
         scales = self.scales(blocks)
         codes = self.element.encode(self._divide(blocks, scales), random)
         return self._join(codes, axis, array.shape[axis]), np.moveaxis(scales, -1, axis)
 
     def decode(self, codes: Array, scales: Array, axis: int = -1) -> Array:
-        """The numbers (float32); ValueError where the scales are not those of the codes."""
+        """The numbers (float32); ValueError where the scales do not belong to the codes."""
         blocks, scales = self._split(codes, axis), np.moveaxis(scales, axis, -1)
         if scales.shape != blocks.shape[:-1]:
             raise ValueError(f"format {self.name}: codes {codes.shape} have a scale for every "

@@ -6,7 +6,7 @@
     float8_e5m2     1, 5, 2                             57,344
     mxfp4           1, 2, 1 and a scale for 32          6 times the scale
 
-The names are those of ml_dtypes, PyTorch and the OCP specification of MX formats.
+The names are as in ml_dtypes, PyTorch and the OCP specification of MX formats.
 """
 
 from .blocks import BlockFormat

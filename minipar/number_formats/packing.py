@@ -3,8 +3,8 @@
     4 bits   bbbbaaaa                      two codes a byte, the first in the low half
     6 bits   bbaaaaaa ccccbbbb ddddddcc    four codes in three bytes
 
-Bit k of code i is bit i·bits + k of the bytes, lowest first: the order of little-endian machines,
-and of PyTorch's and CUDA's pairs of 4-bit numbers.
+Bit k of code i is bit i·bits + k of the bytes, lowest first.  This is the order of little-endian
+machines, and of PyTorch's and CUDA's pairs of 4-bit numbers.
 """
 
 import math
@@ -51,7 +51,7 @@ def pack(codes: Array, bits: int) -> Array:
 
 
 def unpack(packed: Array, bits: int, length: int) -> Array:
-    """The `length` codes (uint8, (…, length)) of which `pack` made these bytes.
+    """The `length` codes (uint8, (…, length)) that `pack` made into these bytes.
 
     Raises ValueError if that many codes do not fill as many bytes.
     """

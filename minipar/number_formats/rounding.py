@@ -25,7 +25,7 @@ import numpy as np
 
 from ..backend import Array, asarray_like
 
-# Of the floats that are rounded: digits after the point, and an integer type for their bits.
+# The floats that can be rounded: their digits after the point, and an integer type for their bits.
 FLOATS = {np.dtype(np.float32): (23, np.dtype(np.uint32)),
           np.dtype(np.float64): (52, np.dtype(np.uint64))}
 

@@ -23,7 +23,7 @@ CHUNK = 16 * BLOCK          # elements that are decoded at once
 
 
 class AdamW8bit(AdamW):
-    """AdamW whose moments are codes; `moments` has those of each slab."""
+    """AdamW whose moments are codes; `moments` has them for each slab."""
 
     state_names = ("first_moment", "second_moment", "first_scale", "second_scale")
 

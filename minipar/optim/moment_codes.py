@@ -5,8 +5,8 @@
 
 Levels are dense near 0, as moments are: there are 64 between 0.1 and 1, half as many from 0.01 on,
 and so on for seven powers of ten.  m has levels of both signs, v positive ones, and so twice as
-many.  A v that is not 0 keeps at least the smallest level: were it 0, m / √v would be a step of any
-length as soon as the gradient vanishes, as behind a ReLU it does.
+many.  A v that is not 0 keeps at least the smallest level.  Were it 0, m / √v would be a step of
+any length as soon as the gradient vanishes, as it does behind a ReLU.
 
 Dettmers, Lewis, Shleifer & Zettlemoyer 2022, arXiv 2110.02861; the levels of bitsandbytes.
 """

@@ -19,7 +19,7 @@ the loss, and every value gets a type for the ranks of one communicator:
     a layer cut by rows     P, as is an embedding cut by rows; it has no bias yet
     the loss                I, or V or P (a share of it); an R would count p times
 
-It costs nothing where it is not called.  The types are those of JAX's shard_map and of DTensor's
+It costs nothing where it is not called.  The types are as in JAX's shard_map and DTensor's
 placements, with R and I told apart as Megatron's f needs it.
 """
 
@@ -71,9 +71,9 @@ def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tenso
                 varying: Collection[str] = (), data: str = "I") -> str:
     """The type of `loss` for the ranks of `comm`: I, V or P; to be called before its backward.
 
-    Of the `parameters`, by name, those in `varying` are cut over the ranks (V), all others are the
-    same on every rank (I).  `data` is the type of what takes no gradient: "V" where the ranks split
-    a batch.  Raises TypeError, naming the operation and the mend, where the gradients of such a
+    The `parameters`, by name, in `varying` are cut over the ranks (V); all others are the same on
+    every rank (I).  `data` is the type of what takes no gradient: "V" where the ranks split a
+    batch.  Raises TypeError, naming the operation and the mend, where the gradients of such a
     program would be wrong, and for a loss without a graph.
     """
     if loss.grad_target is None:

@@ -40,7 +40,7 @@ def cut_layers(model: Module, mesh: DeviceMesh, sequence_parallel: bool = False,
 
 
 def send_pieces(stages: OneStage, tp: Communicator) -> None:
-    """Let each tp rank send 1/t of the activation, which those of the next stage gather.
+    """Let each tp rank send 1/t of the activation; the tp ranks of the next stage gather it.
 
     Backward does the same with gradients.  Narayanan et al. 2021, section 4.1 ("scatter/gather").
     """

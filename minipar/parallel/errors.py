@@ -59,7 +59,7 @@ def cuts_error(cuts: Sequence[int], num_parts: int, num_stages: int) -> ValueErr
 
 
 def in_no_part_error(names: Sequence[str]) -> ValueError:
-    """Parameters of a model of which no part of its chain has the module."""
+    """Parameters whose module is in no part of the model's chain."""
     return ValueError(f"no part of the chain has {', '.join(names)}: list the module of every "
                       "parameter in its ChainPart")
 
@@ -71,7 +71,7 @@ def too_narrow_error(num_ranks: int) -> ValueError:
 
 
 def heads_do_not_divide_error(heads: int, kv_heads: int, num_ranks: int) -> ValueError:
-    """Attention whose heads, or those of keys and values, the ranks cannot share evenly."""
+    """Attention whose heads, or kv heads, the ranks cannot share evenly."""
     numbers = ", ".join(str(n) for n in range(1, kv_heads + 1) if not kv_heads % n)
     return ValueError(f"{heads} heads with {kv_heads} of keys and values do not divide over "
                       f"{num_ranks} ranks: choose tp of {numbers}")

@@ -4,9 +4,9 @@
     flats   [ ─── | ───────── | ───────── | ──── ]      DDP's buckets, FSDP's units
     pieces  [ ▒·  | ▒▒▒▒····· | ▒▒▒▒····· | ▒▒·· ]      each flat cut over the ranks of `comm`
 
-`comm` are the ranks with the same parameters: those of dp and cp, or of edp and cp for experts.  A
-piece is what ZeRO's optimizers, clipping and loss scaling see in the place of a slab.  Pieces are
-cut by `chunk_bounds`, without padding.  Rajbhandari et al. 2020, section 5.
+`comm` are the ranks with the same parameters: dp and cp, or for experts edp and cp.  A piece is
+what ZeRO's optimizers, clipping and loss scaling see in the place of a slab.  Pieces are cut by
+`chunk_bounds`, without padding.  Rajbhandari et al. 2020, section 5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ class Flat:
 
 
 def between_parameters(layout: Sequence[Segment], num_pieces: int) -> list[tuple[int, int]]:
-    """Bounds near those of equal pieces, each where a parameter begins or ends."""
+    """Bounds near the bounds of equal pieces, each where a parameter begins or ends."""
     ends = [0, *(segment.stop for segment in layout)]
     cuts = [min(ends, key=lambda end: abs(end - i * ends[-1] / num_pieces))
             for i in range(num_pieces + 1)]
@@ -100,7 +100,8 @@ def runs_of(segments: Sequence[Segment]) -> list[slice]:
 class Piece:
     """This rank's piece of a flat, which optimizers, clipping and checkpoints use like a slab.
 
-    `data` and `grad` are its numbers; those of all ranks of `norm_comm` make up the parameters.
+    `data` and `grad` are its numbers; the pieces of all ranks of `norm_comm` make up the
+    parameters.
     """
 
     def __init__(self, flat: Flat, norm_comm: Communicator, data: Array, grad: Array):
@@ -166,9 +167,9 @@ class Pieces(Buffers):
 
 def gather_parameter(tp: Communicator | None, segment: Segment | Parameter, piece: Array,
                      ep: Communicator | None = None) -> np.ndarray:
-    """The global array of which `piece`, flat, is this rank's box; all ranks call it.
+    """The global array; `piece`, flat, is this rank's box of it; all ranks call it.
 
-    The ranks of `ep`, if given, have different experts, axis 0; those of `tp` cut further axes.
+    The ranks of `ep`, if given, have different experts, axis 0; the ranks of `tp` cut further axes.
     """
     values = np.array(piece).reshape(segment.shape)
     for dim, total in enumerate(segment.global_shape):

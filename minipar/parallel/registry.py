@@ -45,7 +45,7 @@ class PaperCost(NamedTuple):
     Every strategy does both: once for a batch, or for each microbatch; FSDP then gathers twice.
     """
 
-    sharded: tuple[str, ...] = ()               # kinds of memory of which a rank keeps 1/p
+    sharded: tuple[str, ...] = ()               # kinds of memory that the ranks share: 1/p each
     reduces_each_microbatch: bool = False
     gathers_each_microbatch: bool = False       # for forward, and again for backward
 
@@ -62,9 +62,9 @@ class PaperCost(NamedTuple):
 class StrategyEntry(NamedTuple):
     """One strategy: `kind(model, ranks, **options)` makes it.
 
-    `options` are its own; all take those of `Strategy` (MESH_OPTIONS where the mesh has such axes).
-    `cost` is its cost by its paper, None without one.  `specification` is the strategy on one rank
-    that it equals: plain training, or what its file says.
+    `options` are its own; all take the options of `Strategy` (MESH_OPTIONS where the mesh has such
+    axes).  `cost` is its cost by its paper, None without one.  `specification` is the strategy on
+    one rank that it equals: plain training, or what its file says.
     """
 
     title: str

@@ -30,7 +30,7 @@ class Wire:
     def of(self, key: Hashable) -> "Wire":
         """The wire for one array, whose `key` is the same in every step, as error feedback needs.
 
-        The key of a flat's gradient is the Flat: its `layout` has the names and shapes of the
+        The key of a flat's gradient is the Flat.  Its `layout` has the names and shapes of the
         tensors in the array, for wires that need matrices.
         """
         return self

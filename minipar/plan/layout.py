@@ -9,7 +9,8 @@ from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.registry import STRATEGIES
 
 AXES = ("dp", "tp", "pp", "cp", "ep")
-KINDS = ("ddp", "zero1", "zero2", "fsdp")       # by the stage of ZeRO
+ZERO = ("ddp", "zero1", "zero2", "fsdp")        # by stage
+KINDS = ZERO                                    # strategies that the search tries
 REMATS = ("none", "selective", "full")
 COSTED = tuple(name for name, entry in STRATEGIES.items() if entry.cost is not None)
 # Schedules whose formulas hold for a backward that takes longer; time/by_table.py does the rest.

@@ -47,17 +47,19 @@ def rank_memory(cluster: Cluster, model: GPTConfig, layout: Layout, stages: Stag
                 rank: int) -> dict[str, float]:
     """Bytes by kind on a rank of the pipeline."""
     software, rows = cluster.software, layout.microbatch * model.context / layout.cp
-    parameters, gradients, states, gathered = elements(
-        layout.kind, round(stages.parameters[rank]), round(stages.layers[rank] * stages.copies),
-        layout.dp * layout.cp)
+    layers, shards = round(stages.layers[rank] * stages.copies), layout.dp * layout.cp
+    experts = round(stages.experts[rank])
+    others = elements(layout.kind, round(stages.parameters[rank]) - experts, layers, shards)
+    of_experts = elements(layout.kind, experts, layers, shards // layout.ep)
+    parameters, gradients, states, gathered = [a + b for a, b in zip(others, of_experts)]
     if "optimizer" in layout.offload:
         states = 0
-    layers = stages.layers[rank] / layout.stages * in_flight(layout, rank)
+    passed = stages.layers[rank] / layout.stages * in_flight(layout, rank)
     kinds = {"parameters": software.weight_bytes * parameters,
              "gradients": software.gradient_bytes * gradients,
              "optimizer states": software.master_bytes * states,
              "gathered weights": software.weight_bytes * gathered,
-             "activations": layers * layer_bytes(cluster, model, layout, layout.remat)}
+             "activations": passed * layer_bytes(cluster, model, layout, layout.remat)}
     if layout.remat == "full":
         kinds["recomputed layer"] = layer_bytes(cluster, model, layout, "none")
     if software.activations == "minipar":
@@ -100,9 +102,9 @@ def in_flight(layout: Layout, rank: int) -> float:
 def layer_bytes(cluster: Cluster, model: GPTConfig, layout: Layout, remat: str) -> float:
     """Bytes that a layer keeps of a microbatch for backward, on one rank.
 
-    minipar: by formulas/activations.py.  Else in 16 bits and a token: Llama-like, 16 widths and 4
-    of the MLP's.  GPT-like, 34 widths with dropout's masks.  Without sequence parallelism tp does
-    not cut 10 of them.  Attention that is not fused keeps 5 a s more.
+    minipar: by formulas/activations.py.  Else, in 16 bits, bytes of a token.  Llama-like: 16 a
+    width, 8 an MLP width.  GPT-like: 34 a width with dropout's masks.  Without sequence parallelism
+    tp does not cut 10 of these.  Attention that is not fused keeps 5 a s more.
     """
     if cluster.software.activations == "minipar":
         cut = "sequence" if layout.sp and layout.tp > 1 else "tensor"

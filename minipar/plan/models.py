@@ -130,6 +130,16 @@ def vectors(model: GPTConfig) -> Vectors:
     return Vectors(qkv + columns, 2 * norm + model.width + rows, norm)
 
 
+def rank_parameters(model: GPTConfig, tp: int, ep: int) -> tuple[float, float]:
+    """Of one layer on a rank: without its experts, and of its experts."""
+    layer, more = layer_parameters(model), vectors(model)
+    if model.experts is None:
+        return (layer + more.cut) / tp + more.whole, 0.0
+    of_experts, biases, others = experts.parameters_by_place(model)
+    cut = layer - of_experts - biases - others + more.cut
+    return cut / tp + others + more.whole, (of_experts / tp + biases) / ep
+
+
 def table_parameters(model: GPTConfig) -> int:
     """Of the token embedding, and again of the head."""
     return model.vocab_size * model.width

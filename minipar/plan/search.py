@@ -4,15 +4,19 @@
     for microbatch, v, schedule, kind, remat
         memory over the limit?  once more with the optimizer's states in the host's memory, or drop
         seconds by step_time
+    for the fastest layout of each of the fastest meshes
+        every other schedule, with and without recomputation
 
-Of equally fast layouts, the one with fewer bytes comes first.
+The second search is for schedules whose tables have to be made.  Of equally fast layouts, the one
+with fewer bytes comes first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from ..nn import GPTConfig
+from ..parallel.pipeline.schedule.registry import SCHEDULES
 from .cluster import Cluster
 from .layout import KINDS, Layout, find_fault
 from .memory import memory, total
@@ -20,6 +24,7 @@ from .time.stalls import StallRange, stall_range
 
 MOST_MICROBATCH, MOST_TP, MOST_CP, MOST_V = 16, 64, 64, 8
 LONG = 16384            # tokens from which context parallelism is tried
+MESHES, MOST_PP = 8, 16     # those that meet every schedule, and the longest pipeline of them
 
 
 class Candidate(NamedTuple):
@@ -43,18 +48,38 @@ def predict(cluster: Cluster, model: GPTConfig, layout: Layout) -> Candidate:
 
 def search(cluster: Cluster, model: GPTConfig, batch: int) -> tuple[list[Candidate], int]:
     """The layouts that fit, the fastest first; and how many were tried."""
-    found, tried = [], 0
-    for layout in layouts(cluster, model, batch):
-        tried += 1
-        num_bytes = total(cluster, memory(cluster, model, layout))
-        if num_bytes > cluster.usable:
-            layout = replace(layout, offload="optimizer")
+    tried = [*layouts(cluster, model, batch)]
+    found = fastest(fitting(cluster, model, tried))
+    more = [layout for best in best_of_meshes(found)[:MESHES]
+            for layout in other_schedules(best.layout, model)]
+    return fastest([*found, *fitting(cluster, model, more)]), len(tried) + len(more)
+
+
+def fitting(cluster: Cluster, model: GPTConfig, tried: Iterable[Layout]) -> Iterator[Candidate]:
+    """The layouts that fit, with offloaded states if they have to."""
+    for layout in tried:
+        for offload in ("", "optimizer"):
+            layout = replace(layout, offload=offload)
             num_bytes = total(cluster, memory(cluster, model, layout))
-            if num_bytes > cluster.usable:
-                continue
-        found.append(Candidate(layout, stall_range(cluster, model, layout), num_bytes))
-    found.sort(key=lambda candidate: (candidate.seconds, candidate.num_bytes))
-    return found, tried
+            if num_bytes <= cluster.usable:
+                yield Candidate(layout, stall_range(cluster, model, layout), num_bytes)
+                break
+
+
+def fastest(found: Iterable[Candidate]) -> list[Candidate]:
+    """The candidates, the fastest first."""
+    return sorted(found, key=lambda candidate: (candidate.seconds, candidate.num_bytes))
+
+
+def other_schedules(layout: Layout, model: GPTConfig) -> Iterator[Layout]:
+    """The layout with the schedules that `layouts` leaves out, also without recomputation."""
+    known = {schedule for schedule, _ in pipelines_of(layout.pp, 0)}
+    if 1 < layout.pp <= MOST_PP:
+        for schedule in SCHEDULES:
+            for remat in sorted({layout.remat, "none"}):
+                other = replace(layout, schedule=schedule, v=1, remat=remat)
+                if schedule not in known and not find_fault(other, model, layout.num_gpus):
+                    yield other
 
 
 def layouts(cluster: Cluster, model: GPTConfig, batch: int) -> Iterator[Layout]:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TextIO
 
 from ..nn import GPTConfig
 from .cluster import MOST_GPUS, Cluster, file_of, from_file
-from .layout import KINDS, Layout, find_fault, find_unknown
+from .layout import ZERO, Layout, find_fault, find_unknown
 from .memory import GIB, memory, total
 from .models import KNOWN, model_of, read_model
 from .time.stalls import StallRange, stall_range
@@ -73,58 +73,70 @@ def read_rows(path: Path, cluster: Cluster) -> list[Row]:
 
 def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
     """The row of some columns.  Raises ValueError."""
-    def number(name: str, default: int = 1) -> int:
-        text = (columns.get(name) or "").strip()
-        if text.lower() in WORDS:
-            return WORDS[text.lower()]
-        if not text and name in REQUIRED:
-            raise ValueError(f"{name} is missing")
-        try:
-            value = float(text) if text else default
-            is_whole = value == int(value)
-        except (ValueError, OverflowError):
-            is_whole = False
-        if not is_whole:
-            raise ValueError(f"{name} is a whole number, not {text!r}")
-        least = int(name in COUNTS)
-        if text and value < least:
-            raise ValueError(f"{name} is at least {least}, not {text}")
-        return int(value)
-
-    if not columns.get("layers") and not columns.get("model"):
-        raise ValueError("a model is missing: give its name, or layers, width, heads and vocab")
-    if columns.get("layers"):
-        model = sized_model(tuple((name, number(name, 0)) for name in KNOWN if columns.get(name)))
-    else:
-        model = read_model(columns.get("model") or "", number("sequence", 0) or None)
-    stage = number("zero", 0)
-    if not 0 <= stage < len(KINDS):
-        raise ValueError(f"zero is 0, 1, 2 or 3, not {stage}")
-    kind = columns.get("kind") or KINDS[stage]
-    v = number("v")
-    layout = Layout(
-        number("dp"), number("tp"), number("pp"), number("cp"), number("ep"),
-        sp=bool(number("sp")), v=v, kind=kind, remat=columns.get("remat") or "none",
-        schedule=columns.get("schedule") or ("interleaved" if v > 1 else "1f1b"),
-        microbatch=number("mbs"), batch=number("dp") * number("mbs") * number("grad_acc"))
-    if min(layout.num_gpus, layout.batch, v, layout.ep) < 1 or layout.dp < 1:
-        raise ValueError("axes, mbs and grad_acc are at least 1")
-    if layout.num_gpus > MOST_GPUS:
-        raise ValueError(f"{layout.num_gpus:,} GPUs are too many: at most {MOST_GPUS:,}")
-    if fault := find_unknown(layout):
-        raise ValueError(fault)
+    layout = layout_of(columns)
     if columns.get("cluster"):
         name, _, software = columns["cluster"].partition("/")
         cluster = from_file(file_of(name), software)
-    nodes = number("nodes", 0) or -(-layout.num_gpus // cluster.per_node)
-    shared = number("nic_shared_by", 0) or cluster.nic_shared_by
+    nodes = number(columns, "nodes", 0) or -(-layout.num_gpus // cluster.per_node)
+    shared = number(columns, "nic_shared_by", 0) or cluster.nic_shared_by
     if nodes * cluster.per_node < layout.num_gpus:
         raise ValueError(f"{layout.num_gpus} ranks do not fit on {nodes} nodes of "
                          f"{cluster.per_node} GPUs")
     for name, made in (("gpus", layout.num_gpus), ("gbs", layout.batch)):
-        if (said := number(name, made)) != made:
+        if (said := number(columns, name, made)) != made:
             raise ValueError(f"{name} is {said}, but the layout makes {made}")
-    return Row(columns, with_nodes(cluster, nodes, shared), model, layout)
+    return Row(columns, with_nodes(cluster, nodes, shared), model_in(columns), layout)
+
+
+def number(columns: dict[str, str], name: str, default: int = 1) -> int:
+    """The whole number of a cell, or a default for an empty one.  Raises ValueError."""
+    text = (columns.get(name) or "").strip()
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    if not text and name in REQUIRED:
+        raise ValueError(f"{name} is missing")
+    try:
+        value = float(text) if text else default
+        is_whole = value == int(value)
+    except (ValueError, OverflowError):
+        is_whole = False
+    if not is_whole:
+        raise ValueError(f"{name} is a whole number, not {text!r}")
+    least = int(name in COUNTS)
+    if text and value < least:
+        raise ValueError(f"{name} is at least {least}, not {text}")
+    return int(value)
+
+
+def model_in(columns: dict[str, str]) -> GPTConfig:
+    """The model of a row, by its sizes or its name.  Raises ValueError."""
+    if columns.get("layers"):
+        return sized_model(tuple((name, number(columns, name, 0)) for name in KNOWN
+                                 if columns.get(name)))
+    if not columns.get("model"):
+        raise ValueError("a model is missing: give its name, or layers, width, heads and vocab")
+    return read_model(columns["model"], number(columns, "sequence", 0) or None)
+
+
+def layout_of(columns: dict[str, str]) -> Layout:
+    """The layout of a row.  Raises ValueError."""
+    stage = number(columns, "zero", 0)
+    if not 0 <= stage < len(ZERO):
+        raise ValueError(f"zero is 0 to {len(ZERO) - 1}, not {stage}")
+    dp, tp, pp, cp, ep, v, microbatch, accumulated = (
+        number(columns, name) for name in ("dp", "tp", "pp", "cp", "ep", "v", "mbs", "grad_acc"))
+    if min(dp, tp, pp, cp, ep, v, microbatch, accumulated) < 1:
+        raise ValueError("axes, mbs and grad_acc are at least 1")
+    layout = Layout(
+        dp, tp, pp, cp, ep, sp=bool(number(columns, "sp")), v=v, microbatch=microbatch,
+        batch=dp * microbatch * accumulated,
+        kind=columns.get("kind") or ZERO[stage], remat=columns.get("remat") or "none",
+        schedule=columns.get("schedule") or ("interleaved" if v > 1 else "1f1b"))
+    if layout.num_gpus > MOST_GPUS:
+        raise ValueError(f"{layout.num_gpus:,} GPUs are too many: at most {MOST_GPUS:,}")
+    if fault := find_unknown(layout):
+        raise ValueError(fault)
+    return layout
 
 
 @lru_cache(1000)

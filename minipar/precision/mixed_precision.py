@@ -5,8 +5,8 @@
                         └ saved for backward as codes of 2 bytes
 
 NumPy has no BLAS for float16 and no bfloat16 at all.  So numbers are *stored* narrow, *computed* in
-float32, and *rounded* once per operation.  The results are those of an accelerator whose products
-add up in float32; the speed is float32's.  Saved activations and messages
+float32, and *rounded* once per operation.  The results are as on an accelerator whose products add
+up in float32; the speed is float32's.  Saved activations and messages
 (`parallel/low_precision_wire.py`) are narrow, and counted so; the one array that an operation works
 on is not.
 

@@ -18,8 +18,8 @@ class Precision:
     """The formats that a module computes in; None leaves numbers as they are.
 
     `inputs`: the module's inputs, its weights, and the arrays that it saves.  `outputs`: results of
-    operations, biases and gains, and the gradients of the inputs.  `gradients`: those of the
-    results.
+    operations, biases and gains, and the gradients of the inputs.  `gradients`: the gradients of
+    the results.
     """
 
     name: str

@@ -136,7 +136,7 @@ class LeadingEngine:
                 elif given[0] in self._running:
                     self.engine.cancel(self._running[given[0]])
             self._calls = []
-            with suppress(ValueError):          # rank 0 has it, too, and says so
+            with suppress(ValueError):          # rank 0 has the error as well, and says so
                 self._compute(*calls[-1])
         if calls[-1][1] is not None:
             raise UsageError(*calls[-1][1])

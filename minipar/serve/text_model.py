@@ -51,7 +51,7 @@ def open_text_model(path: Path) -> TextModel:
 class TextEngine(Protocol):
     """Any engine: of one rank, or the one that all ranks of a mesh run together."""
 
-    engines: list[Engine]           # of which it consists, on this rank
+    engines: list[Engine]           # the engines it consists of, on this rank
 
     @property
     def has_requests(self) -> bool:

@@ -86,7 +86,8 @@ class CompletionWriter:
     def _by_text(self, logprobs: dict[int, float], drawn: int) -> dict[str, float]:
         """Log-probabilities by the text of the token.
 
-        Of tokens with one text the drawn one has it, else the likeliest; the others go by number.
+        If several tokens have one text, the drawn one has it, else the likeliest; the others go by
+        number.
         """
         owners = {text_of(self.text.tokenizer, [token]): token      # of each text, the last one
                   for token in [*reversed(logprobs), drawn]}

@@ -5,8 +5,8 @@
       +-- worker gw0  XdistWorker       each gives up its mpi tests, and says which they are
       +-- worker gw1  XdistWorker
 
-Either way the job runs beside the serial tests, its reports become ordinary reports of this pytest,
-and there is one closing line and one exit status.
+Either way the job runs beside the serial tests, and its reports become ordinary reports of this
+pytest.  There is one closing line and one exit status.
 """
 
 import json

@@ -85,7 +85,7 @@ class Ranks:
             self.errors.append(report.longreprtext.splitlines()[-1].removeprefix("E").strip())
 
     def _compare_collections(self, own: list[str]) -> str:
-        """The difference between another rank's tests and those of rank 0; empty if they agree."""
+        """The difference between another rank's tests and rank 0's; empty if they agree."""
         wait_until(lambda: all(self.board.status(r) for r in range(self.size)), self.watchdog.limit)
         for rank in range(1, self.size):
             state = self.board.status(rank)

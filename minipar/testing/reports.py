@@ -1,4 +1,4 @@
-"""Reports on a test: those of all ranks merged into one, and those made here.
+"""Reports on a test: the reports of all ranks merged into one, and those made here.
 
     rank 0: passed  \
     rank 1: FAILED   >  failed: "rank 1 of 3 failed: AssertionError", with its traceback
@@ -26,7 +26,7 @@ class MpiTest(NamedTuple):
 
 
 def merge_reports(item: pytest.Item, reports: Mapping[int, Reports]) -> list[pytest.TestReport]:
-    """One report for each phase (setup, call, teardown) from those of all ranks."""
+    """One report for each phase (setup, call, teardown) from the reports of all ranks."""
     merged: list[pytest.TestReport] = []
     has_failed = False
     for phase in ("setup", "call", "teardown"):

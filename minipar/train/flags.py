@@ -80,7 +80,7 @@ def add_flag(group: Any, field: OptionField, help: str = "") -> None:
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type[CommandOptions]) -> None:
-    """Add the options of a command, and those of `minipar train` that it takes."""
+    """Add the options of a command, and the options of `minipar train` that it takes."""
     groups: dict[str, Any] = {"": parser}
 
     def group(title: str) -> Any:

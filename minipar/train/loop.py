@@ -5,8 +5,8 @@
 
 The batch, the dropout masks and the learning rate of a step follow from its number alone.  So a
 resumed run does exactly what the uninterrupted one would have done.  With another strategy or
-number of ranks it does so up to rounding, since a checkpoint has whole parameters and states, and
-without what was each rank's own (residuals, parameters of ranks that train apart).
+number of ranks it does so up to rounding.  A checkpoint has whole parameters and states, but not
+what was each rank's own (residuals, parameters of ranks that train apart).
 """
 
 import math

@@ -4,7 +4,7 @@
                                                             a command, a CommandOptions
         OptionField("optimizer", "lr", float, …).flag       "--lr"
 
-Names of a table, such as strategies, are its address, "parallel.registry:STRATEGIES": they are
+Names of a table, such as strategies, are its address, "parallel.registry:STRATEGIES".  They are
 looked up when they are needed, so that `config.py` imports none of what it names.
 """
 
@@ -137,16 +137,16 @@ def one_of(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
-    """Base of the options of a command: fields that are declared as those of `minipar train`.
+    """Base of the options of a command: fields that are declared as in `minipar train`.
 
-    `of_training` are options of `minipar train` that the command takes, too, in groups by title;
-    those that are not given have the default that --help shows, or if `inherits` another one.
+    `of_training` are options of `minipar train` that the command also takes, in groups by title.
+    One that is not given has the default that --help shows, or if `inherits` another one.
     """
 
     of_training: ClassVar[dict[str, tuple[str, ...]]] = {}
     inherits: ClassVar[bool] = False
     given: frozenset[str] = frozenset()         # the options that the command line has
-    training: dict[str, Any] = field(default_factory=dict)      # and those of `minipar train`
+    training: dict[str, Any] = field(default_factory=dict)      # and options of `minipar train`
 
     @property
     def options(self) -> dict[str, OptionField]:

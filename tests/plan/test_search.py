@@ -5,11 +5,20 @@ from itertools import product
 
 import pytest
 
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout, find_fault, parse_layout
 from minipar.plan.models import model_of, read_model
 from minipar.plan.reasons import binding, changes
-from minipar.plan.search import best_of_meshes, frontier, layouts, meshes, predict, search
+from minipar.plan.search import (
+    best_of_meshes,
+    frontier,
+    layouts,
+    meshes,
+    other_schedules,
+    predict,
+    search,
+)
 
 CLUSTER = read_cluster("2x8:h100")
 MODEL = read_model("8b")
@@ -38,6 +47,28 @@ def test_each_layout_can_run_and_comes_once():
     assert not any(find_fault(e, MODEL, 16) for e in every)
     for name in ("kind", "schedule", "remat", "microbatch", "v"):
         assert len({getattr(e, name) for e in every}) > 1
+
+
+def test_the_fastest_meshes_meet_every_schedule(found, monkeypatch):
+    """Also one that is registered later."""
+    _, tried = found
+    every = [*layouts(CLUSTER, MODEL, BATCH)]
+    best = Layout(dp=4, pp=4, batch=BATCH, remat="full")
+    others = [*other_schedules(best, MODEL)]
+    assert tried > len(every)
+    assert {e.schedule for e in [*others, *every]} == {*SCHEDULES}
+    assert {e.remat for e in others} == {"none", "full"} and {e.num_gpus for e in others} == {16}
+    assert not any(find_fault(e, MODEL, 16) for e in others)
+    assert not [*other_schedules(Layout(dp=16, batch=BATCH), MODEL)]
+    monkeypatch.setitem(SCHEDULES, "mine", SCHEDULES["zb_v"])
+    assert len([*other_schedules(best, MODEL)]) == len(others) + 2
+
+
+def test_a_schedule_with_a_table_can_be_the_best():
+    """ZB-V idles less than ZB-H1 and 1F1B, and keeps no more (Qi et al. 2023, table 2)."""
+    best, _ = search(read_cluster("128x8:h100/megatron-core"), read_model("gpt3-175b"), 1536)
+    mesh = [c for c in best if (c.layout.dp, c.layout.tp, c.layout.pp) == (32, 4, 8)]
+    assert mesh[0].layout.schedule == "zb_v"
 
 
 def test_the_fastest_that_fits_comes_first(found):

@@ -8,8 +8,8 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("parallel",): 4562,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6176,
-    ("viz",): 2544,
-    ("plan",): 1181,
+    ("viz",): 2546,
+    ("plan",): 1216,
     ("simulation",): 1013,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41597
+ALL = 41646
 
 
 def count(folder: str) -> int:

@@ -24,5 +24,5 @@ def test_rooms_import_few_others():
 def test_a_folder_holds_at_most_12_files():
     folders = [folder for folder in rooms.PACKAGE.rglob("*") if folder.is_dir()]
     full = {str(folder.relative_to(rooms.ROOT)): number for folder in folders
-            if (number := len(list(folder.glob("*.py")))) > (27 if folder.name == "viz" else 12)}
+            if (number := len(list(folder.glob("*.py")))) > 12}
     assert not full

@@ -24,6 +24,7 @@ from minipar.simulation.report import (
     speed,
 )
 from minipar.viz import draw_rank_map
+from tests.support.sweeps import every
 
 SMALL = GPTConfig(vocab_size=64, context=32, num_layers=4, num_heads=4, width=64)
 GPT3 = read_model("gpt3-175b")
@@ -33,20 +34,20 @@ def step_of(cluster="4x2:a100", model=SMALL, **sizes):
     return simulate_step(read_cluster(cluster), model, Layout(**{"sp": False} | sizes))
 
 
-@pytest.mark.parametrize("cluster, sizes", [
-    ("8x8:a100/megatron-2021", {"pp": 8, "tp": 8, "batch": 32}),
-    ("8x8:h100/llama3", {"pp": 8, "tp": 8, "batch": 32}),
-    ("1x8:a100/megatron-2022", {"tp": 8, "batch": 2}),
-    ("8x8:a100/megatron-2022", {"pp": 8, "tp": 8, "batch": 64, "sp": True,
-                                "schedule": "interleaved", "v": 3}),
-    *[pytest.param(*case, marks=pytest.mark.slow) for case in (
+@pytest.mark.parametrize("cluster, sizes, layers", [
+    ("2x8:a100/megatron-2021", {"pp": 2, "tp": 8, "batch": 16}, 24),
+    *[pytest.param(*case, GPT3.num_layers, marks=pytest.mark.slow) for case in (
+        ("8x8:a100/megatron-2021", {"pp": 8, "tp": 8, "batch": 32}),
+        ("8x8:h100/llama3", {"pp": 8, "tp": 8, "batch": 32}),
+        ("1x8:a100/megatron-2022", {"tp": 8, "batch": 2}),
+        ("8x8:a100/megatron-2022", {"pp": 8, "tp": 8, "batch": 64, "sp": True,
+                                    "schedule": "interleaved", "v": 3}),
         ("128x8:a100/megatron-2022", {"dp": 8, "pp": 16, "tp": 8, "kind": "zero1", "batch": 256}),
         ("128x8:h100/megatron-core", {"dp": 8, "pp": 16, "tp": 8, "kind": "zero1", "batch": 512}))]
 ])
-@pytest.mark.one_in(4)
-def test_the_plan_and_the_simulation_agree_within_3_percent(cluster, sizes):
+def test_the_plan_and_the_simulation_agree_within_3_percent(cluster, sizes, layers):
     """Nothing recomputed, tp within a node, large products: a step of formulas, and of code."""
-    step = step_of(cluster, GPT3, **sizes)
+    step = step_of(cluster, replace(GPT3, num_layers=layers), **sizes)
     assert step.seconds == pytest.approx(
         step_time(step.cluster, step.model, step.layout).seconds, rel=0.03)
 
@@ -76,12 +77,13 @@ def test_ranks_with_two_stages_have_the_weights_of_both(name, tied):
     assert simulated["activations"] == pytest.approx(planned["activations"], rel=0.04)
 
 
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_the_plan_and_the_simulation_agree_on_schedules(name):
+@pytest.mark.parametrize("pp, layers", [
+    (4, 8), pytest.param(8, GPT3.num_layers, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", every(4, SCHEDULES))
+def test_the_plan_and_the_simulation_agree_on_schedules(name, pp, layers):
     v = 2 if SCHEDULES[name].any_stages else 1
-    step = step_of("16x8:h100/megatron-core", GPT3, dp=2, pp=8, tp=8, v=v, schedule=name, batch=64,
-                   kind="zero1", sp=True)
+    step = step_of(f"{2 * pp}x8:h100/megatron-core", replace(GPT3, num_layers=layers), dp=2, pp=pp,
+                   tp=8, v=v, schedule=name, batch=64, kind="zero1", sp=True)
     assert step.seconds == pytest.approx(
         step_time(step.cluster, step.model, step.layout).seconds, rel=0.07)
 

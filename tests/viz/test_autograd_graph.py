@@ -7,7 +7,7 @@ from minipar.autograd import Tensor
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.viz import draw_autograd_graph
-from minipar.viz.autograd_graph import _place, graph_nodes
+from minipar.viz.grids.autograd_graph import _place, graph_nodes
 
 
 def small_expression():

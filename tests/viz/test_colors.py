@@ -1,8 +1,8 @@
 """One palette: a phase of a step has one colour in every picture."""
 
-from minipar.viz import pipeline, remat, terminal, timeline
-from minipar.viz.bars import Bar
 from minipar.viz.colors import COPY, KIND, PHASE
+from minipar.viz.timelines import pipeline, remat, terminal, timeline
+from minipar.viz.timelines.bars import Bar
 
 
 def test_forward_and_backward_have_one_colour_everywhere():

@@ -3,7 +3,7 @@
 import pytest
 
 from minipar.viz import CostCurves, draw_crossovers
-from minipar.viz.curves import _binary
+from minipar.viz.plots.curves import _binary
 
 
 def test_panels_are_drawn(tmp_path):

@@ -12,15 +12,13 @@ from minipar.units import in_bytes, time_unit
 from minipar.viz import (
     TracedRun,
     Wait,
-    bars,
     draw_space_time,
     draw_timeline,
-    space_time,
-    timeline,
     timeline_bars,
 )
-from minipar.viz.bars import WAITING
-from minipar.viz.timeline import ROWS
+from minipar.viz.timelines import bars, space_time, timeline
+from minipar.viz.timelines.bars import WAITING
+from minipar.viz.timelines.timeline import ROWS
 from tests.support.traced import trace_of
 
 

@@ -11,8 +11,8 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.registry import make_strategy, strategies_with
 from minipar.parallel.strategy import Microbatch
-from minipar.viz import memory_timeline as memory
-from minipar.viz.memory_timeline import (
+from minipar.viz.timelines import memory_timeline as memory
+from minipar.viz.timelines.memory_timeline import (
     COLORS,
     MemoryStep,
     draw_memory_timeline,

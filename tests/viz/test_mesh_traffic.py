@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from minipar.viz import traffic
+from minipar.viz.plots import traffic
 
 
 def test_a_line_for_each_link(tmp_path, monkeypatch):

@@ -13,8 +13,9 @@ from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate, simulate_until
 from minipar.parallel.pipeline.schedule.timeline import Timeline
 from minipar.parallel.pipeline.schedule.validate import find_fault
-from minipar.viz import draw_pipeline, pipeline, pipeline_in_terminal, write_perfetto
-from minipar.viz.pipeline import FLOOR, HEIGHT, IDLE, ROOM, TOP, boxes, pipeline_figure
+from minipar.viz import draw_pipeline, pipeline_in_terminal, write_perfetto
+from minipar.viz.timelines import pipeline
+from minipar.viz.timelines.pipeline import FLOOR, HEIGHT, IDLE, ROOM, TOP, boxes, pipeline_figure
 
 BAD = {"deadlock": "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "double": "0F0,0F0,0B0\n1F0,1B0\n",
        "out of order": "0B0,0F0\n1F0,1B0\n", "missing": "0F0,0B0\n1F0\n"}

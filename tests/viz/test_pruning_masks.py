@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.viz import PrunedModel, draw_pruning_masks
-from minipar.viz.points import pareto_front
+from minipar.viz.plots.points import pareto_front
 
 POINTS = [PrunedModel("dense", 98, (1, 1)), PrunedModel("half", 97, (0.5, 9)),
           PrunedModel("bad", 90, (0.6, 1.2)), PrunedModel("small", 80, (0.1, 0.9))]

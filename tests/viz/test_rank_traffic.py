@@ -3,7 +3,8 @@
 import pytest
 from matplotlib.figure import Figure
 
-from minipar.viz import draw_rank_traffic, traffic
+from minipar.viz import draw_rank_traffic
+from minipar.viz.plots import traffic
 
 LOADS = {"one root": [30, 10, 10], "ring": [20, 20, 20]}
 GROWTH = {"one root": {2: (10, 11), 4: (30, 31)}, "ring": {2: (10, 10), 4: (15, 15)}}

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from minipar.memory.remat.predict import predict, run_steps
 from minipar.memory.remat.profile import ChainProfile, PartProfile
 from minipar.viz.figure import empty_figure
-from minipar.viz.remat import LOOKS, boxes, draw_remat_tradeoff, draw_runs
+from minipar.viz.timelines.remat import LOOKS, boxes, draw_remat_tradeoff, draw_runs
 
 COSTS = ChainProfile((PartProfile(10, (60, 60), (60, 60), 3, 0, 1000, 900, 0, 2000),) * 4, 25)
 PLAN = (0, (1, 2), 3)

@@ -4,8 +4,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from minipar.inference.scheduling.scripted_requests import play, read_scenario
-from minipar.viz import requests
 from minipar.viz.colors import BLUE, GREY, ORANGE
+from minipar.viz.timelines import requests
 
 STEPS = play(read_scenario({
     "engine": {"num_blocks": 8, "block_size": 4, "max_requests": 1},

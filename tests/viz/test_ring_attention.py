@@ -6,7 +6,7 @@ import pytest
 from minipar.formulas.context_parallel import pairs_by_hop
 from minipar.parallel.context.token_order import positions_of_ranks
 from minipar.viz import draw_ring_attention
-from minipar.viz.ring_attention import visible_pairs
+from minipar.viz.grids.ring_attention import visible_pairs
 from tests.viz.test_sharded_pictures import saved  # noqa: F401 (a fixture)
 
 

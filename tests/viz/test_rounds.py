@@ -6,8 +6,8 @@ import pytest
 from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.arguments import OPERATORS
 from minipar.viz import draw_permutations, draw_rounds, record_rounds
-from minipar.viz.rounds import OPERATIONS, Contributions
-from minipar.viz.rounds_picture import name_of, pieces, title_of
+from minipar.viz.grids.rounds import OPERATIONS, Contributions
+from minipar.viz.grids.rounds_picture import name_of, pieces, title_of
 
 EVERY = [(operation, algorithm) for operation in OPERATIONS
          for algorithm in ALGORITHMS[operation]]

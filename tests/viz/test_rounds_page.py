@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from minipar.viz import record_rounds, rounds_page, write_rounds_page
-from minipar.viz.rounds_page import page_data
+from minipar.viz import record_rounds, write_rounds_page
+from minipar.viz.pages import rounds_page
+from minipar.viz.pages.rounds_page import page_data
 
 FILMS = [("all_gather", "ring", 4), ("reduce_scatter", "recursive_halving", 5),
          ("all_to_all", "bruck", 3), ("barrier", "tree", 3), ("broadcast", "binomial", 1)]

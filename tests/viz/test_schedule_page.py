@@ -14,7 +14,7 @@ from minipar.parallel.pipeline.schedule.metrics import bubble, peak_memory
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.viz import write_schedule_page
-from minipar.viz.schedule_page import tabulate
+from minipar.viz.pages.schedule_page import tabulate
 
 BROWSER = next(filter(None, map(shutil.which, (
     "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None)

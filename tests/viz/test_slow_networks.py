@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.viz import CostedRun, draw_loss_by_cost, draw_sparse_or_dense
-from minipar.viz import points as module
+from minipar.viz.plots import points as module
 
 
 @pytest.fixture

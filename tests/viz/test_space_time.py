@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster, Deadlock, Trace
 from minipar.viz import TracedRun, Wait, draw_space_time, waits_of
-from minipar.viz.bars import BLOCKED, COMPUTING, TRANSFER, states
+from minipar.viz.timelines.bars import BLOCKED, COMPUTING, TRANSFER, states
 
 
 def token_ring(comm):

@@ -11,8 +11,9 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.train.loop import compute_gradients
 from minipar.train.start import start_run
 from minipar.train.tasks import make_task
-from minipar.viz import Bar, draw_timeline, draw_timelines, side_by_side, timeline, timeline_bars
-from minipar.viz.timeline import _looks
+from minipar.viz import Bar, draw_timeline, draw_timelines, side_by_side, timeline_bars
+from minipar.viz.timelines import timeline
+from minipar.viz.timelines.timeline import _looks
 from tests.train.test_train import parse
 
 SIGNATURE = {".png": b"\x89PNG", ".svg": b"<?xml"}

@@ -8,8 +8,8 @@ from rich.console import Console
 from minipar.comm import Cluster, Trace
 from minipar.testing import worlds
 from minipar.viz import TracedRun, timeline_in_terminal
-from minipar.viz.bars import BLOCKED, COMPUTING, TRANSFER, states
-from minipar.viz.terminal import ENDED, MARKS, START, axis, cells, share_rows
+from minipar.viz.timelines.bars import BLOCKED, COMPUTING, TRANSFER, states
+from minipar.viz.timelines.terminal import ENDED, MARKS, START, axis, cells, share_rows
 from tests.support.traced import check, trace_of
 
 # Compute 0-4, a message 4-8, another from 8 on; rank 1 waits up to 4; rank 2 does its work late.

@@ -4,7 +4,7 @@ from typing import Any
 
 from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives.operations import own_options
-from minipar.viz.rounds import Rounds, record_rounds
+from minipar.viz.grids.rounds import Rounds, record_rounds
 
 OPERATIONS = ("broadcast", "all_gather", "reduce_scatter", "all_reduce", "reduce", "gather",
               "scatter")

@@ -3,9 +3,10 @@
     forward    y = the number of the format `there` that is nearest to x
     backward   dx = the number of the format `back` that is nearest to dy
 
-The derivative of a staircase is 0 or infinite, so the gradient is that of the identity ("straight
-through", Bengio et al. 2013, arXiv 1308.3432), rounded in its turn.  A gradient below half of the
-smallest number of `back` is lost here; one above its largest overflows as the format says.
+The derivative of a staircase is 0 or infinite.  So the gradient passes as if through the identity
+("straight through", Bengio et al. 2013, arXiv 1308.3432), and is rounded in its turn.  A gradient
+below half of the smallest number of `back` is lost here; one above its largest overflows as the
+format says.
 """
 
 from ...number_formats import Format

@@ -7,7 +7,7 @@
 
 Call operation(comm, array, …, algorithm="auto") on all ranks of `comm`.  "auto" takes the algorithm
 that the communicator chooses (`comm.choose`), by default the operation's first in
-`comm/algorithms.py`, where all algorithms stand by name, each with its cost.
+`comm/algorithms.py`.  That table has all algorithms by name, each with its cost.
 """
 
 from ..arguments import chunk_bounds

@@ -116,8 +116,8 @@ def rabenseifner(comm: Communicator, flat: Array, op: str | Combine) -> None:
         halving    0: Σa · · ·        1: · Σb · ·       2: · · Σc ·       3: · · · Σd
         doubling   0: Σa Σb Σc Σd     1: Σa Σb Σc Σd    …
 
-    As many bytes as the ring in far fewer rounds, if p is a power of two; otherwise two more rounds
-    of n bytes (`subgroup.power_of_two`).  Rabenseifner 2004.
+    If p is a power of two, it sends as many bytes as the ring in far fewer rounds.  Otherwise two
+    more rounds of n bytes are needed (`subgroup.power_of_two`).  Rabenseifner 2004.
     """
     combine = find_operator(op)
 

@@ -19,7 +19,7 @@ from .calibration import BUILT_IN, Calibration
 from .choose import choose
 from .network import Network, network_of_cluster, runs_of
 
-MOST_KEPT = 4096        # sizes of which a communicator remembers the choice
+MOST_KEPT = 4096        # sizes whose choice a communicator remembers
 
 
 def network_of(comm: Any) -> Network:

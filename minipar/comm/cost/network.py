@@ -66,7 +66,7 @@ def seconds_on(operation: str, algorithm: str, p: int, num_bytes: int, network: 
     """Seconds that the algorithm takes on `p` ranks joined by `network`, root 0.
 
     `num_bytes` is that of the whole vector, see `predict`.  Raises ValueError for an algorithm
-    of which no cost is known.
+    without a known cost.
     """
     runs = network.runs or (p,)
     entry = ALGORITHMS.get(operation, {}).get(algorithm)

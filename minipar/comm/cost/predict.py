@@ -27,8 +27,8 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
         all_gather                                                      each rank gets it
         gather                                                          the root gets it
 
-    `counts` are the lengths of its pieces, for all_to_all counts[i][j] from rank i to rank j; by
-    default n is cut as by np.array_split.  `num_segments` is for a pipelined chain,
+    `counts` are the lengths of its pieces; for all_to_all, counts[i][j] goes from rank i to rank j.
+    By default n is cut as by np.array_split.  `num_segments` is for a pipelined chain,
     `ranks_per_node` for hierarchical and torus, `block_bytes` for a blocked ring.  The root is rank
     0; without `counts` the cost is the same for any.  Raises ValueError for an unknown operation or
     algorithm, and for one whose entry gives no rounds.

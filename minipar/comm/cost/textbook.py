@@ -20,7 +20,7 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float,
 
 
 class Sizes:
-    """The arguments of `textbook`, and the numbers of which the closed forms are made.
+    """The arguments of `textbook`, and the numbers that make up the closed forms.
 
     Algorithms that double a distance run among `power_of_two` ranks.  If there are others
     (`has_others` is 1), these give their vectors before and get the result after.

@@ -16,7 +16,7 @@ from ..collectives.broadcast import flattened
 from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup
 
-# MPI's operators, for the kinds of numbers with which they do what NumPy's do: its MAX and MIN drop
+# MPI's operators, for the kinds of numbers that they combine as NumPy does.  MPI's MAX and MIN drop
 # a NaN on some ranks, and complex numbers and bool have none.
 NAMES: dict[Any, tuple[str, str]] = {np.add: ("SUM", "iufc"), np.multiply: ("PROD", "iuf"),
                                      np.maximum: ("MAX", "iu"), np.minimum: ("MIN", "iu")}
@@ -33,7 +33,7 @@ def open_up(comm: Communicator) -> tuple:
 
 
 def whole_of(comm: Communicator) -> Any:
-    """The communicator itself, of which `comm` may be the same ranks counted from a root.
+    """The communicator itself; `comm` may be the same ranks, counted from a root.
 
     Raises TypeError for some of its ranks only.
     """

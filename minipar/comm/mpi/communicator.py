@@ -25,8 +25,8 @@ from .request import MPIRequest, check_size, explain, lies_ready
 class MPICommunicator(Communicator):
     """A Communicator over mpi4py's `mpi_comm`, whose ranks are `members` of the world.
 
-    Tags 0 … 32767 are for programs; those above belong to non-blocking collectives, each of which
-    adds its `first_tag`.  `chooser` decides which algorithm "auto" means.
+    Tags 0 … 32767 are for programs.  Higher tags belong to non-blocking collectives; each adds its
+    `first_tag`.  `chooser` decides which algorithm "auto" means.
     """
 
     is_simulated = False

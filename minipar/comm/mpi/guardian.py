@@ -1,7 +1,7 @@
 """The guardian: a process that reports a real rank which died too suddenly to report itself.
 
-A rank that is killed (`kill -9`, no memory left) or crashes in C code prints nothing, and `mpirun`
-ends the others within milliseconds without naming it.  So the first rank of each node starts one
+A rank that is killed (`kill -9`, no memory left) or crashes in C code prints nothing.  `mpirun`
+ends the others within milliseconds, without naming it.  So the first rank of each node starts one
 small process, in a session of its own that `mpirun` does not end:
 
     rank 0 ─┐                   If a line closes, and its rank never wrote "left" or "told", this
@@ -9,8 +9,8 @@ small process, in a session of its own that `mpirun` does not end:
     rank 2 ─┘                   still there after 2 s.  When no line is left, end.
 
 Lines are sockets, which the kernel closes for dead processes, in the order in which they die.  If a
-child of a rank holds its line open, `mpirun` kills the others before this line closes: so a rank
-that was killed is not blamed while another is dead, or dying of something else.
+child of a rank holds its line open, `mpirun` kills the others before this line closes.  So a killed
+rank is not blamed while another is dead, or dying of something else.
 
     rank 1    killed ─▶ its line closes ─▶ its socket to mpirun closes       first its line, since
     mpirun                    │                └─▶ kills ranks 0 and 2       its number is higher
@@ -64,8 +64,8 @@ class Guardian:
         folder = node.bcast(folder)
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(f"{folder}/guardian")
-            # Linux closes the files of a dead process from the highest number down: so this line
-            # tells the guardian of its death before mpirun learns of it, and kills the others.
+            # Linux closes the files of a dead process from the highest number down.  So this line
+            # tells the guardian of its death before mpirun learns of it and kills the others.
             self.line = socket.socket(fileno=fcntl(line, F_DUPFD_CLOEXEC, HIGH))
         self.file = os.open(f"{folder}/{rank}", os.O_RDWR | os.O_CREAT)
         socket.send_fds(self.line, [f"{rank} {os.getpid()}".encode()], [self.file])
@@ -153,7 +153,7 @@ class Ward:
 def guard(listener: socket.socket, size: int) -> None:
     """Watch the lines of all ranks of the node until the last one closes."""
     # On Linux it reports lines in the order of their news.  A line whose word is still to be read
-    # keeps its place when it closes: so all first words are read before a rank may go on …
+    # keeps its place when it closes.  So all first words are read before a rank may go on …
     lines = selectors.DefaultSelector()
     listener.setblocking(False)
     segments: set[Path] = set()         # shared memory
@@ -221,7 +221,7 @@ def first_cause(ward: Ward, others: list[Ward]) -> tuple[int, str] | None:
 
 
 def exit_code(pid: int) -> int | None:
-    """That of a process that is ending: -n if signal n killed it; None if mpirun has it already.
+    """The exit code of a process that is ending: -n if signal n killed it; None if mpirun has it.
 
     0 before.
     """

@@ -30,7 +30,7 @@ class Waiting:
 class Process(RankState):
     """The state that all communicators of one process share.
 
-    `waiting` is the current wait, (description, peers): a new tuple for each wait, by which the
+    `waiting` is the current wait, (description, peers).  It is a new tuple for each wait, so the
     watchdog's thread recognizes the one that it saw last time.  So no wait needs to read the clock.
     """
 

@@ -1,4 +1,4 @@
-"""The worlds of real ranks: all that `mpirun` started, or those of a communicator of mpi4py.
+"""The worlds of real ranks: all that `mpirun` started, or the ranks of an mpi4py communicator.
 
     from mpi4py import MPI
     from minipar.comm import Communicator

@@ -20,8 +20,8 @@ SMALLEST = 1e-8         # the least length of a vector in a denominator
 def layer_pairs(num_student: int, num_teacher: int) -> list[tuple[int, int]]:
     """The pairs (student's layer, teacher's layer) to compare, counted from 0.
 
-    The teacher's layers are divided evenly, and the last layer of each share is compared: layer i
-    of L with layer ⌈i L'/L⌉ of L'.  If the student has more layers, several share a partner.
+    The teacher's layers are divided evenly.  The last layer of each share is compared: layer i of L
+    with layer ⌈i L'/L⌉ of L'.  If the student has more layers, several share a partner.
     """
     return [(m - 1, -(-m * num_teacher // num_student) - 1) for m in range(1, num_student + 1)]
 

@@ -61,7 +61,7 @@ def messages(outputs: Sequence[Output], owners: Sequence[Sequence[int]],
              shares: Mapping[int, tuple[int, int]]) -> list[Message]:
     """All messages of a batch, in the order in which each rank sends and receives.
 
-    owners[i] are the ranks with one piece of output i each, by `chunk_bounds` along its axis;
+    owners[i] are the ranks that have one piece of output i each, by `chunk_bounds` along its axis.
     `shares` are the rows (start, stop) of each student.  Messages of a rank to itself are listed.
     """
     found = []

@@ -4,8 +4,8 @@
     send the signs, m⁺ and m⁻                e = c - (m⁺ⱼ where c ≥ 0, else m⁻ⱼ)
 
 The first gradients of one bit that trained as well, thanks to the error feedback.  A column belongs
-to one output, whose gradients have a size of their own.  A vector is one column.  What a rank says
-goes to all: (p-1) (n/8 + 2mb) bytes of an n × m matrix of b bytes a number; there is no second
+to one output, whose gradients have a size of their own.  A vector is one column.  A rank sends its
+codes to all: (p-1) (n/8 + 2mb) bytes of an n × m matrix of b bytes a number.  There is no second
 rounding.  Seide, Fu, Droppo, Li & Yu 2014.
 """
 
@@ -40,7 +40,7 @@ class OneBitSGD(TensorWire):
 
 
 def column_means(matrix: Array) -> Array:
-    """Of a matrix (n, m) the means (2, m) of the numbers ≥ 0 of each column, and of the others."""
+    """The means (2, m) of the numbers ≥ 0 of each column of a matrix (n, m), and of the others."""
     found = []
     for chosen in (matrix >= 0, ~(matrix >= 0)):
         count = np.maximum(np.sum(chosen, axis=0), 1)

@@ -10,7 +10,7 @@ The error feedback e is sent later, and Q, kept from step to step, turns towards
 singular vectors.  With r = min(n, m) the sum is exact.  The first Q is drawn, equal on all ranks.
 
 A tensor is sent in full, with P, where r(n + m) · min_rate ≥ nm (biases: n + 1 numbers are more
-than n), and all are in the first `start` steps.  The QR decomposition of zeros is an identity: a
+than n).  In the first `start` steps all are.  The QR decomposition of zeros is an identity: a
 gradient of zeros leaves no NaN in Q.  Vogels, Karimireddy & Jaggi 2019, arXiv 1905.13727.
 """
 
@@ -85,5 +85,5 @@ class PowerSGD(TensorWire):
 
 
 def orthonormal(columns: Array) -> Array:
-    """Orthonormal columns that span those of (n, r), r ≤ n."""
+    """Orthonormal columns with the span of the columns of (n, r), r ≤ n."""
     return np.linalg.qr(columns)[0]

@@ -5,7 +5,7 @@
     rank 1   values 2      at 3    ─┘
 
 A rank sends (p-1) k (b + 4) bytes for k numbers of b bytes.  The places of different ranks differ,
-so a sum of p ranks has up to p k numbers: such messages cannot be added on their way.
+so a sum of p ranks has up to p k numbers.  Such messages cannot be added on their way.
 """
 
 import math

@@ -2,11 +2,10 @@
 
     c = g + e          send i, + where cᵢ > τ; i, - where cᵢ < -τ          e = c - what was sent
 
-A message is one integer for each number sent, its index and a sign bit, so its length differs
-between ranks and steps: lengths are gathered first.  A number that stays small waits for ever; one
-that is large needs several steps.  τ has to fit the gradients, which shrink during training: top-k
-needs no such number.  Strom 2015, Scalable distributed DNN training using commodity GPU cloud
-computing.
+A message is one integer for each number sent, its index and a sign bit.  Its length differs between
+ranks and steps, so lengths are gathered first.  A number that stays small waits for ever; one that
+is large needs several steps.  τ has to fit the gradients, which shrink during training: top-k needs
+no such number.  Strom 2015, Scalable distributed DNN training using commodity GPU cloud computing.
 """
 
 import numpy as np

@@ -12,9 +12,9 @@ correction.  Masking stops the momentum of what was just sent.  With Nesterov's 
 u ← m(u + g), v ← v + u + g.  Vectors go in full, with momentum after the sum, and so does all of
 density 1: then it is SGD with momentum.
 
-A rank sends (p-1) k (b + 4) bytes, for b bytes a number and 4 an index: less than the dense
-2(p-1)n b/p only below the density 2b / (p(b + 4)), or 1/p for float32.  `stage_steps` warms up:
-as many steps at each of the densities 25, 6.25, 1.56, … %.
+A rank sends (p-1) k (b + 4) bytes, for b bytes a number and 4 an index.  That is less than the
+dense 2(p-1)n b/p only below the density 2b / (p(b + 4)), or 1/p for float32.  `stage_steps` warms
+up: as many steps at each of the densities 25, 6.25, 1.56, … %.
 
 The norm is known when backward ends.  So with `wire_clip` no sum begins before; without it sums
 overlap with backward.  Lin et al. 2018, arXiv 1712.01887 (their code clips each tensor by itself);

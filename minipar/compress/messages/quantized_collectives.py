@@ -8,9 +8,9 @@
 
 A number is rounded twice, whatever p is: by the rank that sends it, and once more as part of the
 sum.  A ring that passed on partial sums as codes would round p - 1 times, with coarser steps each
-time because the sums grow.  The error relative to the sum would grow with p.  All ranks decode
-the same codes, the owner of a piece too, so replicas stay bitwise equal.  Data that a rank does not
-send is not rounded; with one rank nothing is.
+time because the sums grow.  The error relative to the sum would grow with p.  All ranks, the owner
+of a piece included, decode the same codes, so replicas stay bitwise equal.  Data that a rank does
+not send is not rounded; with one rank nothing is.
 
 Bytes that a rank sends for n numbers, if p divides n and B(m) = bits m / 8 + 4 ⌈m / 256⌉:
 

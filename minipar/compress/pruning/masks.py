@@ -94,7 +94,7 @@ class Masks:
         return {name: self.local(p) for name, p in self.parameters.items()}
 
     def update(self, masks: Mapping[str, np.ndarray]) -> None:
-        """Replace the masks of some parameters; shapes are those of this rank's parts."""
+        """Replace the masks of some parameters; each has the shape of this rank's part."""
         for name, mask in masks.items():
             parameter = self.parameters[name]
             if mask.shape != parameter.shape:

@@ -42,7 +42,7 @@ def taylor(parameters: Mapping[str, Parameter]) -> Scores:
 
 
 def calibrate(model: Module, batches: Iterable[tuple[Array, Array]]) -> None:
-    """Set the model's gradients to those of the summed losses of `batches` (inputs, targets)."""
+    """Set the gradients to the sum over `batches` (inputs, targets) of each loss's gradient."""
     model.zero_grad()
     for inputs, targets in batches:
         model.loss(inputs, targets).backward()

@@ -27,8 +27,8 @@ def cubic_sparsity(step: int, begin: int, length: int, initial: float, final: fl
 class GradualPruning:
     """Prunes a little before every `every`-th step, along `cubic_sparsity`, until its end.
 
-    Call `step` before each training step.  `score` returns scores for the masked parameters, of
-    which the share `initial` is pruned already.
+    Call `step` before each training step.  `score` returns scores for the masked parameters; the
+    share `initial` of these is pruned already.
     """
 
     def __init__(self, model: Module, masks: Masks, amount: float, begin: int, length: int,

@@ -101,7 +101,7 @@ def gptq(weight: Array, h: Array, grid: Grid, per: Granularity, observer: str = 
          damping: float = 0.01, block: int = 128, order: str = "index") -> QuantizedTensor:
     """Quantize a layer's weight (outputs, inputs), from the Hessian h (inputs, inputs).
 
-    Scales follow from the original weights; in index order, those of a group follow from the
+    Scales follow from the original weights.  In index order, a group's scales follow from the
     weights as compensated when the group is rounded.
     """
     turn = column_order(h, order)

@@ -88,7 +88,8 @@ class QuantizedTensor:
         return self.packed.nbytes + self.scale.nbytes + self.zero.nbytes * self.grid.is_asymmetric
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays to store: all codes, or those of nonzero numbers if that takes less."""
+        """The arrays to store: all codes, or only the codes of nonzero numbers if that takes less.
+        """
         nonzero = self.rows() != 0
         codes = {"codes": pack(self.codes().view(np.uint8)[nonzero], self.grid.bits),
                  "nonzero": np.packbits(nonzero)}

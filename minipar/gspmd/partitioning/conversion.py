@@ -1,4 +1,4 @@
-"""The collectives that bring a value to an operation: those of its gradient go back with them.
+"""The collectives that bring a value to an operation, and take its gradient back.
 
     x (dp, ·) for an operation that differs along tp        copy tp: its gradient is summed
     w (dp, ·) → (·, ·), the operation differs along dp      all-gather ↔ reduce-scatter

@@ -57,9 +57,10 @@ class CutChoice:
         self.rule, self.mesh = shardings.rules[operation], shardings.mesh
 
     def best(self) -> Cut:
-        """The axes of each factor: those of the operands, if they agree; else the cheapest.
+        """The axes of each factor: the operands' axes, if they agree; else the cheapest.
 
-        Of equally cheap ones the one that uses more ranks, and leaves less to be summed.
+        If several are equally cheap, it takes the one that uses more ranks, and leaves less to be
+        summed.
         """
         cuts = list(self.possible())
         if len(cuts) == 1:

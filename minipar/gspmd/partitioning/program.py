@@ -48,8 +48,8 @@ class Local:
 class Instruction:
     """One step of the local program: an operation on pieces, or a collective.
 
-    kind: "compute"; "copy" (identity, whose gradient is summed over `axes`); "all-gather" whose
-    gradient is reduce-scattered, "gather" whose gradient is sliced; or another kind of Move.
+    kind: "compute"; "copy" (identity; its gradient is summed over `axes`); "all-gather" (its
+    gradient is reduce-scattered); "gather" (its gradient is sliced); or another kind of Move.
     """
 
     kind: str

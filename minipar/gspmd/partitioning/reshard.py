@@ -24,7 +24,7 @@ from ..spec import Axes, Dims, all_axes, local_shape, nests, num_pieces
 
 
 class Layout(NamedTuple):
-    """The layout of an array: the axes of each dimension, and those of partial sums."""
+    """The layout of an array: the axes of each dimension, and the axes of partial sums."""
 
     dims: Dims
     partial: frozenset[str] = frozenset()

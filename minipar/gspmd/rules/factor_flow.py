@@ -31,7 +31,8 @@ class Conflict(NamedTuple):
 
 
 class View(NamedTuple):
-    """A value as one operation sees it: the axes of each of its factors, and those of no factor."""
+    """A value as one operation sees it: the axes of each factor, and `over`, which belong to none.
+    """
 
     place: int          # the number of the operand; -1: the result
     value: Value

@@ -67,7 +67,7 @@ def rule_from(text: str, operation: Operation, sizes: Mapping[str, int] | None =
     """The rule written as "b t (h k), _ -> b t h k", with sizes from the operation's shapes.
 
     `_` stands for an operand without dimensions, `1` for a dimension without factors.  `sizes` are
-    those of factors in parentheses; one in each may be left out.
+    the sizes of factors in parentheses; one in each may be left out.
     """
     left, right = text.split("->")
     operands = [_parse(part) for part in left.split(",")]
@@ -127,7 +127,7 @@ def to_factors(dims: Dims, factors: DimFactors, sizes: Mapping[str, int],
 
 def to_dims(by_factor: Mapping[str, Axes], factors: DimFactors, sizes: Mapping[str, int],
             mesh: Mapping[str, int]) -> Dims:
-    """The axes of each dimension: those of its factors, up to the first that is not full."""
+    """The axes of each dimension: its factors' axes, up to the first that is not full."""
     dims: list[Axes] = []
     for parts in factors:
         axes: tuple[str, ...] = ()

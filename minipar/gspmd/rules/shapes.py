@@ -108,7 +108,7 @@ def full_index(index: Any, num_dims: int) -> list | None:
 
 
 def sliced_dimension(operation: Operation) -> Sliced | None:
-    """The only dimension of which a slice of neighbours is taken, the others whole; or None."""
+    """The only dimension that a slice of neighbours cuts, all others being whole; or None."""
     shape = operation.inputs[0].shape
     parts = full_index(operation.options["index"], len(shape))
     if parts is None or not all(isinstance(part, slice) for part in parts):

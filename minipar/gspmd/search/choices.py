@@ -29,8 +29,8 @@ class Use(NamedTuple):
 class OperationChoice(NamedTuple):
     """One way to cut an operation, and where its result lies then.
 
-    `seconds` are those of its arithmetic and of the sum of its partial results; `num_bytes` are
-    kept for backward.
+    `seconds` count its arithmetic and the sum of its partial results; `num_bytes` are kept for
+    backward.
     """
 
     cut: Cut

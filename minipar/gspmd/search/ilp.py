@@ -199,7 +199,7 @@ class Problem:
         return [int(np.argmax(result.x[variables])) for variables in of_node]
 
     def equations(self, of_node: Sequence[np.ndarray]) -> Equations:
-        """Each node has one alternative, and each edge the pair of those of its two nodes.
+        """Each node has one alternative; each edge has the pair of its two nodes' alternatives.
 
         A shared conversion is made if any edge has a pair that needs it.
         """
@@ -251,8 +251,8 @@ def search(function: Callable, *inputs: Any, memory: float | None = None,
            beside: Sequence[Plan] = (), **options: Any) -> Plan:
     """The plan of the cheapest sharding of a program that fits `memory` bytes on each rank.
 
-    If one of the plans `beside` fits and is cheaper, it is returned instead.  `options` are those
-    of `make_problem`.  Raises SearchError if nothing fits.
+    If one of the plans `beside` fits and is cheaper, it is returned instead.  `options` go to
+    `make_problem`.  Raises SearchError if nothing fits.
     """
     problem = make_problem(function, *inputs, **options)
     fitting = [each for each in beside if memory is None or memory_bytes(each.program) <= memory]

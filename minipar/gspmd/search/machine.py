@@ -15,8 +15,8 @@ COPIES = 4          # of each parameter: itself, its gradient, and two of AdamW
 class Machine:
     """Speeds of a device and its links.
 
-    `flops` a second on one device; `latency` seconds for each collective; `bandwidth` in bytes a
-    second from a rank along each axis, `default_bandwidth` along axes that are not named.
+    A device computes `flops` a second, and a collective takes `latency` seconds.  `bandwidth` is in
+    bytes a second from a rank along each axis, `default_bandwidth` along axes that are not named.
     """
 
     flops: float = 1e14

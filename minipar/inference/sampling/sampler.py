@@ -120,7 +120,7 @@ def keep_top_p(logits: np.ndarray, p: float, total: float | None = None) -> np.n
 
     The token with which the sum reaches `p` is kept.
 
-    Of equally likely tokens the one with the smaller number comes first.  `total` is the sum of
+    Among equally likely tokens the one with the smaller number comes first.  `total` is the sum of
     e^(logit - maximum) over all tokens, if `logits` are only some of them.
     """
     order = likeliest(logits, int(np.count_nonzero(logits > -np.inf)))

@@ -43,7 +43,7 @@ class CachedRequest:
 
 
 class Stretch(NamedTuple):
-    """Slots start … start + buddy_size - 1, of which `asked` were asked for."""
+    """Slots start … start + buddy_size - 1; `asked` of them were asked for."""
 
     start: int
     buddy_size: int

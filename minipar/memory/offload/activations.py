@@ -59,12 +59,12 @@ class OffloadedView(NamedTuple):
 class OffloadActivations:
     """Copies saved arrays into `empty(shape, dtype)`, arrays on the host, and back.
 
-    `out` and `back` are the streams for the two directions, such as those of `copy_streams(comm)`.
-    The tensors in `stays`, usually the parameters, stay on the device: copying them frees nothing.
-    At most `ahead` copies out are in flight, and as many copies in beside the one that backward
-    waits for.  An array that is still alive when backward needs it is not copied back.
-    `bytes_out`, `bytes_in`, `num_out` and `num_in` count copies; `num_late` counts copies in that
-    started only when backward needed the array.
+    `out` and `back` are the streams for the two directions, such as `copy_streams(comm)`.  The
+    tensors in `stays`, usually the parameters, stay on the device: copying them frees nothing.  At
+    most `ahead` copies out are in flight, and as many copies in beside the one that backward waits
+    for.  An array that is still alive when backward needs it is not copied back.  `bytes_out`,
+    `bytes_in`, `num_out` and `num_in` count copies; `num_late` counts copies in that started only
+    when backward needed the array.
     """
 
     def __init__(self, empty: Callable[[Any, Any], Array], stays: Iterable[Tensor] = (),

@@ -131,11 +131,11 @@ class Transfer:
 class DecisionExecutor:
     """Runs the parts of a model by `decisions`, one for each part and one for the loss.
 
-    Offloaded arrays go into `empty(shape, dtype)`, arrays on the host; `out` and `back` are the
-    streams for the two directions, such as those of `copy_streams(comm)`.  The tensors in `stays`,
-    usually the parameters, stay on the device: copying them frees nothing.  It cannot be used with
-    FSDP and ZeRO-3, whose gathered weights would be offloaded like activations, nor with deferred
-    weight gradients.
+    Offloaded arrays go into `empty(shape, dtype)`, arrays on the host.  `out` and `back` are the
+    streams for the two directions, such as `copy_streams(comm)`.  The tensors in `stays`, usually
+    the parameters, stay on the device: copying them frees nothing.  It cannot be used with FSDP and
+    ZeRO-3, whose gathered weights would be offloaded like activations, nor with deferred weight
+    gradients.
     """
 
     def __init__(self, decisions: Sequence[str], empty: Callable[[Any, Any], Array],

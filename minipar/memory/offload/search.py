@@ -140,7 +140,7 @@ def pareto_optimal(beginnings: Sequence[Prefix],
                  matters: Callable[[Prefix], tuple[int, ...]]) -> list[Prefix]:
     """The prefixes that no other one equals or beats in all numbers of `matters`.
 
-    Of equal prefixes the first one stays.
+    The first of several equal prefixes stays.
     """
     different: dict[tuple, Prefix] = {}
     for b in beginnings:

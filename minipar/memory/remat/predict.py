@@ -28,7 +28,7 @@ FORWARD, AGAIN, LOSS, BACKWARD = "forward", "again", "loss", "backward"
 class Step(NamedTuple):
     """One run of a part, of `kind` forward, again (recomputed forward) or backward; or the loss.
 
-    It computes `flops`, of which `recomputed` were computed before; at most `live` bytes of
+    It computes `flops`; `recomputed` of them were computed before.  At most `live` bytes of
     activations are alive meanwhile.
     """
 

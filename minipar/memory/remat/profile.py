@@ -21,8 +21,8 @@ from ..ledger import Ledger
 class PartProfile(NamedTuple):
     """The bytes that one part keeps, and the FLOPs that it computes.
 
-    Of a pair, the first number counts its input, and the second is without the input, for a part
-    whose input is alive anyway.
+    The first number of a pair counts the part's input; the second does not, for a part whose input
+    is alive anyway.
     """
 
     input_bytes: int                # its input; 0 for plain data and parameters

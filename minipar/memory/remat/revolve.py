@@ -4,8 +4,8 @@
     steps          0  1  2      3  4     5               backward of step 5 comes first; then x5
                                                          is free, and serves the steps before it
 
-Only one step at a time keeps what it saves.  With c snapshots, a chain of L ≤ C(c+r, c) steps can
-be reversed if every step may run up to r times before its run for backward.  It takes
+Only one step at a time keeps what it saves.  With c snapshots, and up to r runs of every step
+before its run for backward, a chain of L ≤ C(c+r, c) steps can be reversed.  It takes
 
     r L - C(c+r, r-1)        forward steps besides the L for backward; no plan has fewer
 

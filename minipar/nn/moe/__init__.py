@@ -1,4 +1,4 @@
-"""Mixture of experts: a block's MLP becomes many, of which each token uses a few.
+"""Mixture of experts: many MLPs replace a block's one, and each token uses a few of them.
 
     config     sizes, the router, capacity, losses
     rows       the operations: rows times the matrices of their experts, sums of rows

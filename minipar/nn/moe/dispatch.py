@@ -5,7 +5,8 @@
                                        └ load (E,)                                 by expert
 
 Without a capacity all choices are kept.  With one, a group of n tokens makes k n choices, and an
-expert serves at most ⌈c k n / E⌉ of them; c is the capacity factor.  Places are taken in an order:
+expert serves at most ⌈c k n / E⌉ of them, with the capacity factor c.  Places are taken in an
+order:
 
     by choice        first choices of all tokens, then their second choices
     by token         all choices of the first token, then those of the second

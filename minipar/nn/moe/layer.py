@@ -148,7 +148,7 @@ class MoE(Module):
         return add_rows(rows * gates, plan.tokens, len(routed.gates.data))
 
     def count(self, ids: np.ndarray, kept: np.ndarray, step: TrainingStep) -> None:
-        """Count the choices of a microbatch, once: not those of a recomputed forward.
+        """Count the choices of a microbatch once: a recomputed forward does not count again.
 
         Raises ValueError if the router has a bias and the step has no shares, or the bias was not
         updated after the step before.

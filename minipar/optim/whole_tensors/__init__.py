@@ -1,4 +1,4 @@
-"""Optimizers that see whole tensors, of which a rank may have a part, or none.
+"""Optimizers that see whole tensors; a rank may have a part of a tensor, or none.
 
     muon            Muon: orthogonalized momentum
     newton_schulz   its orthogonalization

@@ -3,10 +3,10 @@
     rank 0   A A A A B        all-to-all      A A A A A A     each rank has whole matrices,
     rank 1   A A B B B     ──────────────▶    B B B B B B     and returns the parts of the result
 
-A rank that has more than half of a matrix takes it, since the least must be sent; any other matrix
-goes to the rank that has least to do.  (So does a box of tp, whose ranks must choose alike.)  Where
-pieces are whole parameters (ZeRO-1 with `whole_parameters`), nothing is sent.  With p equal pieces
-of p equal matrices, n numbers in all, a rank sends 2(p-1)n/p².
+A rank that has more than half of a matrix takes it, since then the least must be sent.  Any other
+matrix goes to the rank that has least to do.  (So does a box of tp, whose ranks must choose alike.)
+Where pieces are whole parameters (ZeRO-1 with `whole_parameters`), nothing is sent.  With p equal
+pieces of p equal matrices, n numbers in all, a rank sends 2(p-1)n/p².
 
 The other way, `all_gather`, gives each matrix to all ranks: (p-1)n/p numbers, and each rank does
 all of the work.  Liu et al. 2025, arXiv 2502.16982, gathers; Ahn et al. 2025, Dion, exchanges.
@@ -51,7 +51,7 @@ def ranks_with_pieces(slab: FlatBuffer) -> Any:
 
 
 class Matrix(NamedTuple):
-    """A flat matrix of which rank r of a communicator has `lengths[r]` elements, this one `part`.
+    """A flat matrix: rank r of a communicator has `lengths[r]` elements of it, this rank `part`.
 
     `work` computes with the whole.  If it is a box of a matrix of `size`, the ranks that have the
     other boxes call `work` together.

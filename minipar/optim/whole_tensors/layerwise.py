@@ -27,7 +27,7 @@ from .exchange import parts_of, ranks_with_pieces
 class Layerwise(Optimizer):
     """Base: a subclass defines `direction`, `ratio` and `move`, for a rank's part of a tensor.
 
-    `ratios` are those of the last step, by the names of the tensors of which this rank has a part.
+    `ratios` are from the last step, by the names of the tensors that this rank has a part of.
     """
 
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float = 0.0,

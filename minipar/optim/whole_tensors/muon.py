@@ -8,9 +8,9 @@
 Weights are (in, out) here, (out, in) in PyTorch.  Matrices within a model take these steps, stacked
 ones (experts) each for itself; embeddings, the head and vectors take AdamW's.
 
-Where a matrix is cut over ranks, its U is brought together first: over tp by a gather, pieces of
-ZeRO and FSDP by `exchange` (exchange.py).  So every layout takes the same steps.  Rounding
-grows by about 10⁴ on the way: compare layouts in float64.
+Where a matrix is cut over ranks, its U is brought together first: over tp by a gather, for ZeRO and
+FSDP by `exchange` (exchange.py).  So every layout takes the same steps.  Rounding grows by about
+10⁴ on the way: compare layouts in float64.
 
 Liu et al. 2025, arXiv 2502.16982 (f, sharding).  torch.optim.Muon has these rules.
 """

@@ -72,8 +72,8 @@ def context_attention(qkv: Tensor, comm: Communicator, positions: Sequence[np.nd
     """Self-attention of qkv (b, t/p, (heads + 2 kv heads) n) → (b, t/p, heads n).  Collective.
 
     This rank's tokens are those at positions[rank], which rise on every rank.  `keep` (b, heads,
-    t/p, t) is its part of a boolean dropout mask of the given `rate`, the keys in the order of the
-    sequence.  Messages are codes of `fmt`, if given.
+    t/p, t) is this rank's part of a boolean dropout mask of the given `rate`; its keys are in the
+    order of the sequence.  Messages are codes of `fmt`, if given.
     """
     return apply_operation_hook(ContextAttention.apply(
         qkv, keep, comm=comm, method=method, positions=positions, mask=mask, num_heads=num_heads,

@@ -65,7 +65,7 @@ def attend_block_backward(g: Array, d: Array, lse: Array, q: Array, kv: Array,
                           dropout: AttentionDropout | None = None) -> None:
     """Add to dq and to dkv what one block of keys contributes; dq lacks the factor 1/√n.
 
-    `lse` and d = Σ g · out (b, kv heads, group, queries, 1) are those of all keys.
+    `lse` and d = Σ g · out (b, kv heads, group, queries, 1) belong to the softmax over all keys.
     """
     (k, v), (dk, dv) = kv, dkv
     for tile in tiles:

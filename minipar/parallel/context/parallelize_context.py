@@ -5,10 +5,10 @@
     ids (b, t) ─▶ cut ─▶ embed ─▶ norm ─▶ attention ─▶ mlp ─▶ … ─▶ loss of this rank's targets
                   (b, t/p)               └ the only messages
 
-The model is given whole sequences on every rank.  It keeps its tokens of them, with their
-positions, and their targets: these were shifted by one before, so a piece's last token has its
-target.  The loss is this rank's share.  The ranks' gradients add up, as those of ranks that have
-different samples do.
+The model is given whole sequences on every rank.  It keeps its own tokens of them, with their
+positions and targets.  The targets were shifted by one before, so a piece's last token has its
+target.  The loss is this rank's share.  The ranks' gradients add up, as if the ranks had different
+samples.
 """
 
 from collections.abc import Callable
@@ -91,7 +91,7 @@ def check_divides(split: ContextSplit, tp: int) -> None:
 
 
 def check_experts(mlp: Module) -> None:
-    """Raise ValueError for experts of which something is counted by sequence."""
+    """Raise ValueError for experts that count anything by sequence."""
     if isinstance(mlp, MoE):
         config = mlp.config
         if config.balance_loss or config.z_loss or config.capacity_factor is not None:

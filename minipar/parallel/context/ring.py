@@ -6,9 +6,10 @@
     rank 2         kv₂   kv₁   kv₀   kv₃         forward   p - 1 hops of k, v
     rank 3         kv₃   kv₂   kv₁   kv₀         backward  p - 1 hops of k, v, and of dk, dv
 
-No rank ever holds the keys of the whole sequence, and no probabilities are kept: a layer keeps q,
+No rank ever holds the keys of the whole sequence, and no probabilities are kept.  A layer keeps q,
 k, v, the result and one number a query.  In backward a block's gradient starts on the rank after
-its owner, follows the block, and comes home with the last hop, where the owner adds its own part.
+its owner, and follows the block.  It comes home with the last hop, where the owner adds its own
+part.
 
     forward    2 (p-1) · b · t/p · kv · n  elements sent by a rank      backward   twice as many
 
@@ -44,7 +45,7 @@ def rotate(comm: Communicator, block: Array, lengths: Sequence[int],
     """The blocks of ranks r, r - 1, r - 2, …: this rank's own first.
 
     While the caller computes with a block, the block is sent to rank r + 1, and the next one is
-    received.  `lengths` are those of axis -2 of all blocks; `fmt` is that of the messages.
+    received.  `lengths` are the lengths of axis -2 of all blocks; messages are in format `fmt`.
     """
     p, r, message = comm.size, comm.rank, encode(block, fmt)
     for hop in range(1, p):
@@ -66,7 +67,7 @@ def ring_attention(comm: Communicator, q: Array, k: Array, v: Array,
                    fmt: Format | None = None) -> tuple[Array, Array]:
     """Attention o, like q, and log-sum-exp (…, 1) of this rank's queries to the keys of all ranks.
 
-    Collective.  q (b, kv heads, group, t/p, n), k and v (b, kv heads, 1, t/p, n) are those of the
+    Collective.  q (b, kv heads, group, t/p, n), k and v (b, kv heads, 1, t/p, n) belong to the
     tokens at positions[rank], which are global.  Messages are codes of `fmt`, if given.
     """
     lengths, mine = [len(each) for each in positions], positions[comm.rank]
@@ -86,7 +87,7 @@ def ring_attention_backward(comm: Communicator, g: Array, q: Array, k: Array, v:
                             lse: Array, positions: Sequence[np.ndarray], mask: AttentionMask,
                             dropout: AttentionDropout | None = None,
                             fmt: Format | None = None) -> tuple[Array, Array, Array]:
-    """dq, dk and dv for g = do; the other arguments are those of `ring_attention`.  Collective."""
+    """dq, dk and dv for g = do; the other arguments are as in `ring_attention`.  Collective."""
     p, r = comm.size, comm.rank
     lengths, mine = [len(each) for each in positions], positions[r]
     shrink = 1 / math.sqrt(q.shape[-1])

@@ -35,8 +35,8 @@ def to_heads(comm: Communicator, x: Array, columns: Columns, positions: Sequence
              width: int, fmt: Format | None = None) -> Array:
     """This rank's tokens of all heads (b, t/p, width) → all tokens of its heads (b, t, w).
 
-    Rank r gets the columns[r], w of them.  The tokens at positions[r], those of rank r, are brought
-    into the order of the sequence; messages are codes of `fmt`.  Collective.
+    Rank r gets the columns[r], w of them.  Rank r's tokens, at positions[r], are brought into the
+    order of the sequence; messages are codes of `fmt`.  Collective.
     """
     p, (batch, time, _) = comm.size, x.shape
     pieces = np.stack([x[..., asarray_like(own, x)] for own in columns])      # (p, b, t/p, w)

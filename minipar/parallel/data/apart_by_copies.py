@@ -25,7 +25,7 @@ from ..strategy import Microbatch, Strategy
 
 
 class Copies(Strategy):
-    """Trains `num_copies` copies of `model` on one rank; `slabs` are those of all copies.
+    """Trains `num_copies` copies of `model` on one rank; `slabs` are the slabs of all copies.
 
     `rule` are the options of the method; a subclass exchanges parameters in `update`.
     """
@@ -38,7 +38,8 @@ class Copies(Strategy):
         self.centres: Sequence[Array] = self.means()    # θ, or the centre: of each slab
 
     def of_slabs(self, arrays: Sequence[Array]) -> list[Sequence[Array]]:
-        """Of arrays, one beside each of `slabs`: for each slab of the model those of all copies."""
+        """For each slab of the model, the arrays of all copies, given one beside each of `slabs`.
+        """
         return [arrays[i::len(self.model.slabs)] for i in range(len(self.model.slabs))]
 
     def weights(self) -> list[Sequence[Array]]:

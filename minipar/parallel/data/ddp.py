@@ -127,7 +127,7 @@ class ReductionQueue:
     """Calls start(0), start(1), …, each when all gradients of its group are ready.
 
     A parameter calls its ready hooks when backward has completed its gradient.  Before a backward,
-    a walk over the graph finds the parameters that this rank uses in it: a group waits only for
+    a walk over the graph finds the parameters that this rank uses in it.  So a group waits only for
     gradients that will come.  Gradients count only in a backward that is watched.
     """
 

@@ -5,7 +5,7 @@
     rank 1   w ─▶ loss of samples 4 … 7 ─▶ dw₁ ─┘
 
 The loss is a sum over the local targets, divided by the *global* number of targets.  So gradients
-simply add up to those of one process, also for uneven batches.
+simply add up to the gradients of one process, also for uneven batches.
 
 The graph form is the specification: `copy_to` on every use of a weight, whose backward sums the
 gradients over the ranks.  The slab form sums the flat gradient once, so a weight that is used k

@@ -58,7 +58,7 @@ class DiLoCo(TrainedApart):
                       "delta": [*map(np.zeros_like, theta)]}
 
     def fragment(self, step: int, *more: Sequence[Array]) -> Iterator[tuple[Array, ...]]:
-        """Of each slab the part that is used after `step` steps: of w, θ, v, Δ, and of `more`."""
+        """The part of each slab that is used after `step` steps: of w, θ, v, Δ, and of `more`."""
         k = (step // self.period - 1) % self.num_fragments
         for arrays in zip([slab.data for slab in self.slabs], *self.outer.values(), *more):
             part = slice(*chunk_bounds(arrays[0].shape[0], self.num_fragments)[k])

@@ -5,9 +5,9 @@
     rank 1   w₁ ─ step ─ ⟩⟩ ─ step ─ …        c  ← c + α Σᵣ d
 
 The ranks stay apart and explore; the centre is the model.  They pull in every `every`-th step.
-Here each rank has a copy of c, and an all-reduce of d sends 2Ψ(p-1)/p elements; with a server that
-has c a rank sends Ψ.  α = 0.9/p by default, as in the paper; c is stable if p α < 1.
-EASGD: Zhang, Choromanska & LeCun 2015, arXiv 1412.6651.
+Here each rank has a copy of c, and an all-reduce of d sends 2Ψ(p-1)/p elements.  If a server has c,
+a rank sends Ψ.  α = 0.9/p by default, as in the paper; c is stable if p α < 1.  EASGD: Zhang,
+Choromanska & LeCun 2015, arXiv 1412.6651.
 """
 
 from typing import Any

@@ -1,13 +1,13 @@
-"""Gossip on a ring: after each step a rank mixes its parameters with those of its two neighbours.
+"""Gossip on a ring: after each step a rank averages its parameters with its two neighbours'.
 
     rank   0 ─── 1 ─── 2 ─── 3         w₁ ← (w₀ + w₁ + w₂)/3 - step of rank 1, from the old w
            └─────────────────┘
 
 A rank sends 2Ψ elements, one hop far, for any p: an all-reduce sends 2Ψ(p-1)/p over 2(p-1) hops.
 The old parameters travel while the optimizer computes the step.  The mean of all parameters moves
-by the mean of the steps; what differs from the mean shrinks by (1 + 2 cos(2π/p))/3 a step: 0.33,
-0.80, 0.997 for 4, 8, 64 ranks, so long rings agree slowly.  Two ranks take the mean of both.
-Lian et al. 2017, arXiv 1705.09056.
+by the mean of the steps.  What differs from the mean shrinks by (1 + 2 cos(2π/p))/3 a step: 0.33,
+0.80, 0.997 for 4, 8, 64 ranks.  So long rings agree slowly.  Two ranks take the mean of both.  Lian
+et al. 2017, arXiv 1705.09056.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from .apart import TrainedApart
 
 
 class Gossip(TrainedApart):
-    """Averages parameters with those of the neighbours on the ring of dp, in every step."""
+    """Averages parameters with the neighbours on the ring of dp, in every step."""
 
     def update(self, optimizer: Optimizer) -> None:
         """Step from the old parameters, and move to their mean over the neighbours."""

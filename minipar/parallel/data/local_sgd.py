@@ -9,7 +9,7 @@
 A rank sends 2Ψ(p-1)/p elements every k steps, instead of every step, and the ranks drift apart in
 between.  So this does not equal training in one process.  What it equals is p copies of the model
 in one process, `apart_by_copies.py`.  Where all ranks have the same curvature, the mean of their
-parameters is that of data parallelism for every k; where they do not, the fixed point moves.
+parameters is as in data parallelism, for every k.  Otherwise the fixed point moves.
 
 Optimizer states are the ranks' own ("kept"), or averaged with the parameters, for another 2Ψ(p-1)/p
 elements each ("averaged"), or set to 0 ("reset").  With every=1 and SGD, kept or averaged momentum

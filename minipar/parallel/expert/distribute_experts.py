@@ -53,7 +53,7 @@ def moe_layers(model: Module) -> dict[str, MoE]:
 def distribute_experts(model: Module, ep: Communicator) -> Module:
     """Cut the experts of `model` over the ranks of `ep`, which all call it; return it, changed.
 
-    It gets new slabs: those of experts know `ep`.  Raises ValueError for a model without
+    It gets new slabs, since the slabs of experts know `ep`.  Raises ValueError for a model without
     experts, or with too few of them.
     """
     layers = moe_layers(model)
@@ -85,13 +85,13 @@ def check_layer(name: str, layer: MoE, ep: Communicator) -> None:
 
 
 class ExpertSplit(NamedTuple):
-    """The ranks of `ep` have different experts, whose other axes those of `tp` may have cut."""
+    """The ranks of `ep` have different experts; the ranks of `tp` may have cut the other axes."""
 
     ep: Communicator
     tp: Communicator | None
 
     def gather(self, parameter: Parameter, values: Array) -> np.ndarray:
-        """The global array of which `values` are this rank's part.  Collective."""
+        """The global array; `values` are this rank's part.  Collective."""
         return gather_parameter(self.tp, parameter, values, self.ep)
 
 

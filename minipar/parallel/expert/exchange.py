@@ -3,10 +3,10 @@
     rank 0   rows for experts 0 1 │ 2 3            all_to_all          from rank 0 │ from rank 1
     rank 1   rows for experts 0 1 │ 2 3            ─────────▶          rank 0: experts 0 1
 
-Ranks send as many rows as their routers say, so first all ranks learn all numbers of rows: one
+Ranks send as many rows as their routers say.  So first all ranks learn all numbers of rows, by one
 all-gather of E integers for each rank, a control message.  Then rows go there in one all-to-all,
-and results come back in another.  The two are conjugate: backward sends gradients of results
-there, and gradients of rows back.  So a layer has 2 all-to-alls in forward and 2 in backward.
+and results come back in another.  The two are conjugate: backward sends gradients of results there,
+and gradients of rows back.  So a layer has 2 all-to-alls in forward and 2 in backward.
 
 If all experts are used alike, a rank sends k n d (p-1)/p numbers in each all-to-all.  It has n
 tokens of width d, with k experts each; a p-th of the rows stays.
@@ -53,7 +53,7 @@ def return_rows(y: Tensor, comm: Communicator, table: Table) -> Tensor:
 class Exchange(NamedTuple):
     """The counts that one rank knows of an exchange.
 
-    `by_expert` is the order that sorts the arrived rows by expert, `by_source` its inverse;
+    `by_expert` is the order that sorts the arrived rows by expert, and `by_source` is its inverse.
     `counts` are the rows of each expert of this rank, from all ranks.
     """
 

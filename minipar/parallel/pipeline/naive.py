@@ -1,4 +1,4 @@
-"""Naive model parallelism: layers on different ranks, of which one works while p - 1 wait.
+"""Naive model parallelism: layers on different ranks; one works while the other p - 1 wait.
 
     rank 0  ▐ F ▌                            ▐  B  ▌
     rank 1       ▐ F ▌                ▐  B  ▌

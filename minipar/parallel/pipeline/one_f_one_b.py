@@ -15,12 +15,12 @@ On stage s the warm-up is min(p - s - 1, m) forwards.  The steady part is pairs 
 one backward: on stage 0, F2 with B0, then F3 with B1.  The drain is the backwards that are left.
 
 Stage s runs p - s - 1 forwards ahead, the fewest that keep the last stage busy.  If F and B take
-equally long, it waits p - s - 1 slots after the first forward of its steady part, until its first
-gradient is there.  It never holds the activations of more than min(p - s, m) microbatches; under
-GPipe it would hold m.
+equally long, it waits p - s - 1 slots after the first forward of its steady part, for its first
+gradient.  It never holds the activations of more than min(p - s, m) microbatches; under GPipe it
+would hold m.
 
 For each microbatch, neighbouring stages exchange one activation and one gradient.  Receives are
-posted early (`irecv`), and a send is waited for only before the next send to the same stage, and at
+posted early (`irecv`).  A send is waited for only before the next send to the same stage, and at
 the end of the batch.  No cycle of blocked ranks can form, whatever the message size.  With blocking
 sends one would: in steady 1F1B two neighbours send to each other at the same time.  Activations
 travel one way and gradients the other, each in the order of the microbatches, so messages need no
@@ -50,8 +50,8 @@ from .schedule.schedules import one_f_one_b_row
 class OneFOneB(Strategy):
     """A strategy: `model` in as many stages as `comm` has ranks, trained by 1F1B.
 
-    `width` is the last axis of this stage's input, a GPT's width: so each rank knows the shape of
-    the activations to come, (*targets.shape, width).  See Stages for `cuts`.
+    `width` is the last axis of this stage's input, a GPT's width.  With it each rank knows the
+    shape of the activations to come, (*targets.shape, width).  See Stages for `cuts`.
     """
 
     def __init__(self, model: Module, comm: Communicator, width: int,

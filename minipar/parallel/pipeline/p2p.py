@@ -4,9 +4,9 @@
                  ╲
     rank 1   irecv … 1F0 … wait, 1F1    1F1 needs the F of stage 0: a receive (actions.py)
 
-A receive is posted a few actions before its array is needed, so that the message travels during
-other work and its sender never waits for this rank.  A send starts at once, and the rank waits for
-it only at the end of the batch.  So no valid schedule can hang, whatever the message size; blocking
+A receive is posted a few actions before its array is needed.  So the message travels during other
+work, and its sender never waits for this rank.  A send starts at once, and the rank waits for it
+only at the end of the batch.  So no valid schedule can hang, whatever the message size.  Blocking
 sends would hang under 1F1B, where neighbours send to each other at the same time.  Every message
 has an array of its own, which is freed when its send is complete.
 
@@ -36,8 +36,8 @@ ArraySpecs = dict[tuple[int, Inputs], ArraySpec]    # of activations, by the sta
 class P2P:
     """The messages of one rank in one batch, whose microbatches have inputs of `shapes`.
 
-    `specs` are the shapes and dtypes of activations, learnt batch by batch; `labels[op]` is a
-    message's label in traces; received arrays are of the kind of `like`.
+    `specs` are the shapes and dtypes of activations, learnt batch by batch.  `labels[op]` is a
+    message's label in traces.  Received arrays are of the kind of `like`.
     """
 
     def __init__(self, comm: Communicator, placement: Placement, specs: ArraySpecs,

@@ -33,8 +33,8 @@ def slice_bounds(time: int, num_slices: int, config: GPTConfig) -> list[int]:
 class Slices:
     """What slices have left on a stage for those that follow; `now` is the one at work.
 
-    `places[k]` are the number of the first slice of slice k's sequence, and the position at which
-    k starts; `kept[k]`, by the attention of each layer, k's keys and values, and a leaf that
+    `places[k]` has the number of the first slice of slice k's sequence, and the position at which k
+    starts.  `kept[k]` has k's keys and values by the attention of each layer, and a leaf that
     stands for them in the graphs of later slices.
     """
 

@@ -8,7 +8,7 @@
 
 Each rank keeps the parameters of its stages and drops the others.  If two ranks use one weight, a
 tied embedding, both keep it.  Its gradients are summed once a batch, so that both ranks take the
-same step, and the norm of all gradients counts it once, on the first of them.  Without a pipeline
+same step.  The norm of all gradients counts it once, on the first of them.  Without a pipeline
 there is one stage, the whole model with its slabs (OneStage).
 """
 
@@ -79,9 +79,9 @@ def parts_of(model: Module) -> list[ChainPart]:
 class OneStage:
     """The whole model on this rank, in one stage: without a pipeline.
 
-    `parts` are the parts of each stage, `here` this rank's stages.  `whole_slabs` hold this
-    rank's parameters; `used_in` are the uses of each of them, as (stage, number of a part in it),
-    with number -1 if none of the model's parts has it.
+    `parts` are the parts of each stage, `here` this rank's stages.  `whole_slabs` hold this rank's
+    parameters.  `used_in` has each one's uses, as (stage, number of a part in it), with number -1
+    if none of the model's parts has it.
     """
 
     whole_slabs: list[Slab]

@@ -5,13 +5,13 @@
     stage 2         F0 F1 F2 F3 B3 B2 B1 B0               left on the stage
 
 A token depends on the tokens before it alone.  So a stage computes a slice as soon as it has it,
-and keeps its keys and values for the slices that follow.  Backward takes slices in reverse: each
-adds the gradients of what it used of others, and a slice's own B begins with the gradients of its
-output, keys and values.  The gradients are those of whole sequences.
+and keeps its keys and values for the slices that follow.  Backward takes slices in reverse.  Each
+adds to the gradients of the earlier keys and values that it used.  So a slice's own B begins with
+the gradients of its output, keys and values.  The gradients are the same as for whole sequences.
 
 S slices on p stages are idle (p - 1)(F + B) / S of a sequence; all of them are held.  A later slice
-has more to attend to, so slices are cut to cost alike: a token at position t as 6d + t for width d.
-Li et al. 2021, arXiv 2102.07988.
+has more to attend to, so slices are cut to cost alike.  A token at position t counts as 6d + t for
+width d.  Li et al. 2021, arXiv 2102.07988.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class SliceBatch(RankBatch):
     strategy: "TeraPipe"
 
     def do(self, action: Action, array: Array | None) -> Array | None:
-        """The result; backward, too, is at work on a slice, of which it may recompute parts."""
+        """The result; backward works on a slice too, and may recompute parts of it."""
         self.strategy.slices.now = action.microbatch
         return super().do(action, array)
 

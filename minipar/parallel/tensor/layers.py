@@ -78,7 +78,7 @@ class TensorSplit:
         parameter.replicated = tuple(axis for axis in parameter.replicated if axis != AXIS)
 
     def gather(self, parameter: Parameter, values: Array) -> np.ndarray:
-        """The global array of which `values` are this rank's part.  Collective."""
+        """The global array; `values` are this rank's part.  Collective."""
         return gather_parameter(self.tp, parameter, values)
 
 
@@ -134,7 +134,7 @@ def split_attention(attention: Attention, split: TensorSplit,
                     around: Callable | None = None) -> None:
     """Every rank gets some heads: their columns of q, k and v, and their rows of the projection.
 
-    Raises ValueError if the heads, or those of keys and values, do not divide.
+    Raises ValueError if the heads, or the kv heads, do not divide.
     """
     p, heads, kv_heads = split.tp.size, attention.num_heads, attention.num_kv_heads
     if heads % p or kv_heads % p:

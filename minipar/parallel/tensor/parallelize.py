@@ -4,8 +4,8 @@
 
 Modules keep their names; those that now compute differently are replaced.
 Parameters are cut: each rank keeps its box of the global parameter.  Initial values are drawn by
-name and then cut, so they are those of one process.  This rank's parts go into one slab, replicated
-parameters into another, which clipping counts once.
+name and then cut, so they are the same as in one process.  This rank's parts go into one slab,
+replicated parameters into another, which clipping counts once.
 
     GPT    wte, lm_head by vocabulary · attn by heads · mlp, or each expert, by columns and rows ·
            norms, wpe, routers replicated

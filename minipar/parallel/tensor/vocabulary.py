@@ -4,9 +4,9 @@
     embedding  the ranks that lack a token give zeros; the sum over the ranks is its row
     loss       −ln softmax(z)ₜ = ln Σ exp(z − m) − (zₜ − m)
 
-Three all-reduces of one number a token, the maximum m, the target's z − m and the sum of
-exponentials, in place of an all-gather of all logits, V numbers a token.
-Shoeybi et al. 2019 (Megatron-LM), section 3.
+It takes three all-reduces of one number a token: the maximum m, the target's z − m and the sum of
+exponentials.  An all-gather of all logits would send V numbers a token.  Shoeybi et al. 2019
+(Megatron-LM), section 3.
 """
 
 from typing import Any
@@ -153,9 +153,10 @@ def vocabulary_cross_entropy(logits: Tensor, targets: Array, comm: Communicator,
                              num_classes: int | None = None) -> Tensor:
     """Mean negative log-likelihood in nats of targets (...), the same on every rank.
 
-    `logits` (..., n) are this rank's columns, by `chunk_bounds`, of `total`.  Of these only the
-    first `num_classes` count, if given: the others are padding, as of a vocabulary rounded up to a
-    convenient size.  `loss_divisor` and `ignore_index` are as in `autograd.cross_entropy`.
+    `logits` (..., n) are this rank's columns, by `chunk_bounds`, of `total`.  If `num_classes` is
+    given, only the first so many of all columns count: the others are padding, as of a vocabulary
+    rounded up to a convenient size.  `loss_divisor` and `ignore_index` are as in
+    `autograd.cross_entropy`.
     """
     if loss_divisor is None:
         loss_divisor = count_targets(targets, ignore_index) or 1

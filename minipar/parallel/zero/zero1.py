@@ -81,7 +81,7 @@ class ZeRO1(DistributedDataParallel):
         """The pieces of the gradients that several stages have."""
         for among, slab in self.stages.shared:
             for piece in (piece for piece in self.slabs if piece.flat.slab is slab):
-                gradient, piece.has_grad = piece.complete_grad(), True     # of others, too
+                gradient, piece.has_grad = piece.complete_grad(), True     # of other stages as well
                 yield among, gradient
 
     def parameters_changed(self) -> None:

@@ -4,7 +4,7 @@
     whole         ████████▁ ████████▁ ████████▁       one whole gradient at a time,
     reduced              ░░        ░░        ░░       then 1/p of it on each rank
 
-The gradient of a flat exists from its first contribution until it is reduced; then each rank keeps
+The gradient of a flat exists from its first contribution until it is reduced.  Then each rank keeps
 its piece, 1/p.  When the next flat's first gradient comes, backward waits until this reduction has
 ended; so little of it is hidden.  Gradients take Ψ/p elements and one whole flat, instead of Ψ.  A
 flat whose last gradient comes late (a tied embedding; beside tp, parameters that are not cut) stays

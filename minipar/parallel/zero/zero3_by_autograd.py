@@ -9,8 +9,8 @@ gradient.  For backward, linear saves a note in place of w, and the note gathers
 
 A rank keeps 1/p of the parameters, of the gradients and of the optimizer states.  For each use of a
 weight of n elements it sends n(p-1)/p to gather it, as many to gather it again for dx, and as many
-to reduce-scatter its gradient: 3Ψ(p-1)/p in a step.  `fsdp.py` gathers many weights at once, ahead
-of their use.  Rajbhandari et al. 2020, section 5.3.
+to reduce-scatter its gradient.  That makes 3Ψ(p-1)/p in a step.  `fsdp.py` gathers many weights at
+once, ahead of their use.  Rajbhandari et al. 2020, section 5.3.
 """
 
 import weakref

@@ -20,8 +20,8 @@ from ..cluster import Cluster
 from ..layout import Layout
 from ..models import (
     layer_parameters,
-    mlp_parameters,
     position_parameters,
+    rank_parameters,
     table_parameters,
     vectors,
 )
@@ -33,7 +33,8 @@ class Stages(NamedTuple):
     layers: list[float]             # that a microbatch passes on the rank
     head: list[float]               # share of the microbatches whose head it computes …
     loss: list[float]               # … and whose loss
-    parameters: list[float]         # of one of tp · ep ranks
+    parameters: list[float]         # of one of tp · ep ranks …
+    experts: list[float]            # … those of experts among them
     copies: int = 1                 # of each stage, on different ranks
 
 
@@ -62,22 +63,21 @@ def cut(model: GPTConfig, pp: int, tp: int, ep: int = 1, split: str = "even") ->
         layers, loss = [*map(float, counts)], min(head + 2, pp - 1)
     elif split == "v":
         head = loss = 0
-    own, norms = float(layer), vectors(model)
-    if model.experts:
-        own -= mlp_parameters(model) * (1 - 1 / ep)
-    parameters = [count * ((own + norms.cut) / tp + norms.whole) for count in layers]
+    own, of_experts = rank_parameters(model, tp, ep)
+    experts = [count * of_experts for count in layers]
+    parameters = [count * (own + of_experts) for count in layers]
     parameters[0] += table / tp + position_parameters(model)
-    parameters[head] += norms.final
+    parameters[head] += vectors(model).final
     if not model.tied or head:          # else the first stage has it already
         parameters[head] += table / tp
-    made = Stages(layers, only(head, pp), only(loss, pp), parameters)
+    made = Stages(layers, only(head, pp), only(loss, pp), parameters, experts)
     if split != "two ways":
         return made
     down, up = only(pp - 1, pp), only(0, pp)
     ends = [(a + b) / 2 for a, b in zip(down, up)]
     shared = [model.tied * (a + b) * table / tp for a, b in zip(down, up)]
     both = [a + b - c for a, b, c in zip(parameters, parameters[::-1], shared)]
-    return Stages(layers, ends, ends, both, copies=2)
+    return Stages(layers, ends, ends, both, [2 * each for each in experts], copies=2)
 
 
 def only(rank: int, pp: int) -> list[float]:

@@ -58,7 +58,7 @@ def step_time(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool =
              for name, seconds in ranks[times.index(slowest)].items()}
     parts["bubble"] = bubble_share(layout, layer) * (sum(times) - slowest)
     parts["gradients"] = gradients(cluster, layout, stages, slowest)
-    parts["optimizer"] = optimizer(cluster, layout, max(stages.parameters))
+    parts["optimizer"] = optimizer(cluster, layout, stages)
     return StepTime(sum(parts.values()), parts)
 
 
@@ -102,14 +102,15 @@ def gradients(cluster: Cluster, layout: Layout, stages: Stages, slowest: float) 
     copies of a stage add up the pieces that they have.
     """
     software, m = cluster.software, layout.microbatches
-    own, layers = max(stages.parameters), max(1, *stages.layers) * stages.copies
+    layers, groups = max(1, *stages.layers) * stages.copies, replicas(layout, stages)
     shards, cost = layout.dp * layout.cp, STRATEGIES[layout.kind].cost
-    piece = own / (shards if cost is not None and STATES in cost.sharded else 1)
-    copies = ring(cluster, stages.copies, shards * layout.tp, software.message_bytes * piece, 2)
+    copies = ring(cluster, stages.copies, shards * layout.tp,
+                  software.message_bytes * sum(piece for _, _, _, piece in groups), 2)
     if shards == 1 or cost is None:
         return copies
     if cost.reduces_each_microbatch:
-        of_layer = ring(cluster, shards, layout.tp, software.weight_bytes * own / layers)
+        of_layer = sum(ring(cluster, size, stride, software.weight_bytes * own / layers)
+                       for own, size, stride, _ in groups)
         if cost.gathers_each_microbatch:        # exposed: the first gather, the last reduction
             sent, exposed = cost.messages(m), 2.0
         else:                                   # exposed: all weights, after the optimizer
@@ -122,19 +123,33 @@ def gradients(cluster: Cluster, layout: Layout, stages: Stages, slowest: float) 
         late = software.gather * WEIGHTS * layers * (shards - 1)
     if layout.pp > 1 and not software.overlap_beside_pp:
         hidden = 0.0
-    whole = ring(cluster, shards, layout.tp, num_bytes * own) + late
+    whole = sum(ring(cluster, size, stride, num_bytes * own)
+                for own, size, stride, _ in groups) + late
     window = 1 + layout.pp * (layout.stages - 1) / layout.stages           # in microbatches
     return max(whole - hidden * window * slowest, whole / 10) + copies
 
 
-def optimizer(cluster: Cluster, layout: Layout, own: float) -> float:
+def replicas(layout: Layout, stages: Stages) -> list[tuple[float, int, int, float]]:
+    """Of the largest stage's parameters, then of its experts, if it has some:
+
+    their number, the ranks with the same ones, the stride of these, and parameters that a rank
+    optimizes.
+    """
+    own, shards, cost = max(stages.parameters), layout.dp * layout.cp, STRATEGIES[layout.kind].cost
+    sharded = cost is not None and STATES in cost.sharded
+    experts = stages.experts[stages.parameters.index(own)]
+    groups = [(own - experts, shards, layout.tp)]
+    if experts:
+        groups.append((experts, shards // layout.ep, layout.tp * layout.ep))
+    return [(n, size, stride, n / size if sharded else n) for n, size, stride in groups]
+
+
+def optimizer(cluster: Cluster, layout: Layout, stages: Stages) -> float:
     """Seconds of Adam: the bytes of weights, gradients and averages that it moves.
 
     Offloaded states come from the host's memory, and go back.
     """
-    cost = STRATEGIES[layout.kind].cost
-    sharded = cost is not None and STATES in cost.sharded
-    kept = own / (layout.dp * layout.cp if sharded else 1)
+    kept = sum(piece for _, _, _, piece in replicas(layout, stages))
     time = cluster.software.adam_bytes * kept / stream(cluster)
     if "optimizer" in layout.offload:
         time += 2 * cluster.software.master_bytes * kept / cluster.host

@@ -166,8 +166,8 @@ class Workspace:
                 ) -> source.Patches:
         """The learner's functions for `own`, and references for all others that are started.
 
-        A function of `own` that stands in the work tree is not patched: its lines are those of the
-        file.  The functions that `hidden_by` hides are stubs.
+        A function of `own` that stands in the work tree is not patched: its lines are the file's.
+        The functions that `hidden_by` hides are stubs.
         """
         in_place = [exercise.targets[0] for exercise in own if self.is_started(exercise)]
         blocks: dict[Target, str] = {}

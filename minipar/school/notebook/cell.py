@@ -4,8 +4,8 @@
     names of a rank           loss, model …       bound there by cells of `%%ranks`; they come first
     comm, rank, size                              new in every cell
 
-A rank's names stay for the cells that follow, as those of an engine do under ipyparallel's `%%px`.
-Each line that a rank prints begins with its number, as `[2] loss 3.14`.
+A rank's names stay for the cells that follow, as an engine's do under ipyparallel's `%%px`.  Each
+line that a rank prints begins with its number, as `[2] loss 3.14`.
 """
 
 import ast

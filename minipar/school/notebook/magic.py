@@ -46,7 +46,7 @@ class RanksMagic(Magics):
 
     @cell_magic("ranks")
     def run(self, line: str, text: str) -> None:
-        """Run a cell on simulated ranks, all of which have `comm`, `rank` and `size`.
+        """Run a cell on simulated ranks; all have `comm`, `rank` and `size`.
 
         %%ranks N [--trace], or %%ranks CLUSTER with the name of an mp.Cluster.  --trace draws who
         computes, sends and waits.  Afterwards `ranks[i]["name"]` is what rank i has bound.
@@ -116,7 +116,7 @@ def report_of(error: BaseException, cell_name: str) -> str:
 
 
 def users_frames(stack: traceback.StackSummary, cell_name: str) -> list[traceback.FrameSummary]:
-    """The frames from the cell's first one on, without those of minipar."""
+    """The frames from the cell's first one on, without minipar's own."""
     files = [frame.filename for frame in stack]
     begin = files.index(cell_name) if cell_name in files else len(files)
     return [frame for frame in stack[begin:] if not frame.filename.startswith(HERE)]

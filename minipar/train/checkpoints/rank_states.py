@@ -60,7 +60,7 @@ def gather_rank_states(mesh: DeviceMesh, arrays: Mapping[str, Array]) -> dict[st
 
 
 def rank_state_of(mesh: DeviceMesh, others: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """This rank's arrays by name; {} if they were those of another mesh."""
+    """This rank's arrays by name; {} if they were saved on another mesh."""
     saved = {key.split("/")[1] for key in others if key.startswith(f"{KIND}/")}
     if saved != {place_of(mesh, rank) for rank in range(mesh.comm.size)}:
         return {}

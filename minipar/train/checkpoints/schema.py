@@ -119,8 +119,8 @@ def sizes_of_kind(description: dict[str, Any]) -> dict[str, Any]:
 def upgrade(description: dict[str, Any]) -> None:
     """Give a description of an older edition what it lacks.
 
-    That of the first edition has flat "options" in the place of a "config", and a GPT that was
-    always GPT-2's.
+    The first edition has flat "options" in the place of a "config", and a GPT that was always
+    GPT-2's.
     """
     model, options = description.get("model"), description.get("options")
     if isinstance(model, dict) and "sizes" not in model:
@@ -138,8 +138,8 @@ def upgrade(description: dict[str, Any]) -> None:
 def config_of(description: dict[str, Any], **changes: Any) -> TrainConfig:
     """The configuration that the checkpoint was trained with, and `changes`, by their flags.
 
-    The description is sound otherwise.  The sizes are those of its model.  Raises CheckpointError
-    for a configuration that `minipar train` would not take.
+    The description is sound otherwise.  The sizes come from its model.  Raises CheckpointError for
+    a configuration that `minipar train` would not take.
     """
     try:
         told = from_tables(description["config"])
@@ -170,5 +170,5 @@ def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_config(config: TrainConfig) -> dict[str, Any]:
-    """The entries of a description that `config_of` reads, those of the data apart."""
+    """The entries of a description that `config_of` reads, without the entries of the data."""
     return {"dtype": config.precision.dtype, "seed": config.run.seed, "config": to_tables(config)}

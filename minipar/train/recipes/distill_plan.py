@@ -36,7 +36,7 @@ GPT_OPTIONS, MLP_OPTIONS = ("layers", "heads", "kv_heads", "width", "context"), 
 RUN_OPTIONS = ("data", "batch", "steps", "lr", "accumulate", "optimizer", "ranks")
 FIXED_AT_START = ("dropout", "seed", "precision")       # --resume keeps them
 PRUNED_SIZES = ("head_width", "mlp_width")      # differ in a GPT that lost heads or neurons
-# The student's are those of the teacher: all options of these sections, and some of the others.
+# The student has the teacher's: all options of these sections, and some of the others.
 INHERITED_SECTIONS = ("model", "data", "optimizer")
 INHERITED_OPTIONS = ("strategy", "accumulate", "steps", "seed", "dtype", "precision", "loss_scale")
 RECIPE = ("temperature", "alpha", "match_hidden", "match_attention", "distance")
@@ -50,7 +50,7 @@ IMITATED, RUN = "what is imitated", "run (options that are not given: as in the 
 class DistillConfig(TrainingOptions):
     """The options of `minipar distill`.
 
-    Options of `minipar train` that are not given are the teacher's or, with --resume, those of the
+    An option of `minipar train` that is not given is the teacher's or, with --resume, that of the
     student's run so far.  But a student has no experts, whatever its teacher has.
     """
 

@@ -75,11 +75,11 @@ class DistillationTask:
         return model.student
 
     def describe(self) -> dict:
-        """Those of the student's task."""
+        """The description of the student's task."""
         return self.task.describe()
 
     def progress(self, step: int) -> dict:
-        """That of the student's task."""
+        """The progress of the student's task."""
         return self.task.progress(step)
 
 

@@ -70,7 +70,7 @@ def in_dtype(config: TrainConfig, dtype: str) -> TrainConfig:
 
 
 def side_of(config: TrainConfig, num_ranks: int) -> Side:
-    """The run of a configuration on so many ranks, for `compare_sides`."""
+    """The run of a configuration on `num_ranks` ranks, for `compare_sides`."""
     def program(comm: Communicator, dtype: str) -> Trained:
         chosen = in_dtype(config, dtype)
         return trained_by(start_run(comm, chosen, make_task(chosen)))
@@ -128,7 +128,7 @@ def plan_of(config: TrainConfig, steps: int) -> Plan:
 
 
 def compare_with_one_rank(comm: Communicator, config: TrainConfig) -> Difference:
-    """Collective.  Compare the first --verify steps with those of one rank, in float64.
+    """Collective.  Compare the first --verify steps with the same steps on one rank, in float64.
 
     All ranks are given the verdict; rank 0 has all gaps.
     """

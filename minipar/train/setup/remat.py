@@ -67,9 +67,8 @@ def check_budget(config: TrainConfig, model: Module, inputs: Array,
                  num_ranks: int) -> None:
     """Refuse a budget that no plan keeps, before the ranks start.
 
-    It plans the largest microbatch of a batch like `inputs`, on each rank of a pipeline, with
-    arrays that are shapes only; `model` has no numbers.  With tp or cp the ranks find out
-    themselves.
+    It plans the largest microbatch of a batch like `inputs`, on each rank of a pipeline.  Arrays
+    are shapes only, and `model` has no numbers.  With tp or cp the ranks find out themselves.
     """
     sizes = mesh_sizes(config)
     splits_layers = sizes.get("tp", 1) * sizes.get("cp", 1) > 1

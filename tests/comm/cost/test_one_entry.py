@@ -16,7 +16,7 @@ from minipar.comm.simulated.links import Link
 from minipar.commands.main import main
 from minipar.testing import worlds
 from minipar.viz import record_rounds
-from minipar.viz.rounds_page import page_data
+from minipar.viz.pages.rounds_page import page_data
 from tests.repository.test_layering import ROOT
 from tests.support.print_table import simulated_cell
 

@@ -1,9 +1,9 @@
 """Who can never go on, from what all ranks say of themselves; and the report.
 
-A row is what a rank says: whether it waits, and what can end its wait.  A wait has alternatives,
-each of which needs some posts or calls of other ranks, its *peers*.  Each peer answers whether it
-has made them.  A rank is stuck if each alternative needs something that a peer has not done, and
-this peer is stuck itself, or has left, or is stopped.
+A row is what a rank says: whether it waits, and what can end its wait.  A wait has alternatives.
+Each needs some posts or calls of other ranks, its *peers*.  Each peer answers whether it has made
+them.  An alternative is lost if it needs something that a peer has not done and cannot do: the peer
+is stuck, has left, or is stopped.  A rank is stuck if all its alternatives are lost.
 
 This is exact, however slow messages are.  A peer counts its posts while it waits; so one that is
 stuck, and has not posted until now, never will.
@@ -33,7 +33,7 @@ def find_stuck(rows: dict[int, Row], stopped: set[int]) -> set[int]:
 
 
 def is_stuck(rank: int, rows: dict[int, Row], dead: set[int], stopped: set[int]) -> bool:
-    """True if `rank` stays in its wait as long as those of `dead` do nothing."""
+    """True if `rank` stays in its wait as long as the ranks in `dead` do nothing."""
     wait = rows[rank]["wait"]
 
     def is_missing(peer: int, i: int, j: int) -> bool:

@@ -76,7 +76,7 @@ class Log:
 
 
 def described(arguments: dict, known: dict[tuple, Described]) -> Described:
-    """The checksum and texts of a call's arguments; `known` keeps those of earlier calls."""
+    """The checksum and texts of a call's arguments; `known` keeps earlier ones."""
     values = tuple(arguments.values())
     try:
         if values in known:

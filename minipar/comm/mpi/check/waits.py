@@ -16,8 +16,8 @@ class Waits:
     def look(self) -> dict[str, Any] | None:
         """The present wait; None while the rank computes.
 
-        `text`, `label` and `peer`, a world number, are for the report.  Any of the `alternatives`
-        ends the wait: a list of needs, each of which is (ranks, question) for `answer`.
+        `text`, `label` and `peer`, a world number, are for the report.  Each of the `alternatives`
+        is a list of needs (ranks, question), for `answer`; any one ends the wait.
         """
         waiting = self.process.waiting
         if waiting is None:

@@ -37,7 +37,7 @@ from .versions import Versions
 
 
 class StreamBatch(RankBatch):
-    """A rank's work on a stream of microbatches, of which each stage steps as soon as it can."""
+    """A rank's work on a stream of microbatches; each stage steps as soon as it can."""
 
     strategy: "PipeDream"
 

@@ -6,10 +6,10 @@
     stage 1     F F B F│F B F B F B B│…                     batch begins, all stages have stepped
                      W(0)    W(0)      W(1)                 by the batch before the last
 
-Its F and B use the same version on all stages, whatever p is, so two are enough.  In PipeDream a
-stage keeps up to p.  Microbatches of two batches are on their way at once, within a stream; the
-older version goes on to the next stream, and into the checkpoint.  Narayanan et al. 2021, arXiv
-2006.09503.
+Its F and B use the same version on all stages, whatever p is, so two versions are enough, where a
+stage of PipeDream keeps up to p.  Microbatches of two batches are on their way at once, within a
+stream.  The older version goes on to the next stream, and into the checkpoint.  Narayanan et al.
+2021, arXiv 2006.09503.
 """
 
 from collections.abc import Mapping, Sequence

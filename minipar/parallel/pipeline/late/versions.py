@@ -7,7 +7,7 @@ from ....nn import Slab
 
 
 class Versions(dict[int, list[Array]]):
-    """The values of `slabs` after so many steps, which are the keys."""
+    """The values of `slabs`, by the number of steps after which they hold."""
 
     def __init__(self, slabs: Sequence[Slab]):
         super().__init__({0: [slab.data for slab in slabs]})
@@ -16,7 +16,7 @@ class Versions(dict[int, list[Array]]):
     newest = property(max)
 
     def use(self, version: int) -> None:
-        """Let the parameters be those of a version."""
+        """Let the parameters have the values of a version."""
         for slab, data in zip(self.slabs, self[version]):
             slab.use_values(data)
 

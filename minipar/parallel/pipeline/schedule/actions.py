@@ -8,13 +8,13 @@
     rank 3   │3F0 3B0 3F1 3B1 …
 
 A stage is a run of layers.  A rank starts the next action of its row as soon as the one before is
-done and the neighbouring stage has sent the action's input.
+done and the action's input has arrived from the neighbouring stage.
 
 Before │ is the warm-up, forwards alone.  Behind it the steady part begins: a backward after every
 forward (schedules.py).
 
-B = I + W: the gradient of the stage's input, for which the stage before waits, and the gradient of
-its weights, for which no rank waits.  A schedule may do them apart (zero_bubble.py).
+B = I + W: I is the gradient of the stage's input, for which the stage before waits.  W is the
+gradient of its weights, for which no rank waits.  A schedule may do them apart (zero_bubble.py).
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ Placement = list[int]               # for each stage its rank
 class TwoWay(Placement):
     """Two directions: the microbatches of `other` go through the ranks the other way round.
 
-    Each stage is on two ranks; those of `other` compute it on the mirrored one.
+    Each stage is on two ranks; the microbatches of `other` compute it on the mirrored one.
     """
 
     def __init__(self, ranks: Iterable[int], other: Iterable[int]):
@@ -57,6 +57,6 @@ class TwoWay(Placement):
 
 
 def stages_on(placement: Placement, rank: int) -> list[int]:
-    """The stages of which a rank has the weights."""
+    """The stages whose weights a rank has."""
     return [stage for stage, owner in enumerate(placement) if rank in (
         owner, placement[-1 - stage] if isinstance(placement, TwoWay) else owner)]

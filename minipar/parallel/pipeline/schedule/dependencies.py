@@ -60,7 +60,7 @@ def is_other_way(placement: Placement, microbatch: int) -> bool:
 
 
 def cells(row: Sequence[Action]) -> list[tuple[Action, ...]]:
-    """The actions that follow one another, those of a pair in one tuple."""
+    """The actions that follow one another; a tuple holds one action, or a pair."""
     found: list[tuple[Action, ...]] = []
     together = False
     for action in row:

@@ -51,8 +51,8 @@ def memory(timeline: Timeline, rank: int,
            activation_bytes: float | Sequence[float] = 1) -> list[tuple[float, float]]:
     """Bytes of activations on `rank` over time: (time, bytes from then on), from the first action.
 
-    `activation_bytes` are those of one microbatch on a stage, or a list with one value per stage.
-    With 1 the result is the number of microbatches in flight.
+    `activation_bytes` are the bytes of one microbatch on a stage, or a list with one value per
+    stage.  With 1 the result is the number of microbatches in flight.
     """
     steps, now = [(timeline.first(), 0.0)], 0.0
     for interval in timeline.row(rank):

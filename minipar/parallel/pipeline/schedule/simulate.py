@@ -54,7 +54,7 @@ def simulate(schedule: Schedule, times: Times | Sequence[Times] = DEFAULT,
              message_bytes: int = 0) -> Timeline:
     """The timeline of the schedule: start and end of each action and message.
 
-    `times` are those of every stage, or a list with one value per stage.  A message has
+    `times` hold for every stage, or are a list with one value per stage.  A message has
     `message_bytes`.  Raises ValueError for a schedule with a fault, naming it (validate.py).
     """
     placement = placement_of(schedule) if placement is None else placement

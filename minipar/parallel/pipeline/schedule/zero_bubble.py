@@ -5,15 +5,15 @@
     1F1B    F0 F1 B0 F2 B1 F3 B2 … B7
     ZB-H1   F0 F1 I0 F2 I1 F3 I2 W0 F4 I3 W1 … I7 W5 W6 W7
 
-Stage s delays its W by s microbatches, so that the later stages fill with W the time at the end in
-which they are idle under 1F1B.  A stage holds at most p microbatches, as 1F1B's first stage.  With
+Stage s delays its W by s microbatches.  So the later stages fill the time at the end, in which they
+are idle under 1F1B, with W.  A stage holds at most p microbatches, as 1F1B's first stage.  With
 m >= p and W <= min(F, I) the bubble is (p - 1)(F + I - W), where 1F1B's is (p - 1)(F + I + W).
 
-ZB-V has two stages on each rank, in a V.  The last rank has the two in the middle; the first rank
-has the first and the last one, so a backward starts where its forward ends, without a message.
-With F = I = W = 1 and m >= p it takes 6m + p - 1: rank r is idle r before its first forward, and
-p - 1 - r at the end.  A rank holds at most 2p microbatches, each on a stage of half the layers: as
-much memory as p of 1F1B's.
+ZB-V has two stages on each rank, in a V.  The last rank has the two in the middle, and the first
+rank has the first and the last stage.  So a backward starts where its forward ends, without a
+message.  With F = I = W = 1 and m >= p it takes 6m + p - 1.  Rank r is idle r before its first
+forward, and p - 1 - r at the end.  A rank holds at most 2p microbatches, each on a stage of half
+the layers: as much memory as p of 1F1B's.
 
 Qi, Wan, Huang & Lin 2023, Zero bubble pipeline parallelism (ZB-V: section 6).
 """

@@ -26,7 +26,7 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Limits(NamedTuple):
-    """The limits of a run: of each rank, but seconds are those of a wall clock, for all."""
+    """The limits of a run, for each rank; `seconds` are a wall clock's, for all."""
 
     seconds: float = 10.0
     memory: int = 256 << 20         # bytes beside Python and NumPy

@@ -24,7 +24,7 @@ META = {"number": int, "title": str, "summary": str, "hours": int | float}
 class Part(NamedTuple):
     """The tasks and texts that an assignment takes from one folder.
 
-    `share` is the minutes of these tasks, divided by those of all tasks in the folder.
+    `share` is the minutes of these tasks, divided by the minutes of all tasks in the folder.
     """
 
     name: str
@@ -104,7 +104,7 @@ def load_assignment(folder: Path, wanted: Sequence[str], key: str) -> Assignment
 
 
 def built_on(tasks: Collection[Task], known: Mapping[str, Task]) -> dict[str, Task]:
-    """Those of the known tasks that these build on, directly or through others, in course order."""
+    """The known tasks that these build on, directly or through others, in course order."""
     found: set[str] = set()
     for task in tasks:
         words = {*re.findall(r"\w+", f"{task.text} {task.solution}")} - {task.name}

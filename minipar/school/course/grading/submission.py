@@ -44,10 +44,10 @@ class Submission(NamedTuple):
 def read_submission(place: Path, wanted: Collection[str] = ()) -> Submission:
     """Read a folder, an archive, or one Python file.  Raises SchoolError if it is none of these.
 
-    Of two modules with the same name, in different folders, the one nearest to the top counts; the
+    If two modules in different folders have the same name, the one nearest to the top counts; the
     `wanted` modules are read first.  Links are not followed.  A file that is too large, or not
     text, is left out, and so is litter: virtual environments, caches, names that begin with a dot.
-    Of a folder without Python files that has one archive, the archive is read.
+    If a folder without Python files has one archive, the archive is read.
     """
     submission = read_place(place, wanted)
     archives = [path for path in submission.others if is_archive(path)]

@@ -5,5 +5,5 @@
     dualpipe_v      forwards together with backwards, in a V
     two_ways        Chimera and DualPipe: microbatches in two directions
 
-Their functions are in the table of `registry.py`, as those of `schedules.py`.
+The table of `registry.py` has their functions, beside those of `schedules.py`.
 """

@@ -4,8 +4,8 @@
     rank 1       1F0 2F0 1F1 2F1 1F2 2B0 2F2+1B0 1F3+2B1 2F3+1B1 2B2 1B2 2I3 1I3 2W3 1W3
 
 Rank r has stage r, going down, and stage 2p - 1 - r, coming up.  In the steady part F of one goes
-together with B of the other (+), so that the messages of a mixture of experts in one hide behind
-the computation of the other.  Here a pair takes F + B: its inputs are there when it begins, and its
+together with B of the other (+).  So the messages of a mixture of experts in one hide behind the
+computation of the other.  Here a pair takes F + B: its inputs are there when it begins, and its
 results when it ends.
 
 With m >= 2p the idle time of a rank is (p - 1)(F&B + B - 3W).  It holds 2p + 1 microbatches, each

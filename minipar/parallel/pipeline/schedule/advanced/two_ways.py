@@ -8,12 +8,12 @@
     rank 3   0F2 0F3 3F0 3B0 3F1 3B1 0B2 0B3
 
 Each way fills the gaps of the other.  Chimera takes units of p microbatches, half of a unit each
-way.  On stage s the k-th does F at slot s + 2k and B at slot 2p - 1 - s + 2k, and a unit begins 2p
+way.  On stage s the k-th does F at slot s + 2k and B at slot 2p - 1 - s + 2k.  A unit begins 2p
 slots after the one before.  No two actions of a rank meet if p is even.  With B = F a rank is idle
 p - 2.
 
-DualPipe is DualPipeV on p/2 ranks, unfolded: what there is rank r's second stage is here the stage
-of those that go up.  It takes m/2 microbatches each way, m >= 2p.  A rank is idle
+DualPipe is DualPipeV on p/2 ranks, unfolded.  The second stage of a rank there is here the stage of
+the microbatches that go up.  It takes m/2 microbatches each way, m >= 2p.  A rank is idle
 (p/2 - 1)(F&B + B - 3W) and holds p + 1 microbatches.  With an odd p it is Chimera's rule for one
 unit.
 

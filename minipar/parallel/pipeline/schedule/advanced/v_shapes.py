@@ -6,9 +6,9 @@
               rank 3   · · · 3 4 · · · …       is back, the fewer are held: such is the pattern
 
 A schedule is made in passes.  The pattern is repeated, with W in the free slots.  Then actions of
-the first and of the last microbatches move to earlier free slots, where their inputs are there and
-no more microbatches are held than before: once with W as actions like others, once without, so that
-W takes the slots that are left.  The order that comes out is the schedule.
+the first and of the last microbatches move to earlier free slots, if their inputs are there and no
+more microbatches are held than before.  This is done with W as actions like others, and then
+without, so that W takes the slots that are left.  The order that comes out is the schedule.
 
 At most 2⌊(p + 2)/2⌋ (V-Half) or 2⌊(p + 4)/3⌋ (V-Min) microbatches are held, each on a stage of half
 the layers; 1F1B holds p on whole ones.  Qi, Wan, Amar & Lin 2024, Pipeline parallelism with
@@ -70,7 +70,7 @@ def _in_order(row: Slots) -> list[tuple[int, int, int]]:
 
 
 def _all_in_order(rows: Iterable[Slots]) -> list[tuple[int, int, int, int]]:
-    """Those of all ranks, as (slot, rank, kind, microbatch)."""
+    """The slots of all ranks, as (slot, rank, kind, microbatch)."""
     return sorted((slot, rank, kind, i) for rank, row in enumerate(rows)
                   for slot, kind, i in _in_order(row))
 

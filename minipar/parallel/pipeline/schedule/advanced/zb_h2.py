@@ -7,8 +7,8 @@
 No table of numbers: a rule decides action by action, with F = I = W = 1.  In a round each stage
 does a forward, if it has one left, and then, from the last stage on, an I.  Before either it does
 W: while it would hold too many microbatches, and in the time until its input arrives.  Where stage
-s is two forwards ahead of stage s + 1, it may leave a forward out, so that gradients come first;
-both ways are tried, and the shorter schedule wins.
+s is two forwards ahead of stage s + 1, it may leave a forward out, so that gradients come first.
+Both ways are tried, and the shorter schedule wins.
 
 A step takes 3m + p - 1: each stage works without a pause, and they end p - 1 apart.  So stages do
 not wait for a norm over all gradients: the optimizer would step, check, and roll back.  Qi, Wan,

@@ -22,9 +22,9 @@ import numpy as np
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.patches import Patch
 
-from ..number_formats import Format
-from .colors import BLUE, DARK, GREEN, GREY, ORANGE, VERMILION
-from .figure import empty_figure, legend_below, new_panels, save, tidy
+from ...number_formats import Format
+from ..colors import BLUE, DARK, GREEN, GREY, ORANGE, VERMILION
+from ..figure import empty_figure, legend_below, new_panels, save, tidy
 
 BINS = 60       # of a histogram, at each side of 0
 POWERS = -50, 20        # of two, which are shown
@@ -51,9 +51,9 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
                    drift: Mapping[str, Sequence[float]], title: str = "") -> Path:
     """Draw formats above gradients, and at the right how a weight moves; return the path written.
 
-    `gradients` are numbers by what they are called, of which the zeros are left out; `drift` gives
-    the values of a weight after each update, by how it is kept.  Raises ValueError where one of
-    the three is empty.
+    `gradients` are numbers by what they are called; zeros are left out.  `drift` gives the values
+    of a weight after each update, by how it is kept.  Raises ValueError where one of the three is
+    empty.
     """
     if not (formats and gradients and drift):
         raise ValueError("give at least one format, one set of gradients and one weight")

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..parallel.pipeline.schedule.actions import Action, Together, stages_on
-from ..parallel.pipeline.schedule.dependencies import OPS
-from ..parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
-from ..parallel.pipeline.schedule.simulate import DEFAULT, Times
+from ...parallel.pipeline.schedule.actions import Action, Together, stages_on
+from ...parallel.pipeline.schedule.dependencies import OPS
+from ...parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from ...parallel.pipeline.schedule.simulate import DEFAULT, Times
+from ..timelines.pipeline import COLORS, IDLE, IN_MEMORY
 from .page import write_page
-from .pipeline import COLORS, IDLE, IN_MEMORY
 
 PAGE = Path(__file__).with_name("schedule.html")
 # The ends of the sliders, and their steps: (least, most, step)
@@ -35,7 +35,7 @@ def write_schedule_page(path: str | Path, schedule: str = "1f1b", num_ranks: int
                         times: Times = DEFAULT, title: str = TITLE) -> Path:
     """Write the page, which opens with these numbers; return its path.
 
-    `times` are those of all stages of a rank.  Raises ValueError for an unknown schedule, and for
+    `times` belong to all stages of a rank.  Raises ValueError for an unknown schedule, and for
     numbers that the page's sliders do not reach.
     """
     if schedule not in SCHEDULES:

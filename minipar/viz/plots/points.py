@@ -6,7 +6,7 @@
             └─────────────────── bytes, log
 
 For slow networks: loss against seconds and bytes, one colour for each method, one thin line for
-each seed; and the bytes of sparse messages beside dense ones.
+each seed.  A second picture shows the bytes of sparse messages beside dense ones.
 
 A mask of pruning is as many dots as its weight has elements: dark where it is kept.
 
@@ -27,8 +27,8 @@ from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, LogLocator
 from matplotlib.transforms import Bbox
 
-from .colors import BLACK, BLUE, DARK, GREY, LIGHT, MANY, OLIVE, PALETTE, WINE
-from .figure import empty_figure, label_at, legend_below, new_figure, new_panels, save, tidy
+from ..colors import BLACK, BLUE, DARK, GREY, LIGHT, MANY, OLIVE, PALETTE, WINE
+from ..figure import empty_figure, label_at, legend_below, new_figure, new_panels, save, tidy
 
 MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
 # Pixels: from a point to its label; between two labels; half of a point.
@@ -51,7 +51,7 @@ class ParetoPanel(NamedTuple):
 
 
 class PrunedModel(NamedTuple):
-    """A model: how good it is, and its costs as parts of those of the dense one."""
+    """A model: how good it is, and its costs as parts of the dense one's."""
 
     name: str
     quality: float
@@ -135,8 +135,8 @@ def draw_choices(path: str | Path, costs: Mapping[tuple[int, int], float], names
                  title: str = "", limit: float = 3.0) -> Path:
     """Draw the cost of each pair of choices over the least cost, as colours and numbers.
 
-    `names` are those of the first choice, a row each, and of the second, a column each.  Colours
-    end at `limit` times the least cost.  Returns the path written.  Raises ValueError for no cost.
+    `names` name the first choice, a row each, and the second, a column each.  Colours end at
+    `limit` times the least cost.  Returns the path written.  Raises ValueError for no cost.
     """
     if not costs:
         raise ValueError("nothing to draw: give the cost of at least one pair")
@@ -228,7 +228,7 @@ def draw_loss_by_cost(path: str | Path, rows: Mapping[str, Mapping[str, Sequence
 
 def draw_sparse_or_dense(path: str | Path, counted: Mapping[int, Mapping[float, float]],
                          itemsize: int = 4, title: str = "") -> Path:
-    """Draw the bytes of top-k over those of a dense sum, by density; return the path.
+    """Draw the bytes of top-k over the bytes of a dense sum, by density; return the path.
 
     `counted` are quotients that were counted, by number of ranks p and density; lines are the
     formula, p · density · (itemsize + 4) / (2 itemsize).

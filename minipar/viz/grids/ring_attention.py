@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import SubFigure
 
-from ..parallel.context.mask import AttentionMask
-from .colors import BLACK, DARK, GREY, LIGHT, PALETTE
-from .figure import empty_figure, save, tidy
+from ...parallel.context.mask import AttentionMask
+from ..colors import BLACK, DARK, GREY, LIGHT, PALETTE
+from ..figure import empty_figure, save, tidy
 
 SHOWN = 4                                   # ranks, of those that there are
 

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
 
-from ..atomic_files import write_text
-from ..comm.trace import Trace
-from .bars import COPIES, count_ranks, earlier, refuse_empty
+from ...atomic_files import write_text
+from ...comm.trace import Trace
+from ..timelines.bars import COPIES, count_ranks, earlier, refuse_empty
 
 
 def write_perfetto(path: str | Path, trace: Trace) -> Path:

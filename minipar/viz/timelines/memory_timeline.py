@@ -19,10 +19,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ..comm.trace import Trace
+from ...comm.trace import Trace
+from ..colors import BLACK, BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW
+from ..figure import in_units, legend_below, new_panels, save
 from .bars import PHASES
-from .colors import BLACK, BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW
-from .figure import in_units, legend_below, new_panels, save
 from .lanes import time_axis, write_peak
 
 # From the bottom of the stack to its top, and the colour of each; the kinds are the ledger's.

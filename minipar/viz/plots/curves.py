@@ -19,8 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator
 
-from .colors import BLACK, BLUE, DARK, GREEN, GREY, PALETTE, RED
-from .figure import (
+from ..colors import BLACK, BLUE, DARK, GREEN, GREY, PALETTE, RED
+from ..figure import (
     in_units,
     label_at,
     legend_below,

@@ -14,8 +14,10 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from ..comm.mesh import DeviceMesh
-from ..comm.trace import Trace
+from ...comm.mesh import DeviceMesh
+from ...comm.trace import Trace
+from ..colors import BLACK, KIND, MANY, PHASE
+from ..figure import legend_below, save
 from .bars import (
     COMPUTE,
     COPIES,
@@ -26,8 +28,6 @@ from .bars import (
     refuse_empty,
     timeline_bars,
 )
-from .colors import BLACK, KIND, MANY, PHASE
-from .figure import legend_below, save
 from .lanes import NOTHING, fill_lanes, lane_panels, name_lanes, time_axis
 
 ROWS = {COMPUTE: (-0.32, 0.42), MESSAGES: (0.14, 0.18)}     # (top, height), a lane being 1 high

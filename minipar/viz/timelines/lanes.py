@@ -12,9 +12,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..units import in_bytes
-from .colors import BLACK, GREY, LIGHT
-from .figure import in_units, new_panels
+from ...units import in_bytes
+from ..colors import BLACK, GREY, LIGHT
+from ..figure import in_units, new_panels
 
 NOTHING = {"facecolor": LIGHT, "hatch": "////", "edgecolor": GREY, "linewidth": 0}   # was done
 HIGHEST = 24.0          # inches of a picture

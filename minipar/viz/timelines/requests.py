@@ -20,8 +20,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
-from .colors import BLACK, BLUE, DARK, GREY, MANY, ORANGE, RED
-from .figure import legend_below, new_panels, save, tidy, whole_numbers
+from ..colors import BLACK, BLUE, DARK, GREY, MANY, ORANGE, RED
+from ..figure import legend_below, new_panels, save, tidy, whole_numbers
 from .lanes import fill_lanes, name_lanes, time_axis
 
 MOST_NAMES = 12         # in a legend

@@ -24,9 +24,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from ..units import in_bytes
-from .colors import BLACK, BLUE, DARK, GREEN, LIGHT, ORANGE, PALETTE, RED
-from .figure import empty_figure, in_units, new_figure, new_panels, save, tidy, whole_numbers
+from ...units import in_bytes
+from ..colors import BLACK, BLUE, DARK, GREEN, LIGHT, ORANGE, PALETTE, RED
+from ..figure import empty_figure, in_units, new_figure, new_panels, save, tidy, whole_numbers
 
 COLORS = {"pp": BLUE, "dp": ORANGE, "tp": GREEN}
 THICKEST = 9.0

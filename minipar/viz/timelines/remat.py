@@ -24,8 +24,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator
 
-from .colors import BLACK, BLUE, DARK, GREEN, ORANGE, PHASE, PURPLE, VERMILION
-from .figure import empty_figure, in_units, label_at, legend_below, save, tidy
+from ..colors import BLACK, BLUE, DARK, GREEN, ORANGE, PHASE, PURPLE, VERMILION
+from ..figure import empty_figure, in_units, label_at, legend_below, save, tidy
 from .lanes import fill_lanes, name_lanes, write_peak
 
 Points = Sequence[tuple[float, float]]

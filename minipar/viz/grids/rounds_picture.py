@@ -23,10 +23,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
-from ..comm.algorithms import ALGORITHMS
-from ..units import in_bytes
-from .colors import BLACK, BLUE, DARK, GREY, PALETTE
-from .figure import arrow, box, empty_figure, figure_in_inches, save
+from ...comm.algorithms import ALGORITHMS
+from ...units import in_bytes
+from ..colors import BLACK, BLUE, DARK, GREY, PALETTE
+from ..figure import arrow, box, empty_figure, figure_in_inches, save
 from .rounds import Held, Move, Rounds
 
 COLORS = (*PALETTE, DARK)

@@ -15,8 +15,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from .colors import BLACK, DARK, GREY, LIGHT, PALETTE
-from .figure import arrow, box, figure_in_inches, save
+from ..colors import BLACK, DARK, GREY, LIGHT, PALETTE
+from ..figure import arrow, box, figure_in_inches, save
 
 STEP, BOX, TOP = 0.32, 0.46, 1.0           # inches: between rows, the width of a dimension, head
 NAME, WEIGHTS, RESULT = 1.0, 3.6, 5.1       # the left ends of the columns

@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..comm.simulated.copy_stream import COPY_IN, COPY_OUT
-from ..comm.trace import Trace
-from ..parallel.pipeline.schedule.actions import FORWARD
-from ..parallel.pipeline.schedule.csv import CELL
+from ...comm.simulated.copy_stream import COPY_IN, COPY_OUT
+from ...comm.trace import Trace
+from ...parallel.pipeline.schedule.actions import FORWARD
+from ...parallel.pipeline.schedule.csv import CELL
 
 COMPUTE, MESSAGES = "compute", "messages"
 COPIES = COPY_OUT, COPY_IN

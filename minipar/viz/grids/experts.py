@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from .colors import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
-from .figure import box, empty_figure, legend_below, new_figure, save, whole_numbers
+from ..colors import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
+from ..figure import box, empty_figure, legend_below, new_figure, save, whole_numbers
 
 COLORS = BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW
 RIGHT, THICK = 10.0, 0.35           # where experts stand, ranks being at 0; how thick both are

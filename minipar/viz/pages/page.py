@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..atomic_files import write_text
+from ...atomic_files import write_text
 
 SKELETON = Path(__file__).with_name("page.html")
 

@@ -18,13 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from ..parallel.pipeline.schedule.metrics import bubble, memory, peak_memory
-from ..parallel.pipeline.schedule.timeline import Timeline
-from ..parallel.pipeline.schedule.validate import Fault
-from ..units import in_bytes, time_unit
+from ...parallel.pipeline.schedule.metrics import bubble, memory, peak_memory
+from ...parallel.pipeline.schedule.timeline import Timeline
+from ...parallel.pipeline.schedule.validate import Fault
+from ...units import in_bytes, time_unit
+from ..colors import BLACK, DARK, GREEN, LIGHT, ORANGE, PHASE, PURPLE, RED
+from ..figure import arrow, legend_below, save
 from .bars import gaps
-from .colors import BLACK, DARK, GREEN, LIGHT, ORANGE, PHASE, PURPLE, RED
-from .figure import arrow, legend_below, save
 from .lanes import NOTHING, fill_lanes, lane_panels, name_lanes, time_axis
 
 IDLE = "idle"
@@ -73,8 +73,8 @@ def draw_pipeline(path: str | Path, timeline: Timeline, title: str = "",
                   activation_bytes: Bytes = None, fault: Fault | None = None) -> Path:
     """Draw the timeline, and return the path written (.png, .svg or .pdf).
 
-    `activation_bytes` are those of one microbatch, or a list with one value per stage; None counts
-    microbatches.  `fault` is the fault at which the timeline ends.  Raises ValueError for a
+    `activation_bytes` are the bytes of one microbatch, or a list with one value per stage; None
+    counts microbatches.  `fault` is the fault at which the timeline ends.  Raises ValueError for a
     timeline without actions.
     """
     return save(pipeline_figure({title: timeline}, activation_bytes, fault), path)

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from ..autograd.engine import backward_order
-from ..autograd.tensor import GradientSlot
-from ..units import in_bytes
-from .colors import BLACK, BLUE, DARK, GREEN
-from .figure import new_figure, save
+from ...autograd.engine import backward_order
+from ...autograd.tensor import GradientSlot
+from ...units import in_bytes
+from ..colors import BLACK, BLUE, DARK, GREEN
+from ..figure import new_figure, save
 
 
 class GraphNode(NamedTuple):

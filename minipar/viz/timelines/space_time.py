@@ -12,10 +12,10 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from ..units import in_bytes
+from ...units import in_bytes
+from ..colors import BLACK, BLUE, DARK, PURPLE, RED
+from ..figure import arrow, legend_below, save
 from .bars import BLOCKED, COMPUTING, TRANSFER, TracedRun, Wait, states
-from .colors import BLACK, BLUE, DARK, PURPLE, RED
-from .figure import arrow, legend_below, save
 from .lanes import lane_panels, name_lanes, time_axis
 
 LOOKS = {COMPUTING: {"color": BLUE, "linewidth": 7}, TRANSFER: {"color": PURPLE, "linewidth": 4},

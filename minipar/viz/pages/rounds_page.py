@@ -4,19 +4,19 @@
 
 Open it in a browser: buttons, a slider, arrow keys; `ring.html#algorithm=0&round=2` opens it after
 round 2 of the first run.  What the page shows is `page_data`, plain values from real runs
-(rounds.py), embedded as JSON; the script in rounds.html draws them and knows no algorithm.
+(rounds.py), embedded as JSON.  The script in rounds.html draws them and knows no algorithm.
 """
 
 import sys
 from pathlib import Path
 from typing import Any
 
-from ..comm import collectives
-from ..comm.algorithms import ALGORITHMS
-from ..units import in_bytes
+from ...comm import collectives
+from ...comm.algorithms import ALGORITHMS
+from ...units import in_bytes
+from ..grids.rounds import Move, Rounds
+from ..grids.rounds_picture import COLORS, color_of, is_summed, name_of, title_of
 from .page import write_page
-from .rounds import Move, Rounds
-from .rounds_picture import COLORS, color_of, is_summed, name_of, title_of
 
 PAGE = Path(__file__).with_name("rounds.html")
 

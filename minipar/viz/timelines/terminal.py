@@ -20,12 +20,12 @@ from math import ceil
 import numpy as np
 from rich.text import Text
 
-from ..comm.trace import Trace
-from ..parallel.pipeline.schedule.metrics import peak_memory
-from ..parallel.pipeline.schedule.timeline import Timeline
-from ..units import time_unit
+from ...comm.trace import Trace
+from ...parallel.pipeline.schedule.metrics import peak_memory
+from ...parallel.pipeline.schedule.timeline import Timeline
+from ...units import time_unit
+from ..colors import BLUE, DARK, PURPLE, RED
 from .bars import BLOCKED, COMPUTING, TRANSFER, count_ranks, earlier, refuse_empty, states
-from .colors import BLUE, DARK, PURPLE, RED
 from .pipeline import COLORS, IDLE, WORDS, Box, boxes
 
 ENDED = "after its last event"
@@ -144,7 +144,7 @@ def share_rows(num_ranks: int, max_rows: int) -> list[range]:
 def cells(trace: Trace, groups: Sequence[range], num_columns: int) -> list[list[str]]:
     """For each group of ranks, in each column, the state that takes most of their time there.
 
-    Of two that take as much it is the one that comes first in `MARKS`.
+    If two take as much, it is the one that comes first in `MARKS`.
     """
     duration = trace.duration()
     scale = num_columns / duration if duration else 0.0

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..comm import Cluster, Communicator
-from ..comm.algorithms import ALGORITHMS
-from ..comm.collectives import chunk_bounds, operations
-from ..comm.collectives.broadcast import pipelined_chain
-from ..comm.cost import Cost, best_num_segments, predict
+from ...comm import Cluster, Communicator
+from ...comm.algorithms import ALGORITHMS
+from ...comm.collectives import chunk_bounds, operations
+from ...comm.collectives.broadcast import pipelined_chain
+from ...comm.cost import Cost, best_num_segments, predict
 
 FROM_ROOT, FROM_OWNER = ("broadcast", "scatter"), ("gather", "all_gather")
 OPERATIONS = ("barrier", *FROM_ROOT, *FROM_OWNER, "reduce", "reduce_scatter", "all_reduce",

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from .colors import BLACK, DARK, GREY, PALETTE
-from .figure import arrow, box, new_figure, save
+from ..colors import BLACK, DARK, GREY, PALETTE
+from ..figure import arrow, box, new_figure, save
 
 ROWS, WIDTH, HIDDEN = 1.0, 0.75, 1.5        # how long the axes b·t, d and 4d are drawn
 SHOWN = 4
