@@ -110,8 +110,14 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
     if not are_steady(world.logs.values()):
         return simulate_step(cluster, model, layout, traced=traced, fold=fold, repeat=False,
                              bucket_mb=bucket_mb, slow_ranks=slow_ranks, slow_links=slow_links)
-    return Step(cluster, model, layout, stands_for,
-                {rank.world_rank: results[rank.world_rank] for rank in world.ranks}, world.trace)
+    ranks = {rank.world_rank: results[rank.world_rank] for rank in world.ranks}
+    return Step(cluster, model, layout, stands_for, ranks, of_step(world.trace, ranks))
+
+
+def of_step(trace: Trace, ranks: Mapping[int, RankStep]) -> Trace:
+    """The events of a trace since each rank began the step, without those of a step before it."""
+    return Trace([message for message in trace.messages if message[4] >= ranks[message[0]].start],
+                 [span for span in trace.spans if span[2] >= ranks[span[0]].start])
 
 
 def check_layout(layout: Layout, model: GPTConfig, num_gpus: int) -> None:

@@ -10,14 +10,14 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("train", "commands"): 6176,
     ("viz",): 2546,
     ("plan",): 1216,
-    ("simulation",): 1013,
+    ("simulation",): 1015,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41646
+ALL = 41649
 
 
 def count(folder: str) -> int:

@@ -48,14 +48,14 @@ def real_steps(comm, model, layout):
         strategy = make_parallel(layout, GPT(model).initialize(0),
                                  DeviceMesh(comm, **mesh_sizes(layout)), bucket_mb=100.0)
         optimizer = AdamW(strategy.slabs)
-    comm.start_trace()
     for _ in range(2 if strategy.reduces_each_backward else 1):
         ledger.forget_peaks()
+        comm.start_trace()
         offload = OffloadActivations(file.empty, strategy.model.parameters())
         with ledger.recording(), offload.recording() if "activations" in layout.offload \
                 else nullcontext():
             take_step(strategy, optimizer, numbers(model, layout))
-    sent = comm.stop_trace().bytes_sent(comm.rank, "all_to_all over ep")
+        sent = comm.stop_trace().bytes_sent(comm.rank, "all_to_all over ep")
     return ledger.at_peak, ledger.peak_of["offloaded"], sent
 
 
