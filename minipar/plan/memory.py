@@ -15,7 +15,7 @@ from ..formulas import pipelines
 from ..formulas.activations import layer_activations
 from ..formulas.data_parallel import memory_per_rank
 from ..nn import GPTConfig
-from .cluster import Cluster
+from .cluster import OWN, Cluster
 from .layout import PREDICTED, Layout
 from .models import active_ratio, mlp_matrices, mlp_width
 from .time.stages import Stages, stages_of
@@ -27,9 +27,12 @@ GIB = 2**30
 def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most.
 
-    By the formulas: of ranks with as many layers it is the first, which has most microbatches in
+    minipar itself: plan/own.  By the formulas: of ranks with as many layers it is the first, which has most microbatches in
     flight, or one with the head or the loss.
     """
+    if cluster.software.split == OWN:
+        from .own.memory import own_memory  # here: a page has formulas alone
+        return own_memory(cluster, model, layout)
     stages = stages_of(cluster, model, layout)
     first = {stages.layers.index(count) for count in {*stages.layers}}
     ranks = [rank_memory(cluster, model, layout, stages, rank) for rank in range(layout.pp)

@@ -1,0 +1,93 @@
+"""Bytes of the fullest rank of minipar itself, by kind.
+
+    the head's backward begins      what all microbatches in flight keep, the logits and their
+                                    gradient, or the gradient of the head's weight
+    a layer's backward begins       what they keep, gradients on their way, a block again
+
+ZeRO-2 has one whole gradient besides, FSDP also two units that are gathered.
+"""
+
+from functools import lru_cache
+
+from ...nn import GPTConfig
+from ...parallel.pipeline.schedule.actions import BACKWARD, FORWARD, WEIGHT, stages_on
+from ...parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES
+from ..cluster import Cluster
+from ..layout import Layout
+from ..memory import in_flight
+from ..time.by_table import simulated, table
+from .layer import kept_units, passing_units, sizes
+from .parts import part_sizes, placement_of, rank_sizes, stages_of, stages_of_rank
+from .reductions import buckets_of
+
+
+def own_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
+    """Bytes by kind on the rank that needs most."""
+    ranks = [rank_memory(cluster, model, layout, rank) for rank in range(layout.pp)]
+    return max(ranks, key=lambda kinds: sum(kinds.values()))
+
+
+def rank_memory(cluster: Cluster, model: GPTConfig, layout: Layout, rank: int) -> dict[str, float]:
+    """Bytes by kind on a rank of the pipeline."""
+    software, own = cluster.software, sum(rank_sizes(model, layout, rank))
+    cost = STRATEGIES[layout.kind].cost
+    sharded = cost.sharded if cost else ()
+    piece = own / (layout.dp * layout.cp)
+    kinds = {name: each * (piece if name in sharded else own) for name, each in (
+        (PARAMETERS, software.weight_bytes), (GRADIENTS, software.gradient_bytes),
+        (STATES, software.master_bytes))}
+    if "optimizer" in layout.offload:
+        kinds[STATES] = 0
+    unit = 2.0 * layout.microbatch * model.context / layout.cp * model.width
+    moments = [moment for moment in at_peaks(model, layout, rank, sharded, unit)]
+    kept, passing, whole, gathered = max(moments, key=sum)
+    return kinds | {GRADIENTS: kinds[GRADIENTS] + whole, "gathered weights": gathered,
+                    "activations": kept, "passing arrays": passing}
+
+
+def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ...],
+             unit: float) -> list[tuple[float, float, float, float]]:
+    """What is kept, passes, is a whole gradient and is gathered, when backwards begin."""
+    here = stages_of_rank(layout, rank)
+    has_head = any(stages_of(model, layout)[stage].head for stage in here)
+    has_layers = any(stages_of(model, layout)[stage].layers for stage in here)
+    embed, layer, head = (2 * size for size in part_sizes(model, layout.tp))
+    kept = most_kept(model, layout, rank) * unit
+    of_head, logits = head_units(model, layout)
+    parts = [2 * size for size in rank_sizes(model, layout, rank)]
+    largest, both = 0.0, [0.0, 0.0]
+    if GRADIENTS in sharded:
+        largest = layer if PARAMETERS in sharded else 2 * max(
+            buckets_of(model, layout, rank), default=0.0)
+    if PARAMETERS in sharded:
+        both = [max([a + b for a, b in zip(parts, parts[1:])], default=sum(parts)), head + layer]
+    found = []
+    if has_layers:
+        less = (of_head + logits) * unit if has_head else 0.0
+        found.append((kept - less, passing_units(model, layout) * unit, largest, both[0]))
+    if has_head:
+        whole = head if GRADIENTS in sharded else 0.0
+        found += [(kept, logits * unit, 0.0, both[1]), (kept, head, whole, both[1])]
+    return found or [(kept, 0.0, largest, both[0])]
+
+
+def head_units(model: GPTConfig, layout: Layout) -> tuple[float, float]:
+    """What the head keeps of a microbatch, without logits; and these, in tokens · width."""
+    return 1 / sizes(model, layout).shared + 1, model.vocab_size / layout.tp / model.width
+
+
+@lru_cache(10_000)
+def most_kept(model: GPTConfig, layout: Layout, rank: int) -> float:
+    """The most that microbatches in flight keep on a rank, in tokens · width."""
+    stages, layer = stages_of(model, layout), kept_units(model, layout)
+    of_head = sum(head_units(model, layout))
+    kept = [stage.layers * layer + stage.head * of_head for stage in stages]
+    here = stages_of_rank(layout, rank)
+    if len(here) == 1:
+        return in_flight(layout, rank) * kept[here[0]]
+    m, now, most = simulated(layout.pp, layout.microbatches), 0.0, 0.0
+    for kind, stage, _ in table(layout.schedule, layout.pp, m, layout.v)[0][rank]:
+        now += kept[stage] * (kind == FORWARD)
+        most = max(most, now)
+        now -= kept[stage] * (kind in (BACKWARD, WEIGHT))
+    return most
