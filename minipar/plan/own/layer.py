@@ -159,3 +159,9 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     rest = (3 * size.qkv if model.rope else 2 * size.qkv) + size.result
     of_attention = pairs + rest - own - (size.columns if gathered else 1) - mlp_units(size)
     return max(of_weight + received, of_message + received, of_attention)
+
+
+def layer_polls(model: GPTConfig, layout: Layout) -> float:
+    """How often the backward of a layer polls: between operations, and waiting for tp."""
+    operations = 17 + 3 * model.bias + 8 * (layout.remat == "full")
+    return operations + (layout.tp > 1) * 4 * layout.tp

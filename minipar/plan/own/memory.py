@@ -10,15 +10,15 @@ ZeRO-2 has one whole gradient besides, FSDP also two units that are gathered.
 from functools import lru_cache
 
 from ...nn import GPTConfig
-from ...parallel.pipeline.schedule.actions import BACKWARD, FORWARD, WEIGHT, stages_on
+from ...parallel.pipeline.schedule.actions import BACKWARD, FORWARD, WEIGHT
 from ...parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout
 from ..memory import in_flight
 from ..time.by_table import simulated, table
 from .layer import kept_units, passing_units, sizes
-from .parts import part_sizes, placement_of, rank_sizes, stages_of, stages_of_rank
-from .reductions import buckets_of
+from .parts import part_sizes, rank_sizes, stages_of, stages_of_rank
+from .reductions import layer_buckets
 
 
 def own_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
@@ -57,8 +57,7 @@ def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ..
     parts = [2 * size for size in rank_sizes(model, layout, rank)]
     largest, both = 0.0, [0.0, 0.0]
     if GRADIENTS in sharded:
-        largest = layer if PARAMETERS in sharded else 2 * max(
-            buckets_of(model, layout, rank), default=0.0)
+        largest = layer if PARAMETERS in sharded else 2 * max(layer_buckets(model, layout))
     if PARAMETERS in sharded:
         both = [max([a + b for a, b in zip(parts, parts[1:])], default=sum(parts)), head + layer]
     found = []

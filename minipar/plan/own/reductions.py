@@ -1,26 +1,88 @@
-"""Buckets."""
+"""Seconds that gradients and gathered weights add to a step of minipar itself.
+
+A ring goes on by one round wherever backward polls it, between two operations; the rest of its
+rounds take their time when the rank waits.  So of n bytes with R rounds, k of them polled, n (1-k/R)
+are exposed:
+
+    DDP, ZeRO-1     buckets of 100 MiB; those of the last layers have most polls before the end
+    ZeRO-2          one bucket at a time: the next one's first gradient waits for it
+    FSDP            units are layers: gathered while the one before computes; reduced as in ZeRO-2
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...nn import GPTConfig
-from ...parallel.data.ddp import assign_buckets
+from ...parallel.data.ddp import MB, assign_buckets
+from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
+from ..cluster import Cluster
 from ..layout import Layout
-from ..models import mlp_width
-from .layer import sizes
-from .parts import stages_of, stages_of_rank, part_sizes
+from .layer import layer_polls, message, sizes
+from .parts import Stage, part_sizes
 
-LIMITS = (1 << 20, 100 << 20)
+BUCKET = 100 * MB       # of a simulated run
+BETWEEN = 3             # polls from a bucket's last gradient to the first one of the next
 
 
-def layer_weights(model: GPTConfig, layout: Layout) -> list[float]:
+class Ring(NamedTuple):
+    """The ranks that share gradients, and seconds of one of its passes over some parameters."""
+
+    cluster: Cluster
+    size: int
+    stride: int
+
+    def seconds(self, parameters: float, passes: int = 1) -> float:
+        """Of parameters in 16 bits, in one message."""
+        return message(self.cluster, self.size, self.stride, 2 * parameters, passes=passes)
+
+    def exposed(self, polls: float, passes: int = 1) -> float:
+        """The share of a message that is left after some polls."""
+        return max(0.0, 1 - polls / (1 + passes * (self.size - 1)))
+
+
+def ring_of(cluster: Cluster, layout: Layout) -> Ring:
+    """The ring of dp and cp."""
+    return Ring(cluster, layout.dp * layout.cp, layout.tp)
+
+
+def layer_buckets(model: GPTConfig, layout: Layout) -> list[float]:
+    """Parameters of each bucket of a layer, as backward completes them; all layers in turn."""
     size, square = sizes(model, layout), model.width ** 2
-    return [size.inner * square] * size.columns + [size.inner * square, size.result * square,
-                                                  size.qkv * square]
-
-
-def buckets_of(model: GPTConfig, layout: Layout, rank: int) -> list[float]:
-    """Parameters of each bucket of a rank."""
-    embed, layer, head = part_sizes(model, layout.tp)
-    found = []
-    for stage in (stages_of(model, layout)[i] for i in stages_of_rank(layout, rank)):
-        weights = [head] * stage.head * (not model.tied) + layer_weights(model, layout) * stage.layers + [embed] * (stage.embed or model.tied and stage.head)
-        found += [sum(weights[i] for i in b) for b in assign_buckets([2 * w for w in weights], [100<<20])]
+    weights = [size.inner * square] * (1 + size.columns) + [size.result * square, size.qkv * square]
+    found = [sum(weights[i % len(weights)] for i in members) for members in assign_buckets(
+        [2 * weight for weight in weights] * model.num_layers, [BUCKET])]
     return found
+
+
+def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
+                backward: float, hides: bool) -> float:
+    """What DDP's or ZeRO-1's sums add after the last backward, whose layer takes `backward`."""
+    cost = STRATEGIES[layout.kind].cost
+    passes = 1 if cost is not None and STATES in cost.sharded else 2
+    embed, layer, head = part_sizes(model, layout.tp)
+    layers = sum(stage.layers for stage in stages)
+    ends = embed * any(stage.embed for stage in stages)
+    top = head * any(stage.head for stage in stages) * (not model.tied or not ends)
+    whole = ring.seconds(layers * layer + ends + top, passes)
+    if not hides:
+        return whole
+    polls = layer_polls(model, layout)
+    left = sum(ring.exposed((i + 0.5) * polls, passes) for i in range(layers))
+    left = ring.seconds(left * layer + ends, passes)
+    return max(left, whole - layers * backward)
+
+
+def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
+                    forward: float, backward: float) -> float:
+    """What ZeRO-2 or FSDP add to each microbatch."""
+    embed, layer, head = part_sizes(model, layout.tp)
+    layers, cost = sum(stage.layers for stage in stages), STRATEGIES[layout.kind].cost
+    polls, whole = layer_polls(model, layout), ring.seconds(layer)
+    after = ring.exposed(BETWEEN)
+    ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
+    if cost is None or PARAMETERS not in cost.sharded:
+        buckets = layer_buckets(model, layout)
+        return after * layers / model.num_layers * sum(map(ring.seconds, buckets)) + ends
+    gathers = max(ring.exposed(polls / 3), 1 - forward / whole) + max(
+        ring.exposed(polls), 1 - backward / whole, 0.0)
+    return layers * whole * (gathers + after) + ends + ring.seconds(embed)

@@ -16,7 +16,7 @@ from ...formulas import pipelines
 from ...nn import GPTConfig
 from ...parallel.pipeline.schedule.simulate import Times
 from ...parallel.registry import STATES, STRATEGIES
-from ..cluster import Cluster
+from ..cluster import OWN, Cluster
 from ..layout import PREDICTED, Layout
 from .kernels import linear, loss, stream
 from .layer_time import launch, layer_parts
@@ -35,6 +35,10 @@ class StepTime(NamedTuple):
 
 def step_time(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool = False) -> StepTime:
     """Predict a step; with `stalls`, one that loses time at each message (stalls.py)."""
+    if cluster.software.split == OWN:
+        from ..own.step import own_parts  # here: a page has formulas alone
+        own = own_parts(cluster, model, layout)
+        return StepTime(sum(own.values()), own)
     stages = stages_of(cluster, model, layout)
     layer, host = layer_parts(cluster, model, layout), launch(cluster, layout, stalls)
     rows = layout.microbatch * model.context / layout.cp
