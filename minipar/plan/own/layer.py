@@ -116,10 +116,11 @@ def tensor_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
 
 
 def context_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
-    """Keys and values of all cp ranks are gathered, and again; then gradients are scattered."""
+    """Keys and values of all cp ranks are gathered, and again; float32 gradients are scattered."""
     kv = (sizes(model, layout).qkv - sizes(model, layout).result) * model.width
-    one = message(cluster, layout.cp, layout.tp, 2 * rows * layout.cp * kv)
-    return Work(one, one, 2 * one)
+    one, two = (message(cluster, layout.cp, layout.tp, itemsize * rows * layout.cp * kv)
+                for itemsize in (2, 4))
+    return Work(one, one, one + two)
 
 
 def kept_units(model: GPTConfig, layout: Layout) -> float:
@@ -138,6 +139,15 @@ def block_units(size: Sizes) -> float:
 def mlp_units(size: Sizes) -> float:
     """What an MLP keeps within."""
     return size.inner * (1 + size.columns if size.columns > 1 else 2)
+
+
+def deferred_units(model: GPTConfig, layout: Layout) -> tuple[float, float]:
+    """What a layer has at the end of I, and until W: inputs of its products, and their gradients.
+    """
+    size = sizes(model, layout)
+    after = (size.gathers or 2) + size.result + size.inner
+    after += size.qkv + size.columns * size.inner + 2 + 1 / size.shared
+    return after + 2 / size.shared, after
 
 
 def passing_units(model: GPTConfig, layout: Layout) -> float:
@@ -161,7 +171,9 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     return max(of_weight + received, of_message + received, of_attention)
 
 
-def layer_polls(model: GPTConfig, layout: Layout) -> float:
-    """How often the backward of a layer polls: between operations, and waiting for tp."""
-    operations = 17 + 3 * model.bias + 8 * (layout.remat == "full")
-    return operations + (layout.tp > 1) * 4 * layout.tp
+def layer_polls(model: GPTConfig, layout: Layout) -> tuple[float, float]:
+    """How often the backward of a layer polls: between operations; waiting for tp or cp."""
+    size, tp = sizes(model, layout), layout.tp
+    number = 2 + size.gathers if size.gathers else 2 * (1 + size.columns)
+    return (17 + 3 * model.bias + 8 * (layout.remat == "full"),
+            number * (tp - 1) + 3 * (layout.cp - 1))

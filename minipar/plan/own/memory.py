@@ -10,14 +10,14 @@ ZeRO-2 has one whole gradient besides, FSDP also two units that are gathered.
 from functools import lru_cache
 
 from ...nn import GPTConfig
-from ...parallel.pipeline.schedule.actions import BACKWARD, FORWARD, WEIGHT
+from ...parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from ...parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout
 from ..memory import in_flight
-from ..time.by_table import simulated, table
-from .layer import kept_units, passing_units, sizes
-from .parts import part_sizes, rank_sizes, stages_of, stages_of_rank
+from ..time.by_table import simulated
+from .layer import deferred_units, kept_units, passing_units, sizes
+from .parts import part_sizes, rank_sizes, stages_of, stages_of_rank, table_of
 from .reductions import layer_buckets
 
 
@@ -82,11 +82,18 @@ def most_kept(model: GPTConfig, layout: Layout, rank: int) -> float:
     of_head = sum(head_units(model, layout))
     kept = [stage.layers * layer + stage.head * of_head for stage in stages]
     here = stages_of_rank(layout, rank)
-    if len(here) == 1:
+    if layout.schedule in ("1f1b", "gpipe") or layout.pp == 1:
         return in_flight(layout, rank) * kept[here[0]]
-    m, now, most = simulated(layout.pp, layout.microbatches), 0.0, 0.0
-    for kind, stage, _ in table(layout.schedule, layout.pp, m, layout.v)[0][rank]:
-        now += kept[stage] * (kind == FORWARD)
+    during, after = deferred_units(model, layout)
+    num_rows = simulated(layout.pp, layout.microbatches)
+    now = most = 0.0
+    for kind, i, _ in table_of(layout, num_rows)[0][rank]:
+        later = stages[i].layers * after + stages[i].head * of_head
+        if kind == FORWARD:
+            now += kept[i]
+        elif kind == INPUT:
+            most = max(most, now - kept[i] + later + stages[i].layers * (during - after))
+            now += later - kept[i]
         most = max(most, now)
-        now -= kept[stage] * (kind in (BACKWARD, WEIGHT))
+        now -= kept[i] if kind == BACKWARD else later if kind == WEIGHT else 0
     return most

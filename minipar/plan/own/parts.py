@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from ...nn import GPTConfig
 from ...parallel.pipeline.cut import cut_evenly
-from ...parallel.pipeline.schedule.actions import Placement, stages_on
+from ...parallel.pipeline.schedule.actions import Placement, Schedule, stages_on
 from ...parallel.pipeline.schedule.registry import SCHEDULES
 from ..layout import Layout
 from ..models import position_parameters, rank_parameters, table_parameters, vectors
+from ..time.by_table import table
 
 
 class Stage(NamedTuple):
@@ -53,6 +54,12 @@ def placement_of(layout: Layout) -> Placement:
     if entry.two_ways:
         return entry.two_ways(layout.pp, layout.microbatches)
     return entry.placement(layout.pp, layout.stages)
+
+
+def table_of(layout: Layout, num_microbatches: int) -> tuple[Schedule, Placement]:
+    """The layout's schedule, of so many microbatches."""
+    stages = layout.stages if SCHEDULES[layout.schedule].any_stages else None
+    return table(layout.schedule, layout.pp, num_microbatches, stages)
 
 
 def stages_of_rank(layout: Layout, rank: int) -> list[int]:

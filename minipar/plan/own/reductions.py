@@ -17,6 +17,7 @@ from ...parallel.data.ddp import MB, assign_buckets
 from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout
+from ..time.messages import ranks_in_node
 from .layer import layer_polls, message, sizes
 from .parts import Stage, part_sizes
 
@@ -30,6 +31,11 @@ class Ring(NamedTuple):
     cluster: Cluster
     size: int
     stride: int
+
+    @property
+    def is_near(self) -> bool:
+        """True if some of its messages take the ports that those of tp take, too."""
+        return ranks_in_node(self.cluster, self.size, self.stride) > 1
 
     def seconds(self, parameters: float, passes: int = 1) -> float:
         """Of parameters in 16 bits, in one message."""
@@ -66,10 +72,12 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[S
     whole = ring.seconds(layers * layer + ends + top, passes)
     if not hides:
         return whole
-    polls = layer_polls(model, layout)
+    operations, waits = layer_polls(model, layout)
+    polls = operations + waits
     left = sum(ring.exposed((i + 0.5) * polls, passes) for i in range(layers))
     left = ring.seconds(left * layer + ends, passes)
-    return max(left, whole - layers * backward)
+    queued = whole * waits / polls if ring.is_near else 0.0
+    return max(left + queued, whole - layers * backward)
 
 
 def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
@@ -77,7 +85,7 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
     """What ZeRO-2 or FSDP add to each microbatch."""
     embed, layer, head = part_sizes(model, layout.tp)
     layers, cost = sum(stage.layers for stage in stages), STRATEGIES[layout.kind].cost
-    polls, whole = layer_polls(model, layout), ring.seconds(layer)
+    polls, whole = sum(layer_polls(model, layout)), ring.seconds(layer)
     after = ring.exposed(BETWEEN)
     ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
     if cost is None or PARAMETERS not in cost.sharded:

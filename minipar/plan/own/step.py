@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from ...comm.simulated.links import Link
@@ -16,10 +17,10 @@ from ..cluster import Cluster
 from ..layout import Layout
 from ..models import table_parameters
 from ..time import messages
-from ..time.by_table import simulated, table
+from ..time.by_table import simulated
 from ..time.kernels import loss, product, stream
 from .layer import Work, layer_work, message, sizes
-from .parts import placement_of, rank_sizes, stages_of, stages_of_rank
+from .parts import rank_sizes, stages_of, stages_of_rank, table_of
 from .reductions import each_microbatch, layer_buckets, once_a_step, ring_of
 
 
@@ -114,23 +115,24 @@ def timeline_ends(cluster: Cluster, model: GPTConfig, layout: Layout,
     rows = layout.microbatch * model.context / layout.cp
     link = Link(software.latency * (1 - software.pp_overlap), rate)
     num_bytes = round(2 * rows * model.width / sizes(model, layout).shared)
-    few = simulated(layout.pp, m)
-    ends = row_ends(layout.schedule, layout.pp, few, layout.v, times, link, num_bytes)
+    few, pipeline = simulated(layout.pp, m), replace(
+        Layout(), pp=layout.pp, v=layout.v, schedule=layout.schedule)
+    ends = row_ends(pipeline, few, times, link, num_bytes)
     if few == m:
         return ends
     period = 2 * layout.pp
-    less = row_ends(layout.schedule, layout.pp, few - period, layout.v, times, link, num_bytes)
+    less = row_ends(pipeline, few - period, times, link, num_bytes)
     later = (max(ends) - max(less)) * (m - few) / period
     return [end + later for end in ends]
 
 
 @lru_cache(10_000)
-def row_ends(name: str, pp: int, m: int, v: int, times: Sequence[Times], link: Link,
+def row_ends(layout: Layout, m: int, times: Sequence[Times], link: Link,
              num_bytes: int) -> list[float]:
-    """When the ranks end, by the schedule's own table."""
-    schedule, placement = table(name, pp, m, v if v > 1 else None)
+    """When the ranks end m microbatches, by the schedule's own table."""
+    schedule, placement = table_of(layout, m)
     timeline = simulate(schedule, [*times], placement, link, num_bytes)
-    ends = [0.0] * pp
+    ends = [0.0] * layout.pp
     for interval in timeline.intervals:
         ends[interval.rank] = max(ends[interval.rank], interval.end)
     return ends
