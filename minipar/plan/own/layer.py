@@ -75,7 +75,6 @@ def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, 
     gelu, rope = 1 + size.columns, 2 * size.qkv * (model.rope is not None)
     forward = shared / size.shared + rope + gelu * size.inner
     again = forward - (3 + (shared - 10) / 2) / size.shared if is_full else rope
-    of_weights = (2 if model.norm == "rms" else 4) + 2 * model.bias
     matrices = [(size.qkv, 1.0), (1.0, size.result), *[(size.inner, 1.0)] * size.columns,
                 (1.0, size.inner)]
     d = model.width
@@ -87,7 +86,7 @@ def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, 
         "attention": attention_work(cluster, model, layout, rows),
         "element-wise": Work(unit * forward, unit * again, unit * (
             (shared + 2) / size.shared + rope + (2 + 2 * (size.columns - 1)) * size.inner),
-            unit * (of_weights / size.shared + model.bias * (size.qkv + size.inner))),
+            unit * (vectors_of(model) / size.shared + model.bias * (size.qkv + size.inner))),
         "tp messages": tensor_work(cluster, model, layout, rows),
         "cp messages": context_work(cluster, model, layout, rows)}
 
@@ -105,14 +104,27 @@ def attention_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: flo
 def tensor_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
     """Sums over tp after attention and MLP, and backward of each layer by columns.
 
-    With sequence parallelism a sum is a scatter, and each layer by columns gathers its input.
+    With sequence parallelism a sum is a scatter, and each layer by columns gathers its input; and
+    gradients of vectors that are not cut are summed.
     """
     size, num_bytes = sizes(model, layout), 2 * rows * model.width
     columns, hidden = 1 + size.columns, cluster.software.tp_overlap
     one = message(cluster, layout.tp, 1, num_bytes, hidden, 1 if size.gathers else 2)
     number = columns + 2 if size.gathers else 2
     return Work(number * one, (number - 1) * one * (layout.remat == "full"),
-                (number if size.gathers else columns) * one)
+                (number if size.gathers else columns) * one,
+                vectors_of(model) * shared_vector(cluster, model, layout))
+
+
+def vectors_of(model: GPTConfig) -> int:
+    """The parameters of a layer that tp does not cut: of norms, biases after a sum."""
+    return (2 if model.norm == "rms" else 4) + 2 * model.bias
+
+
+def shared_vector(cluster: Cluster, model: GPTConfig, layout: Layout) -> float:
+    """Seconds to sum the gradient of such a one, with sequence parallelism."""
+    software, size = cluster.software, sizes(model, layout)
+    return message(cluster, size.shared, 1, 2 * model.width, software.tp_overlap, passes=2)
 
 
 def context_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:

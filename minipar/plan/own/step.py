@@ -19,7 +19,7 @@ from ..models import table_parameters
 from ..time import messages
 from ..time.by_table import simulated
 from ..time.kernels import loss, product, stream
-from .layer import Work, layer_work, message, sizes
+from .layer import Work, layer_work, message, shared_vector, sizes, vectors_of
 from .parts import rank_sizes, stages_of, stages_of_rank, table_of
 from .reductions import each_microbatch, layer_buckets, once_a_step, ring_of
 
@@ -99,7 +99,8 @@ def end_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> tuple[Work, 
     head = Work(product(cluster, rows, vocabulary, d) + 2 * unit / size.shared
                 + loss(cluster, model, rows, tp) + one * (size.gathers > 0), 0.0,
                 product(cluster, rows, d, vocabulary) + 3 * unit / size.shared + one,
-                product(cluster, d, vocabulary, rows))
+                product(cluster, d, vocabulary, rows) + (vectors_of(model) - 2 * model.bias) / 2
+                * shared_vector(cluster, model, layout))
     return embed, head
 
 
