@@ -20,7 +20,7 @@ SPLITS, ACTIVATIONS = ("even", "greedy", "ends", "minipar"), ("fused", "minipar"
 OWN, BASE = "minipar", "megatron-core"  # minipar itself, by the rates of that software or the first
 # What it has not: a host that launches, stalls, other formats than weights in 16 bits.
 OWN_NUMBERS = {"split": OWN, "launch": 0, "busy": 0, "cross": 0, "gather": 0, "stall": 0,
-               "stalled": [], "stalled_ddp": [], "stalled_alone": [], "sum_bytes": 0, "kept": 1,
+               "stalled": (), "stalled_ddp": (), "stalled_alone": (), "sum_bytes": 0, "kept": 1,
                "gradient_bytes": 2, "message_bytes": 2, "zero1_bytes": 4, "regather": False,
                "keeps_gathered": False, "memory_base": 0}
 MOST_GPUS = 100_000

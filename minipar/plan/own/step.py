@@ -5,13 +5,13 @@
                                          + optimizer, gathers
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ...comm.simulated.links import Link
 from ...nn import GPTConfig
-from ...parallel.pipeline.schedule.simulate import Times, simulate
+from ...parallel.pipeline.schedule.dependencies import OPS, Op, cells, needs, rank_of, sent
+from ...parallel.pipeline.schedule.simulate import Times
 from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout
@@ -114,26 +114,66 @@ def timeline_ends(cluster: Cluster, model: GPTConfig, layout: Layout,
     near = stride * layout.pp <= cluster.per_node
     rate = (messages.link(cluster) if near else messages.nic(cluster)) / (1 - software.pp_overlap)
     rows = layout.microbatch * model.context / layout.cp
-    link = Link(software.latency * (1 - software.pp_overlap), rate)
-    num_bytes = round(2 * rows * model.width / sizes(model, layout).shared)
+    hop = software.latency * (1 - software.pp_overlap)
+    hop += 2 * rows * model.width / sizes(model, layout).shared / rate
     few, pipeline = simulated(layout.pp, m), replace(
         Layout(), pp=layout.pp, v=layout.v, schedule=layout.schedule)
-    ends = row_ends(pipeline, few, times, link, num_bytes)
+    ends = row_ends(pipeline, few, times, hop)
     if few == m:
         return ends
     period = 2 * layout.pp
-    less = row_ends(pipeline, few - period, times, link, num_bytes)
+    less = row_ends(pipeline, few - period, times, hop)
     later = (max(ends) - max(less)) * (m - few) / period
     return [end + later for end in ends]
 
 
 @lru_cache(10_000)
-def row_ends(layout: Layout, m: int, times: Sequence[Times], link: Link,
-             num_bytes: int) -> list[float]:
-    """When the ranks end m microbatches, by the schedule's own table."""
+def row_ends(layout: Layout, m: int, times: Sequence[Times], hop: float) -> list[float]:
+    """When the ranks end m microbatches, by the schedule's own table; a message takes `hop`."""
+    rows, num_ops = program(layout, m)
+    arrived: list[float | None] = [None] * num_ops
+    waiting: dict[int, int] = {}                # the rank that waits for an op
+    clocks, places = [0.0] * layout.pp, [0] * layout.pp
+    ready = [*range(layout.pp)]
+    seconds = [{kind: each.of(kind) for kind in OPS} for each in times]
+    while ready:
+        rank = ready.pop()
+        row, now, place = rows[rank], clocks[rank], places[rank]
+        for needed, actions, outs in row[place:]:
+            if missing := [op for op in needed if arrived[op] is None]:
+                waiting[missing[0]] = rank
+                break
+            now = max([now, *[arrived[op] for op in needed]]) + sum(
+                [seconds[stage][kind] for stage, kind in actions])
+            for op in outs:
+                arrived[op] = now + hop
+                if op in waiting:
+                    ready.append(waiting.pop(op))
+            place += 1
+        clocks[rank], places[rank] = now, place
+    return clocks
+
+
+@lru_cache(64)
+def program(layout: Layout, m: int) -> tuple[list[list[tuple]], int]:
+    """Each rank's cells: ops of other ranks that they need, stages and kinds, ops that they send.
+
+    And the number of ops, which are numbered.
+    """
     schedule, placement = table_of(layout, m)
-    timeline = simulate(schedule, [*times], placement, link, num_bytes)
-    ends = [0.0] * layout.pp
-    for interval in timeline.intervals:
-        ends[interval.rank] = max(ends[interval.rank], interval.end)
-    return ends
+    number: dict[tuple, int] = {}
+
+    def far(ops: Iterable[Op], rank: int) -> list[int]:
+        return [number.setdefault((*op,), len(number)) for op in ops
+                if rank_of(placement, *op[1:]) != rank]
+    rows = []
+    for rank, row in enumerate(schedule):
+        made = []
+        for cell in cells(row):
+            out = [message for action in cell if (message := sent(action, len(placement)))]
+            made.append((
+                far([op for action in cell for op in needs(action, len(placement))], rank),
+                [(stage, kind) for kind, stage, _ in cell],
+                [number.setdefault((*op,), len(number)) for op, _ in out]))
+        rows.append(made)
+    return rows, len(number)
