@@ -153,13 +153,12 @@ def mlp_units(size: Sizes) -> float:
     return size.inner * (1 + size.columns if size.columns > 1 else 2)
 
 
-def deferred_units(model: GPTConfig, layout: Layout) -> tuple[float, float]:
-    """What a layer has at the end of I, and until W: inputs of its products, and their gradients.
-    """
+def deferred_units(model: GPTConfig, layout: Layout) -> float:
+    """What a layer keeps from I to W: inputs of its products, and gradients of their results."""
     size = sizes(model, layout)
-    after = (size.gathers or 2) + size.result + size.inner
-    after += size.qkv + size.columns * size.inner + 2 + 1 / size.shared
-    return after + 2 / size.shared, after
+    inputs = (size.gathers or 2) + size.result + size.inner
+    whole = 4 if size.gathers else 2
+    return inputs + size.qkv + size.columns * size.inner + whole + 1 / size.shared
 
 
 def passing_units(model: GPTConfig, layout: Layout) -> float:
@@ -183,9 +182,16 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     return max(of_weight + received, of_message + received, of_attention)
 
 
-def layer_polls(model: GPTConfig, layout: Layout) -> tuple[float, float]:
-    """How often the backward of a layer polls: between operations; waiting for tp or cp."""
+def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,
+                seconds: float) -> tuple[float, float]:
+    """How often the backward of a layer polls: between operations; waiting for tp or cp.
+
+    Of element-wise operations that are shorter than a round of some `seconds` several make a poll.
+    """
     size, tp = sizes(model, layout), layout.tp
     number = 2 + size.gathers if size.gathers else 2 * (1 + size.columns)
-    return (17 + 3 * model.bias + 8 * (layout.remat == "full"),
+    products, short = 7 + 2 * size.columns, 6 + 5 * model.bias
+    short_work = layer_work(cluster, model, layout)["element-wise"]
+    each = (short_work.again + short_work.inputs + short_work.weights) / short
+    return (products + short * min(1, each / seconds) + 8 * (layout.remat == "full"),
             number * (tp - 1) + 3 * (layout.cp - 1))

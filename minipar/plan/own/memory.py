@@ -84,16 +84,11 @@ def most_kept(model: GPTConfig, layout: Layout, rank: int) -> float:
     here = stages_of_rank(layout, rank)
     if layout.schedule in ("1f1b", "gpipe") or layout.pp == 1:
         return in_flight(layout, rank) * kept[here[0]]
-    during, after = deferred_units(model, layout)
-    num_rows = simulated(layout.pp, layout.microbatches)
+    deferred = deferred_units(model, layout)
     now = most = 0.0
-    for kind, i, _ in table_of(layout, num_rows)[0][rank]:
-        later = stages[i].layers * after + stages[i].head * of_head
-        if kind == FORWARD:
-            now += kept[i]
-        elif kind == INPUT:
-            most = max(most, now - kept[i] + later + stages[i].layers * (during - after))
-            now += later - kept[i]
+    for kind, i, _ in table_of(layout, simulated(layout.pp, layout.microbatches))[0][rank]:
+        later = stages[i].layers * deferred + stages[i].head * of_head
+        now += kept[i] if kind == FORWARD else later - kept[i] if kind == INPUT else 0
         most = max(most, now)
         now -= kept[i] if kind == BACKWARD else later if kind == WEIGHT else 0
     return most

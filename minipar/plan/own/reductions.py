@@ -41,6 +41,10 @@ class Ring(NamedTuple):
         """Of parameters in 16 bits, in one message."""
         return message(self.cluster, self.size, self.stride, 2 * parameters, passes=passes)
 
+    def round_of(self, parameters: float) -> float:
+        """Seconds of a round."""
+        return self.seconds(parameters) / max(1, self.size - 1)
+
     def exposed(self, polls: float, passes: int = 1) -> float:
         """The share of a message that is left after some polls."""
         return max(0.0, 1 - polls / (1 + passes * (self.size - 1)))
@@ -72,7 +76,7 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[S
     whole = ring.seconds(layers * layer + ends + top, passes)
     if not hides:
         return whole
-    operations, waits = layer_polls(model, layout)
+    operations, waits = layer_polls(ring.cluster, model, layout, ring.round_of(layer))
     polls = operations + waits
     left = sum(ring.exposed((i + 0.5) * polls, passes) for i in range(layers))
     left = ring.seconds(left * layer + ends, passes)
@@ -85,7 +89,7 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
     """What ZeRO-2 or FSDP add to each microbatch."""
     embed, layer, head = part_sizes(model, layout.tp)
     layers, cost = sum(stage.layers for stage in stages), STRATEGIES[layout.kind].cost
-    polls, whole = sum(layer_polls(model, layout)), ring.seconds(layer)
+    polls, whole = sum(layer_polls(ring.cluster, model, layout, ring.round_of(layer))), ring.seconds(layer)
     after = ring.exposed(BETWEEN)
     ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
     if cost is None or PARAMETERS not in cost.sharded:
