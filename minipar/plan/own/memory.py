@@ -7,6 +7,7 @@
 ZeRO-2 has one whole gradient besides, FSDP also two units that are gathered.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 
 from ...nn import GPTConfig
@@ -21,9 +22,17 @@ from .parts import part_sizes, rank_sizes, stages_of, stages_of_rank, table_of
 from .reductions import layer_buckets
 
 
+FIRST_IS_FULLEST = ("1f1b", "gpipe", "interleaved")
+
+
 def own_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most."""
-    ranks = [rank_memory(cluster, model, layout, rank) for rank in range(layout.pp)]
+    seen, ranks = set(), []
+    for rank in range(layout.pp):       # of ranks with equal stages the first has most in flight
+        stages = tuple([stages_of(model, layout)[i] for i in stages_of_rank(layout, rank)])
+        if stages not in seen or layout.schedule not in FIRST_IS_FULLEST:
+            ranks.append(rank_memory(cluster, model, layout, rank))
+        seen.add(stages)
     return max(ranks, key=lambda kinds: sum(kinds.values()))
 
 
@@ -52,7 +61,8 @@ def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ..
     has_head = any(stages_of(model, layout)[stage].head for stage in here)
     has_layers = any(stages_of(model, layout)[stage].layers for stage in here)
     embed, layer, head = (2 * size for size in part_sizes(model, layout.tp))
-    kept = most_kept(model, layout, rank) * unit
+    # the strategy does not change it
+    kept = most_kept(model, replace(layout, kind="ddp", offload=""), rank) * unit
     of_head, logits = head_units(model, layout)
     parts = [2 * size for size in rank_sizes(model, layout, rank)]
     largest, both = 0.0, [0.0, 0.0]

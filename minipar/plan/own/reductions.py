@@ -10,6 +10,7 @@ are exposed:
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from ...nn import GPTConfig
@@ -55,13 +56,18 @@ def ring_of(cluster: Cluster, layout: Layout) -> Ring:
     return Ring(cluster, layout.dp * layout.cp, layout.tp)
 
 
-def layer_buckets(model: GPTConfig, layout: Layout) -> list[float]:
-    """Parameters of each bucket of a layer, as backward completes them; all layers in turn."""
+def layer_buckets(model: GPTConfig, layout: Layout) -> tuple[float, ...]:
+    """Parameters of each bucket of all layers, as backward completes them."""
     size, square = sizes(model, layout), model.width ** 2
     weights = [size.inner * square] * (1 + size.columns) + [size.result * square, size.qkv * square]
-    found = [sum(weights[i % len(weights)] for i in members) for members in assign_buckets(
-        [2 * weight for weight in weights] * model.num_layers, [BUCKET])]
-    return found
+    return buckets_of((*weights,) * model.num_layers)
+
+
+@lru_cache(1000)
+def buckets_of(weights: tuple[float, ...]) -> tuple[float, ...]:
+    """Parameters of each bucket."""
+    found = assign_buckets([2 * weight for weight in weights], [BUCKET])
+    return tuple([sum([weights[i] for i in members]) for members in found])
 
 
 def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
