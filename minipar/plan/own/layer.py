@@ -183,15 +183,15 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
 
 
 def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,
-                seconds: float) -> tuple[float, float]:
-    """How often the backward of a layer polls: between operations; waiting for tp or cp.
+                seconds: float) -> tuple[float, int, int]:
+    """How often the backward of a layer polls: between operations; waiting for tp; for cp.
 
     Of element-wise operations that are shorter than a round of some `seconds` several make a poll.
     """
     size, tp = sizes(model, layout), layout.tp
     number = 2 + size.gathers if size.gathers else 2 * (1 + size.columns)
-    products, short = 7 + 2 * size.columns, 6 + 5 * model.bias
+    products, short = 5 + 2 * size.columns, 6 + 5 * model.bias
     short_work = layer_work(cluster, model, layout)["element-wise"]
     each = (short_work.again + short_work.inputs + short_work.weights) / short
     return (products + short * min(1, each / seconds) + 8 * (layout.remat == "full"),
-            number * (tp - 1) + 3 * (layout.cp - 1))
+            number * (tp - 1), 3 * (layout.cp - 1))

@@ -23,7 +23,7 @@ from .layer import layer_polls, message, sizes
 from .parts import Stage, part_sizes
 
 BUCKET = 100 * MB       # of a simulated run
-BETWEEN = 3             # polls from a bucket's last gradient to the first one of the next
+BETWEEN, FORWARD = 1, 5 # polls from a unit's last gradient to the next unit's; of a forward
 
 
 class Ring(NamedTuple):
@@ -35,8 +35,8 @@ class Ring(NamedTuple):
 
     @property
     def is_near(self) -> bool:
-        """True if some of its messages take the ports that those of tp take, too."""
-        return ranks_in_node(self.cluster, self.size, self.stride) > 1
+        """True if all of its messages stay within a node, and take the ports that tp takes."""
+        return ranks_in_node(self.cluster, self.size, self.stride) == self.size
 
     def seconds(self, parameters: float, passes: int = 1) -> float:
         """Of parameters in 16 bits, in one message."""
@@ -82,11 +82,13 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[S
     whole = ring.seconds(layers * layer + ends + top, passes)
     if not hides:
         return whole
-    operations, waits = layer_polls(ring.cluster, model, layout, ring.round_of(layer))
-    polls = operations + waits
-    left = sum(ring.exposed((i + 0.5) * polls, passes) for i in range(layers))
+    polls = layer_polls(ring.cluster, model, layout, ring.round_of(layer))
+    left = sum(ring.exposed((i + 0.5) * sum(polls), passes) for i in range(layers))
     left = ring.seconds(left * layer + ends, passes)
-    queued = whole * waits / polls if ring.is_near else 0.0
+    _, of_tp, of_cp = polls
+    cp_is_near = ranks_in_node(ring.cluster, layout.cp, layout.tp) == layout.cp
+    waits = of_tp + of_cp if ring.is_near else 0 if cp_is_near else of_cp
+    queued = min(whole / 2, layers * waits * ring.round_of(BUCKET / 2))
     return max(left + queued, whole - layers * backward)
 
 
@@ -100,7 +102,7 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
     ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
     if cost is None or PARAMETERS not in cost.sharded:
         buckets = layer_buckets(model, layout)
-        return after * layers / model.num_layers * sum(map(ring.seconds, buckets)) + ends
-    gathers = max(ring.exposed(polls / 3), 1 - forward / whole) + max(
+        return layers / model.num_layers * sum(map(ring.seconds, buckets)) + ends
+    gathers = max(ring.exposed(FORWARD), 1 - forward / whole) + max(
         ring.exposed(polls), 1 - backward / whole, 0.0)
     return layers * whole * (gathers + after) + ends + ring.seconds(embed)
