@@ -27,8 +27,8 @@ GIB = 2**30
 def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most.
 
-    minipar itself: plan/own.  By the formulas: of ranks with as many layers it is the first, which has most microbatches in
-    flight, or one with the head or the loss.
+    minipar itself: plan/own.  By the formulas: of ranks with as many layers it is the first, which
+    has most microbatches in flight, or one with the head or the loss.
     """
     if cluster.software.split == OWN:
         from .own.memory import own_memory  # here: a page has formulas alone

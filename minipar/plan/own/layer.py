@@ -7,7 +7,8 @@ Bytes of element-wise operations are in units of a token's width in 16 bits, for
     GELU 2 f, SwiGLU 3 f                                       f: that of the MLP
 
 and what is kept for backward: two normed inputs, unit rows of norms, q, k, v, their result, and
-2 f or 3 f.  Attention is fused: it keeps no probabilities, unless the whole block is computed again.
+2 f or 3 f.  Attention is fused: it keeps no probabilities, unless the whole block is computed
+again.
 """
 
 from functools import lru_cache
@@ -165,14 +166,16 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     """The most that the backward of a layer has besides.
 
     That are gradients on their way, with that of a weight or before and after a message of tp; or
-    the probabilities of attention, when what the MLP kept is gone; or a block that is computed again.
+    the probabilities of attention, when what the MLP kept is gone; or a block that is computed
+    again.
     """
     size, rows = sizes(model, layout), layout.microbatch * model.context / layout.cp
     gathered, own = size.gathers > 0, 1 / size.shared
     received = own * (layout.pp > 1)
     of_weight = gathered + own + size.inner * model.width / rows
     time = model.context / layout.cp
-    pairs = 0.0 if layout.cp > 1 else (time + QUERIES) / 2 * model.num_heads / layout.tp / model.width
+    heads = model.num_heads / layout.tp / model.width
+    pairs = 0.0 if layout.cp > 1 else (time + QUERIES) / 2 * heads
     if layout.remat == "full":
         outs = 3 * own + gathered * size.columns + size.columns * size.inner
         return block_units(size) + pairs - own + max(of_weight, outs) + received

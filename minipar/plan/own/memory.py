@@ -18,15 +18,15 @@ from ..layout import Layout
 from ..memory import in_flight
 from ..time.by_table import simulated
 from .layer import deferred_units, kept_units, passing_units, sizes
-from .parts import part_sizes, rank_sizes, stages_of, stages_of_rank, table_of
+from .parts import part_sizes, rank_sizes, refuse, stages_of, stages_of_rank, table_of
 from .reductions import layer_buckets
-
 
 FIRST_IS_FULLEST = ("1f1b", "gpipe", "interleaved")
 
 
 def own_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most."""
+    refuse(cluster, model)
     seen, ranks = set(), []
     for rank in range(layout.pp):       # of ranks with equal stages the first has most in flight
         stages = tuple([stages_of(model, layout)[i] for i in stages_of_rank(layout, rank)])
@@ -48,8 +48,7 @@ def rank_memory(cluster: Cluster, model: GPTConfig, layout: Layout, rank: int) -
     if "optimizer" in layout.offload:
         kinds[STATES] = 0
     unit = 2.0 * layout.microbatch * model.context / layout.cp * model.width
-    moments = [moment for moment in at_peaks(model, layout, rank, sharded, unit)]
-    kept, passing, whole, gathered = max(moments, key=sum)
+    kept, passing, whole, gathered = max(at_peaks(model, layout, rank, sharded, unit), key=sum)
     return kinds | {GRADIENTS: kinds[GRADIENTS] + whole, "gathered weights": gathered,
                     "activations": kept, "passing arrays": passing}
 
@@ -92,11 +91,14 @@ def most_kept(model: GPTConfig, layout: Layout, rank: int) -> float:
     of_head = sum(head_units(model, layout))
     kept = [stage.layers * layer + stage.head * of_head for stage in stages]
     here = stages_of_rank(layout, rank)
-    if layout.schedule in ("1f1b", "gpipe") or layout.pp == 1:
+    if len(here) == 1 and not layout.schedule.startswith("zb"):
         return in_flight(layout, rank) * kept[here[0]]
     deferred = deferred_units(model, layout)
     now = most = 0.0
-    for kind, i, _ in table_of(layout, simulated(layout.pp, layout.microbatches))[0][rank]:
+    m = simulated(layout.pp, layout.microbatches)
+    if layout.schedule == "looped_breadth_first":       # all are in flight
+        m = layout.microbatches
+    for kind, i, _ in table_of(layout, m)[0][rank]:
         later = stages[i].layers * deferred + stages[i].head * of_head
         now += kept[i] if kind == FORWARD else later - kept[i] if kind == INPUT else 0
         most = max(most, now)

@@ -11,9 +11,34 @@ from ...nn import GPTConfig
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.actions import Placement, Schedule, stages_on
 from ...parallel.pipeline.schedule.registry import SCHEDULES
+from ...parallel.registry import STRATEGIES
+from ..cluster import OWN, Cluster
 from ..layout import Layout
 from ..models import position_parameters, rank_parameters, table_parameters, vectors
 from ..time.by_table import table
+
+
+def refuse(cluster: Cluster, model: GPTConfig) -> None:
+    """Raise ValueError for what these formulas do not cover."""
+    what = ("experts" if model.experts else "fp32" if cluster.dtype == "fp32" else
+            "unfused attention" if cluster.software.flash is None else "")
+    if what:
+        raise ValueError(f"the software {OWN} has no formulas for {what}: choose another one of "
+                         f"{cluster.name}, or `minipar simulate`")
+
+
+def queue_note(layout: Layout) -> str:
+    """A sentence on messages that wait for each other's ports, or ""."""
+    cost = STRATEGIES[layout.kind].cost
+    in_each = cost is not None and cost.reduces_each_microbatch and layout.dp * layout.cp > 1
+    if in_each and layout.pp * layout.tp > 1:
+        what = f"{layout.kind} beside a pipeline or tp"
+    elif layout.pp > 1 and SCHEDULES[layout.schedule].two_ways:
+        what = f"{layout.schedule}, whose stages have two copies,"
+    else:
+        return ""
+    return (f"Messages of {what} wait for each other's ports, which these formulas do not know: "
+            "seconds may be up to 9 % off.  `minipar simulate` knows them.")
 
 
 class Stage(NamedTuple):

@@ -1,8 +1,8 @@
 """Seconds that gradients and gathered weights add to a step of minipar itself.
 
 A ring goes on by one round wherever backward polls it, between two operations; the rest of its
-rounds take their time when the rank waits.  So of n bytes with R rounds, k of them polled, n (1-k/R)
-are exposed:
+rounds take their time when the rank waits.  So of n bytes with R rounds, k of them polled,
+n (1 - k/R) are exposed:
 
     DDP, ZeRO-1     buckets of 100 MiB; those of the last layers have most polls before the end
     ZeRO-2          one bucket at a time: the next one's first gradient waits for it
@@ -97,7 +97,8 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
     """What ZeRO-2 or FSDP add to each microbatch."""
     embed, layer, head = part_sizes(model, layout.tp)
     layers, cost = sum(stage.layers for stage in stages), STRATEGIES[layout.kind].cost
-    polls, whole = sum(layer_polls(ring.cluster, model, layout, ring.round_of(layer))), ring.seconds(layer)
+    polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(layer)))
+    whole = ring.seconds(layer)
     after = ring.exposed(BETWEEN)
     ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
     if cost is None or PARAMETERS not in cost.sharded:

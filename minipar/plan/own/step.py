@@ -20,12 +20,13 @@ from ..time import messages
 from ..time.by_table import simulated
 from ..time.kernels import loss, product, stream
 from .layer import Work, layer_work, message, shared_vector, sizes, vectors_of
-from .parts import rank_sizes, stages_of, stages_of_rank, table_of
+from .parts import rank_sizes, refuse, stages_of, stages_of_rank, table_of
 from .reductions import each_microbatch, layer_buckets, once_a_step, ring_of
 
 
 def own_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Seconds of the step by part, on its slowest rank."""
+    refuse(cluster, model)
     layer, m = layer_work(cluster, model, layout), layout.microbatches
     ends = end_work(cluster, model, layout)
     stages = stages_of(model, layout)
