@@ -70,15 +70,14 @@ def buckets_of(weights: tuple[float, ...]) -> tuple[float, ...]:
     return tuple([sum([weights[i] for i in members]) for members in found])
 
 
-def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
-                backward: float, hides: bool) -> float:
+def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, backward: float,
+                hides: bool) -> float:
     """What DDP's or ZeRO-1's sums add after the last backward, whose layer takes `backward`."""
     cost = STRATEGIES[layout.kind].cost
     passes = 1 if cost is not None and STATES in cost.sharded else 2
     embed, layer, head = part_sizes(model, layout.tp)
-    layers = sum(stage.layers for stage in stages)
-    ends = embed * any(stage.embed for stage in stages)
-    top = head * any(stage.head for stage in stages) * (not model.tied or not ends)
+    layers, ends = stage.layers, embed * stage.embed
+    top = head * stage.head * (not model.tied or not ends)
     whole = ring.seconds(layers * layer + ends + top, passes)
     if not hides:
         return whole
@@ -90,6 +89,14 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[S
     waits = of_tp + of_cp if ring.is_near else 0 if cp_is_near else of_cp
     queued = min(whole / 2, layers * waits * ring.round_of(BUCKET / 2))
     return max(left + queued, whole - layers * backward)
+
+
+def gather_weights(ring: Ring, model: GPTConfig, layout: Layout, own: float,
+                   share: float) -> float:
+    """What the gathers of new weights take, one for each bucket; a rank has a share of the layers.
+    """
+    more = share * len(layer_buckets(model, layout)) + 1
+    return ring.seconds(own) + more * ring.seconds(0)
 
 
 def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],

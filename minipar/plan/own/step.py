@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ...nn import GPTConfig
 from ...parallel.pipeline.schedule.dependencies import OPS, Op, cells, needs, rank_of, sent
+from ...parallel.pipeline.schedule.registry import SCHEDULES
 from ...parallel.pipeline.schedule.simulate import Times
 from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
@@ -19,70 +20,69 @@ from ..models import table_parameters
 from ..time import messages
 from ..time.by_table import simulated
 from ..time.kernels import loss, product, stream
+from ..time.stages import Stages
+from ..time.step_time import optimizer
 from .layer import Work, layer_work, message, shared_vector, sizes, vectors_of
-from .parts import rank_sizes, refuse, stages_of, stages_of_rank, table_of
-from .reductions import each_microbatch, layer_buckets, once_a_step, ring_of
+from .parts import Stage, rank_sizes, refuse, stages_of, stages_of_rank, table_of
+from .reductions import each_microbatch, gather_weights, once_a_step, ring_of
 
 
 def own_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Seconds of the step by part, on its slowest rank."""
     refuse(cluster, model)
-    layer, m = layer_work(cluster, model, layout), layout.microbatches
+    layer, stages = layer_work(cluster, model, layout), stages_of(model, layout)
     ends = end_work(cluster, model, layout)
-    stages = stages_of(model, layout)
-    times = [stage_times(layer, ends, stage.embed, stage.layers, stage.head) for stage in stages]
+    times = tuple([stage_times(layer, ends, stage) for stage in stages])
     here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
+    own = [sum(rank_sizes(model, layout, rank)) for rank in range(layout.pp)]
     work = [sum(sum(times[stage]) for stage in each) for each in here]
-    slowest = work.index(max(work))
-    copies = 2 if layout.pp > 1 and len(here[0]) * layout.pp > len(stages) else 1
-    parts = {}
-    for name, each in layer.items():
-        layers = sum(stages[stage].layers for stage in here[slowest]) / copies
-        parts[name] = m * layers * (each.forward + each.inputs + each.weights)
-    parts["recomputation"] = m * layers * sum(each.again for each in layer.values())
-    parts["head and loss"] = m * work[slowest] / copies - sum(parts.values())
-    done = timeline_ends(cluster, model, layout, tuple(times))
+    slowest = here[work.index(max(work))]
+    m = layout.microbatches
+    if SCHEDULES[layout.schedule].two_ways and layout.pp > 1:
+        m /= 2                          # of each of its stages
+    layers = m * sum(stages[stage].layers for stage in slowest)
+    parts = {name: layers * (each.forward + each.inputs + each.weights)
+             for name, each in layer.items()}
+    parts["recomputation"] = layers * sum(each.again for each in layer.values())
+    parts["head and loss"] = m * max(work) - sum(parts.values())
+    done = timeline_ends(cluster, model, layout, times)
     parts["bubble"] = max(done) - sum(parts.values())
-    backward = sum(each.again + each.inputs + each.weights for each in layer.values())
-    ring, cost = ring_of(cluster, layout), STRATEGIES[layout.kind].cost
-    reduced = max(done)
-    if ring.size > 1 and cost is not None:
-        if cost.reduces_each_microbatch:
-            forward = sum(each.forward for each in layer.values())
-            reduced += m * max(each_microbatch(ring, model, layout, [stages[i] for i in each],
-                                               forward, backward) for each in here)
-        else:
-            reduced = max(done[rank] + once_a_step(
-                ring, model, layout, [stages[min(here[rank])]], backward, 0 in here[rank])
-                for rank in range(layout.pp))
-    if model.tied and layout.pp > 1 and not any(0 in each and len(stages) - 1 in each
-                                                for each in here):
-        reduced += message(cluster, 2, layout.dp * layout.tp * layout.cp * (layout.pp - 1),
-                           2 * table_parameters(model) / layout.tp, passes=2)
-    parts["gradients"] = reduced - max(done)
-    own = max(sum(rank_sizes(model, layout, rank)) for rank in range(layout.pp))
-    sharded = cost.sharded if cost is not None else ()
-    kept = own / ring.size if STATES in sharded else own
-    parts["optimizer"] = cluster.software.adam_bytes * kept / stream(cluster)
-    if "optimizer" in layout.offload:
-        parts["optimizer"] += 2 * cluster.software.master_bytes * kept / cluster.host
+    parts["gradients"] = gradients(cluster, model, layout, done, layer) - max(done)
+    ring, sharded = ring_of(cluster, layout), STRATEGIES[layout.kind].cost.sharded
     if STATES in sharded and PARAMETERS not in sharded and ring.size > 1:
-        buckets = len(layer_buckets(model, layout)) / model.num_layers * max(
-            stage.layers for stage in stages) + 2
-        parts["gradients"] += ring.seconds(own) + (buckets - 1) * ring.seconds(0)
+        most = max(stage.layers for stage in stages) / model.num_layers
+        parts["gradients"] += gather_weights(ring, model, layout, max(own), most)
+    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], own, [0.0] * layout.pp))
     return parts
 
 
-def stage_times(layer: dict[str, Work], ends: tuple[Work, Work], embed: bool, layers: int,
-                head: bool) -> Times:
+def gradients(cluster: Cluster, model: GPTConfig, layout: Layout, done: Sequence[float],
+              layer: dict[str, Work]) -> float:
+    """The time when all gradients are summed, if ranks are `done` with their last backward."""
+    cost, ring = STRATEGIES[layout.kind].cost, ring_of(cluster, layout)
+    stages, summed = stages_of(model, layout), max(done)
+    here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
+    forward = sum(each.forward for each in layer.values())
+    backward = sum(each.again + each.inputs + each.weights for each in layer.values())
+    if cost.reduces_each_microbatch and ring.size > 1:
+        summed += layout.microbatches * max(each_microbatch(
+            ring, model, layout, [stages[i] for i in each], forward, backward) for each in here)
+    elif ring.size > 1:
+        summed = max(end + once_a_step(ring, model, layout, stages[min(each)], backward, 0 in each)
+                     for end, each in zip(done, here))
+    if model.tied and all(not {0, len(stages) - 1} <= {*each} for each in here):
+        stride = layout.dp * layout.cp * layout.tp * (layout.pp - 1)
+        summed += message(cluster, 2, stride, 2 * table_parameters(model) / layout.tp, passes=2)
+    return summed
+
+
+def stage_times(layer: dict[str, Work], ends: tuple[Work, Work], stage: Stage) -> Times:
     """F, I and W of a stage and microbatch."""
-    forward = again = inputs = weights = 0.0
-    for count, each in [(embed, ends[0]), (head, ends[1]), *((layers, w) for w in layer.values())]:
-        forward += count * each.forward
-        again += count * each.again
-        inputs += count * each.inputs
-        weights += count * each.weights
-    return Times(forward, again + inputs, weights)
+    works = [(stage.embed, ends[0]), (stage.head, ends[1]),
+             *((stage.layers, each) for each in layer.values())]
+    return Times(sum(count * each.forward for count, each in works),
+                 sum(count * (each.again + each.inputs) for count, each in works),
+                 sum(count * each.weights for count, each in works))
 
 
 @lru_cache(10_000)
