@@ -142,9 +142,8 @@ def replicas(layout: Layout, stages: Stages) -> list[tuple[float, int, int, floa
     own, shards, cost = max(stages.parameters), layout.dp * layout.cp, STRATEGIES[layout.kind].cost
     sharded = cost is not None and STATES in cost.sharded
     experts = stages.experts[stages.parameters.index(own)]
-    groups = [(own - experts, shards, layout.tp)]
-    if experts:
-        groups.append((experts, shards // layout.ep, layout.tp * layout.ep))
+    groups = [(own - experts, shards, layout.tp),
+              (experts, shards // layout.ep, layout.tp * layout.ep)][:2 if experts else 1]
     return [(n, size, stride, n / size if sharded else n) for n, size, stride in groups]
 
 
