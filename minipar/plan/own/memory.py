@@ -39,8 +39,7 @@ def own_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, 
 def rank_memory(cluster: Cluster, model: GPTConfig, layout: Layout, rank: int) -> dict[str, float]:
     """Bytes by kind on a rank of the pipeline."""
     software, own = cluster.software, sum(rank_sizes(model, layout, rank))
-    cost = STRATEGIES[layout.kind].cost
-    sharded = cost.sharded if cost else ()
+    sharded = STRATEGIES[layout.kind].cost.sharded
     piece = own / (layout.dp * layout.cp)
     kinds = {name: each * (piece if name in sharded else own) for name, each in (
         (PARAMETERS, software.weight_bytes), (GRADIENTS, software.gradient_bytes),
@@ -56,10 +55,9 @@ def rank_memory(cluster: Cluster, model: GPTConfig, layout: Layout, rank: int) -
 def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ...],
              unit: float) -> list[tuple[float, float, float, float]]:
     """What is kept, passes, is a whole gradient and is gathered, when backwards begin."""
-    here = stages_of_rank(layout, rank)
-    has_head = any(stages_of(model, layout)[stage].head for stage in here)
-    has_layers = any(stages_of(model, layout)[stage].layers for stage in here)
-    embed, layer, head = (2 * size for size in part_sizes(model, layout.tp))
+    here = [stages_of(model, layout)[stage] for stage in stages_of_rank(layout, rank)]
+    has_head = any(stage.head for stage in here)
+    _, layer, head = (2 * size for size in part_sizes(model, layout.tp))
     # the strategy does not change it
     kept = most_kept(model, replace(layout, kind="ddp", offload=""), rank) * unit
     of_head, logits = head_units(model, layout)
@@ -69,14 +67,13 @@ def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ..
         largest = layer if PARAMETERS in sharded else 2 * max(layer_buckets(model, layout))
     if PARAMETERS in sharded:
         both = [max([a + b for a, b in zip(parts, parts[1:])], default=sum(parts)), head + layer]
-    found = []
-    if has_layers:
-        less = (of_head + logits) * unit if has_head else 0.0
-        found.append((kept - less, passing_units(model, layout) * unit, largest, both[0]))
+    has_layers = any(stage.layers for stage in here)
+    less, passing = has_head * (of_head + logits), has_layers * passing_units(model, layout)
+    found = [(kept - less * unit, passing * unit, largest, both[0])]
     if has_head:
         whole = head if GRADIENTS in sharded else 0.0
         found += [(kept, logits * unit, 0.0, both[1]), (kept, head, whole, both[1])]
-    return found or [(kept, 0.0, largest, both[0])]
+    return found if has_layers or not has_head else found[1:]
 
 
 def head_units(model: GPTConfig, layout: Layout) -> tuple[float, float]:

@@ -30,8 +30,7 @@ def refuse(cluster: Cluster, model: GPTConfig) -> None:
 def queue_note(layout: Layout) -> str:
     """A sentence on messages that wait for each other's ports, or ""."""
     cost = STRATEGIES[layout.kind].cost
-    in_each = cost is not None and cost.reduces_each_microbatch and layout.dp * layout.cp > 1
-    if in_each and layout.pp * layout.tp > 1:
+    if cost.reduces_each_microbatch and layout.dp * layout.cp > 1 < layout.pp * layout.tp:
         what = f"{layout.kind} beside a pipeline or tp"
     elif layout.pp > 1 and SCHEDULES[layout.schedule].two_ways:
         what = f"{layout.schedule}, whose stages have two copies,"

@@ -73,8 +73,7 @@ def buckets_of(weights: tuple[float, ...]) -> tuple[float, ...]:
 def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, backward: float,
                 hides: bool) -> float:
     """What DDP's or ZeRO-1's sums add after the last backward, whose layer takes `backward`."""
-    cost = STRATEGIES[layout.kind].cost
-    passes = 1 if cost is not None and STATES in cost.sharded else 2
+    passes = 1 if STATES in STRATEGIES[layout.kind].cost.sharded else 2
     embed, layer, head = part_sizes(model, layout.tp)
     layers, ends = stage.layers, embed * stage.embed
     top = head * stage.head * (not model.tied or not ends)
@@ -103,12 +102,11 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
                     forward: float, backward: float) -> float:
     """What ZeRO-2 or FSDP add to each microbatch."""
     embed, layer, head = part_sizes(model, layout.tp)
-    layers, cost = sum(stage.layers for stage in stages), STRATEGIES[layout.kind].cost
+    layers, whole = sum(stage.layers for stage in stages), ring.seconds(layer)
     polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(layer)))
-    whole = ring.seconds(layer)
     after = ring.exposed(BETWEEN)
     ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
-    if cost is None or PARAMETERS not in cost.sharded:
+    if PARAMETERS not in STRATEGIES[layout.kind].cost.sharded:
         buckets = layer_buckets(model, layout)
         return layers / model.num_layers * sum(map(ring.seconds, buckets)) + ends
     gathers = max(ring.exposed(FORWARD), 1 - forward / whole) + max(
