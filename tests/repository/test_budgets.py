@@ -7,9 +7,9 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4559,
     ("parallel",): 4550,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6166,
+    ("train", "commands"): 6170,
     ("viz",): 2544,
-    ("plan",): 1198,
+    ("plan",): 1693,
     ("simulation",): 1013,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41604
+ALL = 42103
 
 
 def count(folder: str) -> int:

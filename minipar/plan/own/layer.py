@@ -14,7 +14,7 @@ again.
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...autograd.ops.attention import QUERIES
+from ...formulas.activations import visible_pairs
 from ...nn import GPTConfig
 from ..cluster import Cluster
 from ..layout import Layout
@@ -173,9 +173,8 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     gathered, own = size.gathers > 0, 1 / size.shared
     received = own * (layout.pp > 1)
     of_weight = gathered + own + size.inner * model.width / rows
-    time = model.context / layout.cp
     heads = model.num_heads / layout.tp / model.width
-    pairs = 0.0 if layout.cp > 1 else (time + QUERIES) / 2 * heads
+    pairs = 0.0 if layout.cp > 1 else visible_pairs(model.context) / model.context * heads
     if layout.remat == "full":
         outs = 3 * own + gathered * size.columns + size.columns * size.inner
         return block_units(size) + pairs - own + max(of_weight, outs) + received

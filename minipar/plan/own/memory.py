@@ -14,8 +14,7 @@ from ...nn import GPTConfig
 from ...parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from ...parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
-from ..layout import Layout
-from ..memory import in_flight
+from ..layout import Layout, in_flight
 from ..time.by_table import simulated
 from .layer import deferred_units, kept_units, passing_units, sizes
 from .parts import part_sizes, rank_sizes, refuse, stages_of, stages_of_rank, table_of

@@ -1,6 +1,8 @@
 """The chain of a model's parts, and minipar's own cut of it into the stages of a pipeline.
 
     embed │ h.0 │ h.1 │ … │ head        by parameters, the head a part of its own
+
+The cut is `pipeline/cut.py`'s, and the ranks of stages are the schedule's.
 """
 
 from functools import lru_cache

@@ -20,8 +20,8 @@ from ..models import table_parameters
 from ..time import messages
 from ..time.by_table import simulated
 from ..time.kernels import loss, product, stream
+from ..time.replicas import optimizer
 from ..time.stages import Stages
-from ..time.step_time import optimizer
 from .layer import Work, layer_work, message, shared_vector, sizes, vectors_of
 from .parts import Stage, rank_sizes, refuse, stages_of, stages_of_rank, table_of
 from .reductions import each_microbatch, gather_weights, once_a_step, ring_of
