@@ -9,7 +9,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("memory", "precision"): 1235,
     ("train", "commands"): 6170,
     ("viz",): 2544,
-    ("plan",): 1693,
+    ("plan",): 1696,
     ("simulation",): 1013,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 42103
+ALL = 42106
 
 
 def count(folder: str) -> int:

@@ -1,6 +1,8 @@
 """Ranks that have the same parameters, and what each of them optimizes.
 
     experts     dp / ep ranks have the same        all others      dp · cp ranks
+
+Rajbhandari et al. 2022 (DeepSpeed-MoE), section 5.
 """
 
 from ...parallel.registry import STATES, STRATEGIES
