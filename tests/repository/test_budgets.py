@@ -10,14 +10,14 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("train", "commands"): 6180,
     ("viz",): 2546,
     ("plan",): 1714,
-    ("simulation",): 1015,
+    ("simulation",): 1018,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 42151
+ALL = 42154
 
 
 def count(folder: str) -> int:

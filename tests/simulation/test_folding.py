@@ -121,6 +121,7 @@ def test_messages_are_those_of_the_rank_that_stands_for_others():
 
 @pytest.mark.parametrize("options", [
     {"pp": 1, "dp": 4, "kind": "zero1"}, {"kind": "ddp", **INTERLEAVED},
+    {"pp": 4, "dp": 1, "kind": "ddp", "schedule": "zb_h2"},
     *[{"kind": "zero1", "schedule": name} for name in SCHEDULES if name != "interleaved"]], ids=str)
 @pytest.mark.one_in(4)
 def test_microbatches_that_repeat_the_first_take_what_all_would_take(options):
@@ -130,8 +131,8 @@ def test_microbatches_that_repeat_the_first_take_what_all_would_take(options):
     for number, rank in computed.ranks.items():
         one = repeated.ranks[number]
         assert (one.end, one.log.flops) == (rank.end, rank.log.flops)
-        # what is kept between I and W is not all counted
-        exact = 0 if layout.schedule in ("gpipe", "1f1b", "interleaved") else 0.05
+        # what a repeated I leaves for W is what the first I left, which may be less
+        exact = 0 if layout.schedule in ("gpipe", "1f1b", "interleaved") else 0.03
         assert sum(one.memory.values()) == pytest.approx(sum(rank.memory.values()), rel=exact)
 
 
