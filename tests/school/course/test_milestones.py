@@ -90,7 +90,7 @@ def test_right_functions_reach_the_ring(learner, monkeypatch):
 def one_run(monkeypatch):
     ring = milestones()["ring"]
     monkeypatch.setattr(command, "find", lambda name: dataclasses.replace(
-        ring, runs={"ddp": ring.runs["ddp"]}))
+        ring, runs={"ddp": f"{ring.runs['ddp']} --steps 2"}))
 
 
 def test_a_wrong_function_is_named_with_its_line(learner, monkeypatch, one_run):
