@@ -139,6 +139,7 @@ def run_variant(job: dict, patches: dict[str, list]) -> dict:
         status = pytest.main(
             [*job["tests"], "-q", "--tb=no", "--no-header", f"--rootdir={root}", "-o", "addopts=",
              "-p", "no:cacheprovider", "-p", "no:faulthandler",     # it would stop our own timer
+             "-p", "no:hypothesispytest", "-p", "no:anyio",         # half of the time to begin
              *(["-x"] if job["stop_at_first"] else [])], plugins=[recorder])
     finally:
         sys.meta_path.remove(finder)
