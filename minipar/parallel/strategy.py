@@ -30,7 +30,8 @@ One path, for any mesh:
 
 Subclasses override place, reduce, finish and parameters_changed, or update; FSDP also cut, backward
 and the contexts of forward and of a batch.  `DistributedDataParallel` brings cut and reduce, and
-overrides reducing.  This class sums no gradients over dp, and trains on one rank.
+overrides reducing.  This class sums no gradients over dp or cp: alone it trains on meshes without
+them.
 
 No sum of gradients is divided by the number of ranks.  The loss of a microbatch is a sum over its
 targets, divided by the number of targets of the whole batch, over all ranks and microbatches.  So

@@ -4,7 +4,7 @@
     terapipe                 … in reverse: for slices of tokens    m slices in flight
     one_f_one_b              a backward as soon as there is one    p - s on stage s
     looped_breadth_first     GPipe with v stages on each rank
-    interleaved              1F1B with v stages on each rank       bubble / v, messages · v
+    interleaved              1F1B with v stages on each rank       bubble / v, more messages
 
 An order is correct if, for each microbatch, stage s does its forward after stage s - 1 and its
 backward after stage s + 1 (dependencies.py).  Orders differ in idle time and memory.  The schedules
