@@ -27,7 +27,7 @@ from ...comm.mesh import DeviceMesh
 from ...comm.work import Work, start_work, wait_all
 from ...nn import Module
 from ...optim import Optimizer
-from .apart import TrainedApart
+from .trained_apart import TrainedApart
 
 
 class DelayedAveraging(TrainedApart):

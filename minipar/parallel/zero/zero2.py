@@ -92,7 +92,11 @@ class ZeRO2(ZeRO1):
             self.not_summed[flat] = record_allocation("communication", piece.copy())
 
     def finish(self) -> None:
-        """Wait for all reductions; sum the pieces over the ranks that have the same."""
+        """Wait for all reductions; sum the pieces over the ranks that have the same.
+
+        Not ZeRO-1's `finish`, which would reduce all flats again.  Here each backward has begun to
+        reduce all that it completes, and pieces that `replicate` still has to sum are kept apart.
+        """
         self._wait()
         for flat in [*self.not_summed]:
             piece = self.not_summed.pop(flat)
