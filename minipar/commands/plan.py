@@ -19,10 +19,11 @@ from ..atomic_files import write_text
 from ..launcher import errors_as_usage
 from ..nn import GPTConfig
 from ..plan.calculator import PAGE, TITLE, page_data
-from ..plan.cluster import Cluster, read_cluster
+from ..plan.cluster import OWN, Cluster, read_cluster
 from ..plan.layout import AXES, Layout, find_fault, parse_layout
 from ..plan.memory import GIB, memory, total
 from ..plan.models import given_model, model_flops, num_parameters
+from ..plan.own.parts import queue_note
 from ..plan.reasons import binding, changes, parts
 from ..plan.search import Candidate, best_of_meshes, frontier, predict, search
 from ..plan.table import predicted_columns, read_rows, write_rows
@@ -73,7 +74,8 @@ class Options(CommandOptions):
         "gated, tied, sequence, experts, top_k, expert_width", metavar="NAME|SIZES",
         needs=Beside("batch", "N", "is planned for the sequences of a step"))
     cluster: str = option("1x8:h100", "N nodes of M GPUs, h100, a100 … or a TOML file; after a "
-                          "slash a software of it, as 8x8:h100/megatron-core", metavar="NxM:GPU")
+                          "slash a software of it, as 8x8:h100/megatron-core, or minipar itself, "
+                          "8x8:h100/minipar", metavar="NxM:GPU")
     batch: int | None = option(None, "sequences of a step", least=1)
     sequence: int | None = option(None, "tokens of a sequence", least=1)
     explain: str = option("", "a layout instead of the best: dp=8,tp=8,microbatch=2,kind=zero1 …",
@@ -175,6 +177,8 @@ def say(output: Output, cluster: Cluster, model: GPTConfig, chosen: Candidate) -
                 f"{gib(cluster.usable)}{'' if fits else ': it does not fit'}."
                 f"{stall_text(chosen.stalls)}")
     output.text(binding(cluster, model, layout, chosen.num_bytes).capitalize() + ".")
+    if cluster.software.split == OWN and (note := queue_note(layout)):
+        output.text(note)
     output.table(parts_table(cluster, model, layout))
     output.table(memory_table(cluster, model, layout))
     output.table(changes_table(cluster, model, chosen))

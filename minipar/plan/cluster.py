@@ -16,7 +16,13 @@ from typing import Any
 
 FOLDER = Path(__file__).parent / "clusters"
 SHARES = ("product", "stream", "link", "nic", "unfused", "kept")       # above 0
-SPLITS, ACTIVATIONS = ("even", "greedy", "ends"), ("fused", "minipar")
+SPLITS, ACTIVATIONS = ("even", "greedy", "ends", "minipar"), ("fused", "minipar")
+OWN, BASE = "minipar", "megatron-core"  # minipar itself, by the rates of that software or the first
+# What it has not: a host that launches, stalls, other formats than weights in 16 bits.
+OWN_NUMBERS = {"split": OWN, "launch": 0, "busy": 0, "cross": 0, "gather": 0, "stall": 0,
+               "stalled": (), "stalled_ddp": (), "stalled_alone": (), "sum_bytes": 0, "kept": 1,
+               "gradient_bytes": 2, "message_bytes": 2, "zero1_bytes": 4, "regather": False,
+               "keeps_gathered": False, "memory_base": 0}
 MOST_GPUS = 100_000
 FORMS = "give NODESxGPUS:NAME, as 8x8:h100, or a TOML file"
 
@@ -151,6 +157,10 @@ def from_file(path: Path, software: str = "") -> Cluster:
     if "like" in table:                 # the file of another GPU, for all that is not said
         table = _merged(_table(FOLDER / f"{table.pop('like')}.toml"), table)
     programs: dict[str, Any] = table.pop("software", {})
+    if software == OWN and software not in programs and programs:
+        base = BASE if BASE in programs else next(iter(programs))
+        fused = [program["flash"] for program in programs.values() if program.get("flash")]
+        programs[OWN] = {"like": base, **OWN_NUMBERS, "flash": [*fused, [*Software.flash]][0]}
     software = software or next(iter(programs), "")
     numbers = _inherited(programs, software, str(path)) if software else {}
     made = _fill(Software, f"{path} [software.{software}]", {"name": software, **numbers})

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..formulas.pipelines import holds
+from ..formulas import pipelines
 from ..nn import GPTConfig
 from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.registry import STRATEGIES
@@ -14,7 +14,7 @@ KINDS = ZERO                                    # strategies that the search tri
 REMATS = ("none", "selective", "full")
 COSTED = tuple(name for name, entry in STRATEGIES.items() if entry.cost is not None)
 # Schedules whose formulas hold for a backward that takes longer; time/by_table.py does the rest.
-PREDICTED = tuple(name for name in SCHEDULES if holds(name))
+PREDICTED = tuple(name for name in SCHEDULES if pipelines.holds(name))
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,18 @@ class Layout:
         more += [f"remat {self.remat}"] if self.remat != "none" else []
         more += [f"offload {self.offload}"] if self.offload else []
         return ", ".join([*(axes or ["dp=1"]), *more, f"microbatch {self.microbatch}"])
+
+
+def in_flight(layout: Layout, rank: int) -> float:
+    """Microbatches in flight on a rank, each of its stages counted."""
+    if layout.pp == 1:
+        return layout.stages
+    known = pipelines.in_flight(layout.schedule, rank, layout.pp, layout.microbatches,
+                                layout.stages)
+    if known is None and layout.schedule not in PREDICTED:
+        from .time.by_table import most_in_flight  # here: a page has formulas alone
+        known = most_in_flight(layout.schedule, rank, layout.pp, layout.microbatches)
+    return layout.stages * layout.microbatches if known is None else known
 
 
 def parse_layout(text: str, start: Layout) -> Layout:

@@ -11,12 +11,11 @@ Rajbhandari et al. 2020, section 3; Korthikanti et al. 2022, table 2.
 
 from functools import lru_cache
 
-from ..formulas import pipelines
 from ..formulas.activations import layer_activations
 from ..formulas.data_parallel import memory_per_rank
 from ..nn import GPTConfig
-from .cluster import Cluster
-from .layout import PREDICTED, Layout
+from .cluster import OWN, Cluster
+from .layout import PREDICTED, Layout, in_flight
 from .models import active_ratio, mlp_matrices, mlp_width
 from .time.stages import Stages, stages_of
 
@@ -27,9 +26,12 @@ GIB = 2**30
 def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most.
 
-    By the formulas, among ranks with as many layers it is the first, which has most microbatches in
-    flight.  Or it is a rank with the head or the loss.
+    minipar itself: plan/own.  By the formulas, among ranks with as many layers it is the first,
+    which has most microbatches in flight.  Or it is a rank with the head or the loss.
     """
+    if cluster.software.split == OWN:
+        from .own.memory import own_memory  # here: a page has formulas alone
+        return own_memory(cluster, model, layout)
     stages = stages_of(cluster, model, layout)
     first = {stages.layers.index(count) for count in {*stages.layers}}
     ranks = [rank_memory(cluster, model, layout, stages, rank) for rank in range(layout.pp)
@@ -85,18 +87,6 @@ def elements(kind: str, own: int, layers: int, shards: int) -> tuple[int, int, i
     found = memory_per_rank(kind, units, shards, itemsize=1, num_states=1, uses=range(len(units)))
     return (found["parameters"], found["gradients"], found["optimizer states"],
             found["communication"])
-
-
-def in_flight(layout: Layout, rank: int) -> float:
-    """Microbatches in flight on a rank, each of its stages counted."""
-    if layout.pp == 1:
-        return layout.stages
-    known = pipelines.in_flight(layout.schedule, rank, layout.pp, layout.microbatches,
-                                layout.stages)
-    if known is None and layout.schedule not in PREDICTED:
-        from .time.by_table import most_in_flight  # here: a page has formulas alone
-        known = most_in_flight(layout.schedule, rank, layout.pp, layout.microbatches)
-    return layout.stages * layout.microbatches if known is None else known
 
 
 def layer_bytes(cluster: Cluster, model: GPTConfig, layout: Layout, remat: str) -> float:

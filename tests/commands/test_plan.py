@@ -65,6 +65,15 @@ def test_one_that_does_not_fit_says_so(capsys):
     assert "it does not fit" in out
 
 
+def test_minipar_itself_says_where_messages_queue_and_what_it_does_not_know(capsys):
+    words = (*LLAMA, "--cluster", "2x8:h100/minipar", "--explain")
+    assert "of fsdp beside a pipeline or tp wait for" in run(capsys, *words, "dp=8,pp=2,kind=fsdp")
+    assert "wait for each other's ports" not in run(capsys, *words, "dp=8,pp=2,kind=zero1")
+    said = refused(capsys, "--model", "mixtral-8x7b", "--cluster", "1x8:h100/minipar", "--batch",
+                   "8", "--explain", "dp=8")
+    assert "the software minipar has no formulas for experts" in said
+
+
 @pytest.mark.parametrize("layout", [
     "dp=4", "dp=2,tp=2,kind=zero1", "pp=2,dp=2,kind=zero1,microbatch=2", "pp=4,remat=full",
     "pp=2,v=2,tp=2,microbatch=2", "dp=4,kind=fsdp,offload=optimizer"])

@@ -7,9 +7,9 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4559,
     ("parallel",): 4562,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6176,
+    ("train", "commands"): 6180,
     ("viz",): 2546,
-    ("plan",): 1216,
+    ("plan",): 1714,
     ("simulation",): 1015,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41649
+ALL = 42151
 
 
 def count(folder: str) -> int:

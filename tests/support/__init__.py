@@ -44,6 +44,7 @@ Tables, some of which become pages of docs/:
     memory_page.py         the tables of docs/pages/memory.md
     plan_rows.py           published runs, and how well `minipar plan` predicts them;  plan_fit.py
                            fits its numbers;  plan_page.py: the pages on it
+    plan_and_simulation.py the plan of /minipar beside simulated steps, and its table
     slow_network_page.py   the table and pictures of docs/pages/slow_networks.md
     operations.py          every operation of autograd, found by looking
     operation_table.py     every collective operation and algorithm;  print_table.py prints it

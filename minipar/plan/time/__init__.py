@@ -3,6 +3,7 @@
     kernels, messages       a product, attention, a collective
     stages                  layers of each pipeline stage
     layer_time, step_time   a layer; a step, by part
+    replicas                ranks with the same parameters
     by_table                schedules without a formula
     stalls                  what a layout cannot tell
 

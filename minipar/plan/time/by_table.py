@@ -42,9 +42,10 @@ def simulated(num_ranks: int, num_microbatches: int) -> int:
 
 
 @lru_cache(64)
-def table(name: str, num_ranks: int, num_microbatches: int) -> tuple[Schedule, Placement]:
+def table(name: str, num_ranks: int, num_microbatches: int,
+          v: int | None = None) -> tuple[Schedule, Placement]:
     """The schedule and the ranks of its stages."""
-    return make_schedule(name, num_ranks, num_microbatches)
+    return make_schedule(name, num_ranks, num_microbatches, v)
 
 
 @lru_cache(10_000)

@@ -16,11 +16,12 @@ from ...formulas import pipelines
 from ...nn import GPTConfig
 from ...parallel.pipeline.schedule.simulate import Times
 from ...parallel.registry import STATES, STRATEGIES
-from ..cluster import Cluster
+from ..cluster import OWN, Cluster
 from ..layout import PREDICTED, Layout
-from .kernels import linear, loss, stream
+from .kernels import linear, loss
 from .layer_time import launch, layer_parts
 from .messages import neighbour, ring
+from .replicas import optimizer, replicas
 from .stages import Stages, stages_of
 
 WEIGHTS = 6             # of a layer, each gathered by itself after ZeRO-1's optimizer
@@ -35,6 +36,10 @@ class StepTime(NamedTuple):
 
 def step_time(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool = False) -> StepTime:
     """Predict a step; with `stalls`, one that loses time at each message (stalls.py)."""
+    if cluster.software.split == OWN:
+        from ..own.step import own_parts  # here: a page has formulas alone
+        own = own_parts(cluster, model, layout)
+        return StepTime(sum(own.values()), own)
     stages = stages_of(cluster, model, layout)
     layer, host = layer_parts(cluster, model, layout), launch(cluster, layout, stalls)
     rows = layout.microbatch * model.context / layout.cp
@@ -127,30 +132,3 @@ def gradients(cluster: Cluster, layout: Layout, stages: Stages, slowest: float) 
                 for own, size, stride, _ in groups) + late
     window = 1 + layout.pp * (layout.stages - 1) / layout.stages           # in microbatches
     return max(whole - hidden * window * slowest, whole / 10) + copies
-
-
-def replicas(layout: Layout, stages: Stages) -> list[tuple[float, int, int, float]]:
-    """Of the largest stage's parameters, then of its experts, if it has some:
-
-    their number, the ranks with the same ones, the stride of these, and parameters that a rank
-    optimizes.
-    """
-    own, shards, cost = max(stages.parameters), layout.dp * layout.cp, STRATEGIES[layout.kind].cost
-    sharded = cost is not None and STATES in cost.sharded
-    experts = stages.experts[stages.parameters.index(own)]
-    groups = [(own - experts, shards, layout.tp)]
-    if experts:
-        groups.append((experts, shards // layout.ep, layout.tp * layout.ep))
-    return [(n, size, stride, n / size if sharded else n) for n, size, stride in groups]
-
-
-def optimizer(cluster: Cluster, layout: Layout, stages: Stages) -> float:
-    """Seconds of Adam: the bytes of weights, gradients and averages that it moves.
-
-    Offloaded states come from the host's memory, and go back.
-    """
-    kept = sum(piece for _, _, _, piece in replicas(layout, stages))
-    time = cluster.software.adam_bytes * kept / stream(cluster)
-    if "optimizer" in layout.offload:
-        time += 2 * cluster.software.master_bytes * kept / cluster.host
-    return time

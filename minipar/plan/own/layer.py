@@ -1,0 +1,198 @@
+"""Seconds and bytes of one layer on one rank, as minipar computes it.
+
+Bytes of element-wise operations are in units of a token's width in 16 bits, forward:
+
+    two norms 4, two sums 6, biases after a sum over tp 4      shared with sequence parallelism
+    rotary positions 2 q                                       q: widths of q, k, v of a rank
+    GELU 2 f, SwiGLU 3 f                                       f: that of the MLP
+
+and what is kept for backward: two normed inputs, unit rows of norms, q, k, v, their result, and
+2 f or 3 f.  Attention is fused: it keeps no probabilities, unless the whole block is computed
+again.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ...formulas.activations import visible_pairs
+from ...nn import GPTConfig
+from ..cluster import Cluster
+from ..layout import Layout
+from ..models import head_width, mlp_width
+from ..time.kernels import attention, product, stream
+from ..time.messages import rate
+
+
+class Work(NamedTuple):
+    """Seconds of forward, of it again in backward, of gradients of inputs and of weights."""
+
+    forward: float = 0.0
+    again: float = 0.0
+    inputs: float = 0.0
+    weights: float = 0.0
+
+
+class Sizes(NamedTuple):
+    """Of a layer on a rank, in widths: q, k and v; attention's result; the MLP's inner width.
+
+    `shared` ranks share a token between the pairs of layers, `columns` layers begin an MLP.
+    """
+
+    qkv: float
+    result: float
+    inner: float
+    columns: int
+    shared: int
+    gathers: int                # of inputs in forward, with sequence parallelism
+
+
+def sizes(model: GPTConfig, layout: Layout) -> Sizes:
+    """The sizes of a layer."""
+    tp, heads = layout.tp, model.num_heads * head_width(model) / model.width
+    kv = max(model.num_kv_heads or model.num_heads, tp) * head_width(model) / model.width
+    columns = 2 if model.mlp == "swiglu" else 1
+    is_split = layout.sp and tp > 1
+    return Sizes((heads + 2 * kv) / tp, heads / tp, mlp_width(model) / model.width / tp, columns,
+                 tp if is_split else 1, (1 + columns) * is_split)
+
+
+def message(cluster: Cluster, size: int, stride: int, num_bytes: float, hidden: float = 0.0,
+            passes: int = 1) -> float:
+    """Seconds of a ring's `passes` over `num_bytes` that are launched together."""
+    software = cluster.software
+    if size == 1:
+        return 0.0
+    one = software.latency_rank + num_bytes / size / rate(cluster, size, stride)
+    return software.latency + passes * (size - 1) * one * (1 - hidden)
+
+
+@lru_cache(10_000)
+def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, Work]:
+    """Seconds of a layer and microbatch, by part."""
+    size, rows = sizes(model, layout), layout.microbatch * model.context / layout.cp
+    is_full = layout.remat == "full"
+    unit = 2 * rows * model.width * cluster.software.unfused / stream(cluster)
+    shared = 10 + 4 * (model.bias and layout.tp > 1)        # of norms, sums and biases
+    gelu, rope = 1 + size.columns, 2 * size.qkv * (model.rope is not None)
+    forward = shared / size.shared + rope + gelu * size.inner
+    again = forward - (3 + (shared - 10) / 2) / size.shared if is_full else rope
+    matrices = [(size.qkv, 1.0), (1.0, size.result), *[(size.inner, 1.0)] * size.columns,
+                (1.0, size.inner)]
+    d = model.width
+    products = [(product(cluster, rows, n * d, k * d), product(cluster, rows, k * d, n * d),
+                 product(cluster, k * d, n * d, rows)) for n, k in matrices]
+    sums = [sum(each) for each in zip(*products)]
+    return {
+        "products": Work(sums[0], is_full * (sums[0] - products[-1][0]), sums[1], sums[2]),
+        "attention": attention_work(cluster, model, layout, rows),
+        "element-wise": Work(unit * forward, unit * again, unit * (
+            (shared + 2) / size.shared + rope + (2 + 2 * (size.columns - 1)) * size.inner),
+            unit * (vectors_of(model) / size.shared + model.bias * (size.qkv + size.inner))),
+        "tp messages": tensor_work(cluster, model, layout, rows),
+        "cp messages": context_work(cluster, model, layout, rows)}
+
+
+def attention_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
+    """Fused; with cp it is a chain of products, which backward computes again."""
+    if layout.cp == 1:
+        fused = attention(cluster, model, rows, layout.tp)
+        return Work(fused.forward, fused.forward * (layout.remat == "full"), fused.backward)
+    pairs = 2 * rows * model.context * model.num_heads / layout.tp * (head_width(model) + 2)
+    one = pairs / (cluster.rate * cluster.software.product)
+    return Work(one, one, 2.5 * one)
+
+
+def tensor_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
+    """Sums over tp after attention and MLP, and backward of each layer by columns.
+
+    With sequence parallelism a sum is a scatter, and each layer by columns gathers its input; and
+    gradients of vectors that are not cut are summed.
+    """
+    size, num_bytes = sizes(model, layout), 2 * rows * model.width
+    columns, hidden = 1 + size.columns, cluster.software.tp_overlap
+    one = message(cluster, layout.tp, 1, num_bytes, hidden, 1 if size.gathers else 2)
+    number = columns + 2 if size.gathers else 2
+    return Work(number * one, (number - 1) * one * (layout.remat == "full"),
+                (number if size.gathers else columns) * one,
+                vectors_of(model) * shared_vector(cluster, model, layout))
+
+
+def vectors_of(model: GPTConfig) -> int:
+    """The parameters of a layer that tp does not cut: of norms, biases after a sum."""
+    return (2 if model.norm == "rms" else 4) + 2 * model.bias
+
+
+def shared_vector(cluster: Cluster, model: GPTConfig, layout: Layout) -> float:
+    """Seconds to sum the gradient of such a parameter, with sequence parallelism."""
+    software, size = cluster.software, sizes(model, layout)
+    return message(cluster, size.shared, 1, 2 * model.width, software.tp_overlap, passes=2)
+
+
+def context_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
+    """Keys and values of all cp ranks are gathered, and again; float32 gradients are scattered."""
+    kv = (sizes(model, layout).qkv - sizes(model, layout).result) * model.width
+    one, two = (message(cluster, layout.cp, layout.tp, itemsize * rows * layout.cp * kv)
+                for itemsize in (2, 4))
+    return Work(one, one, one + two)
+
+
+def kept_units(model: GPTConfig, layout: Layout) -> float:
+    """What a layer keeps of a microbatch, in tokens · width."""
+    size = sizes(model, layout)
+    if layout.remat == "full":
+        return 1 / size.shared
+    return block_units(size)
+
+
+def block_units(size: Sizes) -> float:
+    """What a layer keeps that is not computed again."""
+    return 2 / size.shared + (size.gathers or 2) + size.qkv + size.result + mlp_units(size)
+
+
+def mlp_units(size: Sizes) -> float:
+    """What an MLP keeps within."""
+    return size.inner * (1 + size.columns if size.columns > 1 else 2)
+
+
+def deferred_units(model: GPTConfig, layout: Layout) -> float:
+    """What a layer keeps from I to W: inputs of its products, and gradients of their results."""
+    size = sizes(model, layout)
+    inputs = (size.gathers or 2) + size.result + size.inner
+    whole = 4 if size.gathers else 2
+    return inputs + size.qkv + size.columns * size.inner + whole + 1 / size.shared
+
+
+def passing_units(model: GPTConfig, layout: Layout) -> float:
+    """The most that the backward of a layer has besides.
+
+    It is the largest of three: gradients on their way, beside a weight's gradient or a message of
+    tp; the probabilities of attention, when the MLP's arrays are gone; a block computed again.
+    """
+    size, rows = sizes(model, layout), layout.microbatch * model.context / layout.cp
+    gathered, own = size.gathers > 0, 1 / size.shared
+    received = own * (layout.pp > 1)
+    of_weight = gathered + own + size.inner * model.width / rows
+    heads = model.num_heads / layout.tp / model.width
+    pairs = 0.0 if layout.cp > 1 else visible_pairs(model.context) / model.context * heads
+    if layout.remat == "full":
+        outs = 3 * own + gathered * size.columns + size.columns * size.inner
+        return block_units(size) + pairs - own + max(of_weight, outs) + received
+    of_message = (1 + gathered + 3 * own) * (layout.tp > 1)
+    rest = (3 * size.qkv if model.rope else 2 * size.qkv) + size.result
+    of_attention = pairs + rest - own - (size.columns if gathered else 1) - mlp_units(size)
+    return max(of_weight + received, of_message + received, of_attention)
+
+
+def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,
+                seconds: float) -> tuple[float, int, int]:
+    """How often the backward of a layer polls: between operations; waiting for tp; for cp.
+
+    Where element-wise operations are shorter than a round of some `seconds`, several make a poll.
+    """
+    size, tp = sizes(model, layout), layout.tp
+    number = 2 + size.gathers if size.gathers else 2 * (1 + size.columns)
+    products, short = 5 + 2 * size.columns, 6 + 5 * model.bias
+    short_work = layer_work(cluster, model, layout)["element-wise"]
+    each = (short_work.again + short_work.inputs + short_work.weights) / short
+    return (products + short * min(1, each / seconds) + 8 * (layout.remat == "full"),
+            number * (tp - 1), 3 * (layout.cp - 1))

@@ -1,0 +1,102 @@
+"""Bytes of the fullest rank of minipar itself, by kind.
+
+    the head's backward begins      what all microbatches in flight keep, the logits and their
+                                    gradient, or the gradient of the head's weight
+    a layer's backward begins       what they keep, gradients on their way, a block again
+
+ZeRO-2 has one whole gradient besides, FSDP also two units that are gathered.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from ...nn import GPTConfig
+from ...parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT
+from ...parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES
+from ..cluster import Cluster
+from ..layout import Layout, in_flight
+from ..time.by_table import simulated
+from .layer import deferred_units, kept_units, passing_units, sizes
+from .parts import part_sizes, rank_sizes, refuse, stages_of, stages_of_rank, table_of
+from .reductions import layer_buckets
+
+FIRST_IS_FULLEST = ("1f1b", "gpipe", "interleaved")
+
+
+def own_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
+    """Bytes by kind on the rank that needs most."""
+    refuse(cluster, model)
+    seen, ranks = set(), []
+    for rank in range(layout.pp):       # of ranks with equal stages the first has most in flight
+        stages = tuple([stages_of(model, layout)[i] for i in stages_of_rank(layout, rank)])
+        if stages not in seen or layout.schedule not in FIRST_IS_FULLEST:
+            ranks.append(rank_memory(cluster, model, layout, rank))
+        seen.add(stages)
+    return max(ranks, key=lambda kinds: sum(kinds.values()))
+
+
+def rank_memory(cluster: Cluster, model: GPTConfig, layout: Layout, rank: int) -> dict[str, float]:
+    """Bytes by kind on a rank of the pipeline."""
+    software, own = cluster.software, sum(rank_sizes(model, layout, rank))
+    sharded = STRATEGIES[layout.kind].cost.sharded
+    piece = own / (layout.dp * layout.cp)
+    kinds = {name: each * (piece if name in sharded else own) for name, each in (
+        (PARAMETERS, software.weight_bytes), (GRADIENTS, software.gradient_bytes),
+        (STATES, software.master_bytes))}
+    if "optimizer" in layout.offload:
+        kinds[STATES] = 0
+    unit = 2.0 * layout.microbatch * model.context / layout.cp * model.width
+    kept, passing, whole, gathered = max(at_peaks(model, layout, rank, sharded, unit), key=sum)
+    return kinds | {GRADIENTS: kinds[GRADIENTS] + whole, "gathered weights": gathered,
+                    "activations": kept, "passing arrays": passing}
+
+
+def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ...],
+             unit: float) -> list[tuple[float, float, float, float]]:
+    """What is kept, passes, is a whole gradient and is gathered, when backwards begin."""
+    here = [stages_of(model, layout)[stage] for stage in stages_of_rank(layout, rank)]
+    has_head = any(stage.head for stage in here)
+    _, layer, head = (2 * size for size in part_sizes(model, layout.tp))
+    # the strategy does not change it
+    kept = most_kept(model, replace(layout, kind="ddp", offload=""), rank) * unit
+    of_head, logits = head_units(model, layout)
+    parts = [2 * size for size in rank_sizes(model, layout, rank)]
+    largest, both = 0.0, [0.0, 0.0]
+    if GRADIENTS in sharded:
+        largest = layer if PARAMETERS in sharded else 2 * max(layer_buckets(model, layout))
+    if PARAMETERS in sharded:
+        both = [max([a + b for a, b in zip(parts, parts[1:])], default=sum(parts)), head + layer]
+    has_layers = any(stage.layers for stage in here)
+    less, passing = has_head * (of_head + logits), has_layers * passing_units(model, layout)
+    found = [(kept - less * unit, passing * unit, largest, both[0])]
+    if has_head:
+        whole = head if GRADIENTS in sharded else 0.0
+        found += [(kept, logits * unit, 0.0, both[1]), (kept, head, whole, both[1])]
+    return found if has_layers or not has_head else found[1:]
+
+
+def head_units(model: GPTConfig, layout: Layout) -> tuple[float, float]:
+    """What the head keeps of a microbatch, without logits; and these, in tokens · width."""
+    return 1 / sizes(model, layout).shared + 1, model.vocab_size / layout.tp / model.width
+
+
+@lru_cache(10_000)
+def most_kept(model: GPTConfig, layout: Layout, rank: int) -> float:
+    """The most that microbatches in flight keep on a rank, in tokens · width."""
+    stages, layer = stages_of(model, layout), kept_units(model, layout)
+    of_head = sum(head_units(model, layout))
+    kept = [stage.layers * layer + stage.head * of_head for stage in stages]
+    here = stages_of_rank(layout, rank)
+    if len(here) == 1 and not layout.schedule.startswith("zb"):
+        return in_flight(layout, rank) * kept[here[0]]
+    deferred = deferred_units(model, layout)
+    now = most = 0.0
+    m = simulated(layout.pp, layout.microbatches)
+    if layout.schedule == "looped_breadth_first":       # all are in flight
+        m = layout.microbatches
+    for kind, i, _ in table_of(layout, m)[0][rank]:
+        later = stages[i].layers * deferred + stages[i].head * of_head
+        now += kept[i] if kind == FORWARD else later - kept[i] if kind == INPUT else 0
+        most = max(most, now)
+        now -= kept[i] if kind == BACKWARD else later if kind == WEIGHT else 0
+    return most

@@ -1,0 +1,104 @@
+"""The chain of a model's parts, and minipar's own cut of it into the stages of a pipeline.
+
+    embed │ h.0 │ h.1 │ … │ head        by parameters, the head a part of its own
+
+The cut is `pipeline/cut.py`'s, and the ranks of stages are the schedule's.
+"""
+
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from ...nn import GPTConfig
+from ...parallel.pipeline.cut import cut_evenly
+from ...parallel.pipeline.schedule.actions import Placement, Schedule, stages_on
+from ...parallel.pipeline.schedule.registry import SCHEDULES
+from ...parallel.registry import STRATEGIES
+from ..cluster import OWN, Cluster
+from ..layout import Layout
+from ..models import position_parameters, rank_parameters, table_parameters, vectors
+from ..time.by_table import table
+
+
+def refuse(cluster: Cluster, model: GPTConfig) -> None:
+    """Raise ValueError for what these formulas do not cover."""
+    what = ("experts" if model.experts else "fp32" if cluster.dtype == "fp32" else
+            "unfused attention" if cluster.software.flash is None else "")
+    if what:
+        raise ValueError(f"the software {OWN} has no formulas for {what}: choose another one of "
+                         f"{cluster.name}, or `minipar simulate`")
+
+
+def queue_note(layout: Layout) -> str:
+    """A sentence on messages that wait for each other's ports, or ""."""
+    cost = STRATEGIES[layout.kind].cost
+    if cost.reduces_each_microbatch and layout.dp * layout.cp > 1 < layout.pp * layout.tp:
+        what = f"{layout.kind} beside a pipeline or tp"
+    elif layout.pp > 1 and SCHEDULES[layout.schedule].two_ways:
+        what = f"{layout.schedule}, whose stages have two copies,"
+    else:
+        return ""
+    return (f"Messages of {what} wait for each other's ports, which these formulas do not know: "
+            "seconds may be up to 9 % off.  `minipar simulate` knows them.")
+
+
+class Stage(NamedTuple):
+    """The parts of one stage: whether the embedding, how many layers, whether the head."""
+
+    embed: bool
+    layers: int
+    head: bool
+
+
+@lru_cache(1000)
+def part_sizes(model: GPTConfig, tp: int) -> tuple[float, float, float]:
+    """Parameters of the embedding, of a layer and of the head, on one of tp ranks."""
+    table = table_parameters(model) / tp
+    return (table + position_parameters(model), rank_parameters(model, tp, 1)[0],
+            table + vectors(model).final)
+
+
+@lru_cache(1000)
+def cut(model: GPTConfig, tp: int, number: int) -> list[Stage]:
+    """The model in that many stages."""
+    embed, layer, head = part_sizes(model, tp)
+    last = model.num_layers + 1
+    bounds = [0, *cut_evenly([embed, *[layer] * model.num_layers, head], number), last + 1]
+    return [Stage(start == 0, min(stop, last) - max(start, 1), stop > last)
+            for start, stop in pairwise(bounds)]
+
+
+def stages_of(model: GPTConfig, layout: Layout) -> list[Stage]:
+    """All stages of a layout."""
+    return cut(model, layout.tp, 1 if layout.pp == 1 else len(placement_of(layout)))
+
+
+@lru_cache(1000)
+def placement_of(layout: Layout) -> Placement:
+    """The rank of each stage."""
+    entry = SCHEDULES[layout.schedule]
+    if entry.two_ways:
+        return entry.two_ways(layout.pp, layout.microbatches)
+    return entry.placement(layout.pp, layout.stages)
+
+
+def table_of(layout: Layout, num_microbatches: int) -> tuple[Schedule, Placement]:
+    """The layout's schedule, of so many microbatches."""
+    stages = layout.stages if SCHEDULES[layout.schedule].any_stages else None
+    return table(layout.schedule, layout.pp, num_microbatches, stages)
+
+
+def stages_of_rank(layout: Layout, rank: int) -> list[int]:
+    """The stages of a rank of the pipeline."""
+    return [0] if layout.pp == 1 else stages_on(placement_of(layout), rank)
+
+
+def rank_sizes(model: GPTConfig, layout: Layout, rank: int) -> list[float]:
+    """Parameters of the parts of a rank, in order; a tied table is in the first of its parts."""
+    embed, layer, head = part_sizes(model, layout.tp)
+    found: list[float] = []
+    for stage in (stages_of(model, layout)[i] for i in stages_of_rank(layout, rank)):
+        found += [embed] * stage.embed + [layer] * stage.layers
+        if stage.head:
+            found.append(vectors(model).final if model.tied and embed in found else head)
+    return found

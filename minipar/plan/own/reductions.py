@@ -1,0 +1,114 @@
+"""Seconds that gradients and gathered weights add to a step of minipar itself.
+
+A ring goes on by one round wherever backward polls it, between two operations; the rest of its
+rounds take their time when the rank waits.  So of n bytes with R rounds, k of them polled,
+n (1 - k/R) are exposed:
+
+    DDP, ZeRO-1     buckets of 100 MiB; those of the last layers have most polls before the end
+    ZeRO-2          one bucket at a time: the next one's first gradient waits for it
+    FSDP            units are layers: gathered while the one before computes; reduced as in ZeRO-2
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from ...nn import GPTConfig
+from ...parallel.data.ddp import MB, assign_buckets
+from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
+from ..cluster import Cluster
+from ..layout import Layout
+from ..time.messages import ranks_in_node
+from .layer import layer_polls, message, sizes
+from .parts import Stage, part_sizes
+
+BUCKET = 100 * MB       # of a simulated run
+BETWEEN, FORWARD = 1, 5 # polls from a unit's last gradient to the next unit's; of a forward
+
+
+class Ring(NamedTuple):
+    """The ranks that share gradients, and seconds of one of its passes over some parameters."""
+
+    cluster: Cluster
+    size: int
+    stride: int
+
+    @property
+    def is_near(self) -> bool:
+        """True if all of its messages stay within a node, and take the ports that tp takes."""
+        return ranks_in_node(self.cluster, self.size, self.stride) == self.size
+
+    def seconds(self, parameters: float, passes: int = 1) -> float:
+        """Of parameters in 16 bits, in one message."""
+        return message(self.cluster, self.size, self.stride, 2 * parameters, passes=passes)
+
+    def round_of(self, parameters: float) -> float:
+        """Seconds of a round."""
+        return self.seconds(parameters) / max(1, self.size - 1)
+
+    def exposed(self, polls: float, passes: int = 1) -> float:
+        """The share of a message that is left after some polls."""
+        return max(0.0, 1 - polls / (1 + passes * (self.size - 1)))
+
+
+def ring_of(cluster: Cluster, layout: Layout) -> Ring:
+    """The ring of dp and cp."""
+    return Ring(cluster, layout.dp * layout.cp, layout.tp)
+
+
+def layer_buckets(model: GPTConfig, layout: Layout) -> tuple[float, ...]:
+    """Parameters of each bucket of all layers, as backward completes them."""
+    size, square = sizes(model, layout), model.width ** 2
+    weights = [size.inner * square] * (1 + size.columns) + [size.result * square, size.qkv * square]
+    return buckets_of((*weights,) * model.num_layers)
+
+
+@lru_cache(1000)
+def buckets_of(weights: tuple[float, ...]) -> tuple[float, ...]:
+    """Parameters of each bucket."""
+    found = assign_buckets([2 * weight for weight in weights], [BUCKET])
+    return tuple([sum([weights[i] for i in members]) for members in found])
+
+
+def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, backward: float,
+                hides: bool) -> float:
+    """What DDP's or ZeRO-1's sums add after the last backward, whose layer takes `backward`."""
+    passes = 1 if STATES in STRATEGIES[layout.kind].cost.sharded else 2
+    embed, layer, head = part_sizes(model, layout.tp)
+    layers, ends = stage.layers, embed * stage.embed
+    top = head * stage.head * (not model.tied or not ends)
+    whole = ring.seconds(layers * layer + ends + top, passes)
+    if not hides:
+        return whole
+    polls = layer_polls(ring.cluster, model, layout, ring.round_of(layer))
+    left = sum(ring.exposed((i + 0.5) * sum(polls), passes) for i in range(layers))
+    left = ring.seconds(left * layer + ends, passes)
+    _, of_tp, of_cp = polls
+    cp_is_near = ranks_in_node(ring.cluster, layout.cp, layout.tp) == layout.cp
+    waits = of_tp + of_cp if ring.is_near else 0 if cp_is_near else of_cp
+    queued = min(whole / 2, layers * waits * ring.round_of(BUCKET / 2))
+    return max(left + queued, whole - layers * backward)
+
+
+def gather_weights(ring: Ring, model: GPTConfig, layout: Layout, own: float,
+                   share: float) -> float:
+    """What the gathers of new weights take, one for each bucket; a rank has a share of the layers.
+    """
+    more = share * len(layer_buckets(model, layout)) + 1
+    return ring.seconds(own) + more * ring.seconds(0)
+
+
+def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
+                    forward: float, backward: float) -> float:
+    """What ZeRO-2 or FSDP add to each microbatch."""
+    embed, layer, head = part_sizes(model, layout.tp)
+    layers, whole = sum(stage.layers for stage in stages), ring.seconds(layer)
+    polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(layer)))
+    after = ring.exposed(BETWEEN)
+    ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
+    if PARAMETERS not in STRATEGIES[layout.kind].cost.sharded:
+        buckets = layer_buckets(model, layout)
+        return layers / model.num_layers * sum(map(ring.seconds, buckets)) + ends
+    gathers = max(ring.exposed(FORWARD), 1 - forward / whole) + max(
+        ring.exposed(polls), 1 - backward / whole, 0.0)
+    return layers * whole * (gathers + after) + ends + ring.seconds(embed)

@@ -1,0 +1,180 @@
+"""Seconds of a step of minipar itself, by part.
+
+    stage ─▶ F, I, W ─▶ the schedule's table, with messages ─▶ ends of all ranks
+                                         + what gradients add on each ─▶ the norm: all have waited
+                                         + optimizer, gathers
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from ...nn import GPTConfig
+from ...parallel.pipeline.schedule.dependencies import OPS, Op, cells, needs, rank_of, sent
+from ...parallel.pipeline.schedule.registry import SCHEDULES
+from ...parallel.pipeline.schedule.simulate import Times
+from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
+from ..cluster import Cluster
+from ..layout import Layout
+from ..models import table_parameters
+from ..time import messages
+from ..time.by_table import simulated
+from ..time.kernels import loss, product, stream
+from ..time.replicas import optimizer
+from ..time.stages import Stages
+from .layer import Work, layer_work, message, shared_vector, sizes, vectors_of
+from .parts import Stage, rank_sizes, refuse, stages_of, stages_of_rank, table_of
+from .reductions import each_microbatch, gather_weights, once_a_step, ring_of
+
+
+def own_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
+    """Seconds of the step by part, on its slowest rank."""
+    refuse(cluster, model)
+    layer, stages = layer_work(cluster, model, layout), stages_of(model, layout)
+    ends = end_work(cluster, model, layout)
+    times = tuple([stage_times(layer, ends, stage) for stage in stages])
+    here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
+    own = [sum(rank_sizes(model, layout, rank)) for rank in range(layout.pp)]
+    work = [sum(sum(times[stage]) for stage in each) for each in here]
+    slowest = here[work.index(max(work))]
+    m = layout.microbatches
+    if SCHEDULES[layout.schedule].two_ways and layout.pp > 1:
+        m /= 2                          # of each of its stages
+    layers = m * sum(stages[stage].layers for stage in slowest)
+    parts = {name: layers * (each.forward + each.inputs + each.weights)
+             for name, each in layer.items()}
+    parts["recomputation"] = layers * sum(each.again for each in layer.values())
+    parts["head and loss"] = m * max(work) - sum(parts.values())
+    done = timeline_ends(cluster, model, layout, times)
+    parts["bubble"] = max(done) - sum(parts.values())
+    parts["gradients"] = gradients(cluster, model, layout, done, layer) - max(done)
+    ring, sharded = ring_of(cluster, layout), STRATEGIES[layout.kind].cost.sharded
+    if STATES in sharded and PARAMETERS not in sharded and ring.size > 1:
+        most = max(stage.layers for stage in stages) / model.num_layers
+        parts["gradients"] += gather_weights(ring, model, layout, max(own), most)
+    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], own, [0.0] * layout.pp))
+    return parts
+
+
+def gradients(cluster: Cluster, model: GPTConfig, layout: Layout, done: Sequence[float],
+              layer: dict[str, Work]) -> float:
+    """The time when all gradients are summed, if ranks are `done` with their last backward."""
+    cost, ring = STRATEGIES[layout.kind].cost, ring_of(cluster, layout)
+    stages, summed = stages_of(model, layout), max(done)
+    here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
+    forward = sum(each.forward for each in layer.values())
+    backward = sum(each.again + each.inputs + each.weights for each in layer.values())
+    if cost.reduces_each_microbatch and ring.size > 1:
+        summed += layout.microbatches * max(each_microbatch(
+            ring, model, layout, [stages[i] for i in each], forward, backward) for each in here)
+    elif ring.size > 1:
+        summed = max(end + once_a_step(ring, model, layout, stages[min(each)], backward, 0 in each)
+                     for end, each in zip(done, here))
+    if model.tied and all(not {0, len(stages) - 1} <= {*each} for each in here):
+        stride = layout.dp * layout.cp * layout.tp * (layout.pp - 1)
+        summed += message(cluster, 2, stride, 2 * table_parameters(model) / layout.tp, passes=2)
+    return summed
+
+
+def stage_times(layer: dict[str, Work], ends: tuple[Work, Work], stage: Stage) -> Times:
+    """F, I and W of a stage and microbatch."""
+    works = [(stage.embed, ends[0]), (stage.head, ends[1]),
+             *((stage.layers, each) for each in layer.values())]
+    return Times(sum(count * each.forward for count, each in works),
+                 sum(count * (each.again + each.inputs) for count, each in works),
+                 sum(count * each.weights for count, each in works))
+
+
+@lru_cache(10_000)
+def end_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> tuple[Work, Work]:
+    """The embedding's and the head's seconds of a microbatch."""
+    rows, d, tp = layout.microbatch * model.context / layout.cp, model.width, layout.tp
+    size = sizes(model, layout)
+    unit = 2 * rows * d * cluster.software.unfused / stream(cluster)
+    vocabulary = model.vocab_size / tp
+    table_bytes = 2 * vocabulary * d * cluster.software.unfused / stream(cluster)
+    one = message(cluster, tp, 1, 2 * rows * d, cluster.software.tp_overlap,
+                  1 if size.gathers else 2)
+    embed = Work(2 * unit + one + (model.rope is None) * 3 * unit / size.shared, 0.0,
+                 one * (size.gathers > 0), unit + table_bytes)
+    head = Work(product(cluster, rows, vocabulary, d) + 2 * unit / size.shared
+                + loss(cluster, model, rows, tp) + one * (size.gathers > 0), 0.0,
+                product(cluster, rows, d, vocabulary) + 3 * unit / size.shared + one,
+                product(cluster, d, vocabulary, rows) + (vectors_of(model) - 2 * model.bias) / 2
+                * shared_vector(cluster, model, layout))
+    return embed, head
+
+
+def timeline_ends(cluster: Cluster, model: GPTConfig, layout: Layout,
+                  times: tuple[Times, ...]) -> list[float]:
+    """The times when the ranks of a pipeline end their last backward."""
+    if layout.pp == 1:
+        return [layout.microbatches * sum(times[0])]
+    software, m = cluster.software, layout.microbatches
+    stride = layout.dp * layout.cp * layout.tp
+    near = stride * layout.pp <= cluster.per_node
+    rate = (messages.link(cluster) if near else messages.nic(cluster)) / (1 - software.pp_overlap)
+    rows = layout.microbatch * model.context / layout.cp
+    hop = software.latency * (1 - software.pp_overlap)
+    hop += 2 * rows * model.width / sizes(model, layout).shared / rate
+    few, pipeline = simulated(layout.pp, m), replace(
+        Layout(), pp=layout.pp, v=layout.v, schedule=layout.schedule)
+    ends = row_ends(pipeline, few, times, hop)
+    if few == m:
+        return ends
+    period = 2 * layout.pp
+    less = row_ends(pipeline, few - period, times, hop)
+    later = (max(ends) - max(less)) * (m - few) / period
+    return [end + later for end in ends]
+
+
+@lru_cache(10_000)
+def row_ends(layout: Layout, m: int, times: Sequence[Times], hop: float) -> list[float]:
+    """When the ranks end m microbatches, by the schedule's own table; a message takes `hop`."""
+    rows, num_ops = program(layout, m)
+    arrived: list[float | None] = [None] * num_ops
+    waiting: dict[int, int] = {}                # the rank that waits for an op
+    clocks, places = [0.0] * layout.pp, [0] * layout.pp
+    ready = [*range(layout.pp)]
+    seconds = [{kind: each.of(kind) for kind in OPS} for each in times]
+    while ready:
+        rank = ready.pop()
+        row, now, place = rows[rank], clocks[rank], places[rank]
+        for needed, actions, outs in row[place:]:
+            if missing := [op for op in needed if arrived[op] is None]:
+                waiting[missing[0]] = rank
+                break
+            now = max([now, *[arrived[op] for op in needed]]) + sum(
+                [seconds[stage][kind] for stage, kind in actions])
+            for op in outs:
+                arrived[op] = now + hop
+                if op in waiting:
+                    ready.append(waiting.pop(op))
+            place += 1
+        clocks[rank], places[rank] = now, place
+    return clocks
+
+
+@lru_cache(64)
+def program(layout: Layout, m: int) -> tuple[list[list[tuple]], int]:
+    """Each rank's cells: ops of other ranks that they need, stages and kinds, ops that they send.
+
+    And the number of ops, which are numbered.
+    """
+    schedule, placement = table_of(layout, m)
+    number: dict[tuple, int] = {}
+
+    def far(ops: Iterable[Op], rank: int) -> list[int]:
+        return [number.setdefault((*op,), len(number)) for op in ops
+                if rank_of(placement, *op[1:]) != rank]
+    rows = []
+    for rank, row in enumerate(schedule):
+        made = []
+        for cell in cells(row):
+            out = [message for action in cell if (message := sent(action, len(placement)))]
+            made.append((
+                far([op for action in cell for op in needs(action, len(placement))], rank),
+                [(stage, kind) for kind, stage, _ in cell],
+                [number.setdefault((*op,), len(number)) for op, _ in out]))
+        rows.append(made)
+    return rows, len(number)

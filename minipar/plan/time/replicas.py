@@ -1,0 +1,38 @@
+"""Ranks that have the same parameters, and what each of them optimizes.
+
+    experts     dp / ep ranks have the same        all others      dp · cp ranks
+
+Rajbhandari et al. 2022 (DeepSpeed-MoE), section 5.
+"""
+
+from ...parallel.registry import STATES, STRATEGIES
+from ..cluster import Cluster
+from ..layout import Layout
+from .kernels import stream
+from .stages import Stages
+
+
+def replicas(layout: Layout, stages: Stages) -> list[tuple[float, int, int, float]]:
+    """Of the largest stage's parameters, then of its experts, if it has some:
+
+    their number, the ranks with the same ones, the stride of these, and parameters that a rank
+    optimizes.
+    """
+    own, shards, cost = max(stages.parameters), layout.dp * layout.cp, STRATEGIES[layout.kind].cost
+    sharded = cost is not None and STATES in cost.sharded
+    experts = stages.experts[stages.parameters.index(own)]
+    groups = [(own - experts, shards, layout.tp),
+              (experts, shards // layout.ep, layout.tp * layout.ep)][:2 if experts else 1]
+    return [(n, size, stride, n / size if sharded else n) for n, size, stride in groups]
+
+
+def optimizer(cluster: Cluster, layout: Layout, stages: Stages) -> float:
+    """Seconds of Adam: the bytes of weights, gradients and averages that it moves.
+
+    Offloaded states come from the host's memory, and go back.
+    """
+    kept = sum(piece for _, _, _, piece in replicas(layout, stages))
+    time = cluster.software.adam_bytes * kept / stream(cluster)
+    if "optimizer" in layout.offload:
+        time += 2 * cluster.software.master_bytes * kept / cluster.host
+    return time

@@ -1,0 +1,164 @@
+"""The plan of `/minipar` beside `minipar simulate`: seconds and bytes of many layouts.  A program.
+
+`python -m tests.support.plan_and_simulation` simulates them all, prints the table and writes it
+into docs/pages/simulating.md.  tests/simulation/test_plan_agrees.py asserts what it shows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from minipar.atomic_files import write_text
+from minipar.parallel.pipeline.schedule.actions import INPUT
+from minipar.parallel.pipeline.schedule.registry import make_schedule
+from minipar.plan.cluster import Cluster, read_cluster
+from minipar.plan.layout import Layout, parse_layout
+from minipar.plan.memory import GIB, memory
+from minipar.plan.models import GPTConfig, read_model
+from minipar.plan.time.step_time import step_time
+from minipar.simulation import fullest, simulate_step
+
+PAGE = Path(__file__).parents[2] / "docs" / "pages" / "simulating.md"
+# nodes × GPUs, a model, sequences of a step, a layout; tests in `make test` take the first ones
+QUICK = """
+1x8:h100 llama3-1b 32 dp=8
+1x8:h100 llama3-1b 16 dp=8,kind=zero2
+1x8:h100 llama3-1b 16 dp=8,kind=fsdp
+1x8:h100 llama3-1b 16 pp=8
+1x8:h100 llama3-1b 16 dp=4,tp=2,kind=zero1
+1x8:a100 llama3-1b 16 pp=4,dp=2,kind=zero1
+1x8:h100 gpt3-6.7b 16 tp=8
+1x8:h100 gpt3-6.7b 16 tp=8,sp=0,microbatch=4
+1x8:h100 gpt3-6.7b 16 dp=8,kind=zero1,remat=full
+1x8:h100 llama3-8b 8 dp=8,kind=zero1,remat=selective
+1x8:h100 gpt3-6.7b 32 pp=8,schedule=gpipe
+1x8:h100 llama3-8b 16 pp=4,tp=2,schedule=interleaved,v=2
+1x8:h100 gpt3-6.7b 8 pp=4,tp=2,schedule=zb_h1
+""".strip().splitlines()
+SLOW = """
+1x8:h100 llama3-1b 32 dp=8,kind=zero1,microbatch=2
+8x8:h100 llama3-1b 128 dp=64,kind=zero1
+8x8:h100 llama3-1b 128 dp=64,kind=fsdp
+1x8:h100 llama3-1b 8 cp=8
+1x8:h100 llama3-8b 16 dp=8,kind=zero1
+1x8:h100 llama3-8b 16 dp=8,kind=zero2
+1x8:h100 llama3-8b 16 dp=8,kind=fsdp
+1x8:h100 llama3-8b 8 dp=8,kind=zero1,remat=full
+1x8:h100 llama3-8b 16 dp=8,kind=fsdp,remat=full
+1x8:h100 llama3-8b 8 tp=8
+1x8:h100 llama3-8b 8 tp=8,sp=0
+1x8:h100 llama3-8b 16 pp=8
+1x8:h100 llama3-8b 16 pp=4,dp=2
+1x8:h100 llama3-8b 8 cp=8
+1x8:h100 llama3-8b 8 cp=4,tp=2
+1x8:h100 llama3-8b 16 pp=4,tp=2,schedule=zb_h1
+1x8:a100 llama3-8b 16 tp=4,dp=2,kind=zero1
+1x8:a100 llama3-8b 16 tp=8
+4x8:h100 llama3-8b 64 dp=32,kind=zero1
+4x8:h100 llama3-8b 64 dp=32,kind=fsdp
+4x8:a100 llama3-8b 64 dp=32,kind=zero2
+4x8:h100 llama3-8b 64 dp=8,tp=4,kind=zero1
+8x8:h100 llama3-8b 64 dp=8,pp=4,tp=2,kind=zero1
+8x8:h100 llama3-70b 32 tp=8,pp=8
+8x8:h100 llama3-70b 64 dp=64,kind=fsdp
+8x8:h100 llama3-70b 64 dp=64,kind=fsdp,remat=full
+8x8:h100 llama3-70b 32 dp=2,tp=8,pp=4,kind=zero1
+8x8:h100 llama3-70b 32 tp=8,pp=8,schedule=interleaved,v=2
+8x8:h100 llama3-70b 16 dp=8,tp=8,kind=zero1
+8x8:a100 llama3-70b 32 dp=2,tp=8,pp=4,kind=zero1
+32x8:h100 llama3-70b 128 dp=8,tp=8,pp=4,kind=zero1
+8x8:h100 llama3-70b 8 dp=4,cp=2,tp=8,kind=zero1
+1x8:h100 gpt3-6.7b 16 dp=8,kind=zero1
+1x8:h100 gpt3-6.7b 16 pp=4,dp=2,kind=zero1
+1x8:a100 gpt3-6.7b 32 dp=8,kind=fsdp
+4x8:h100 gpt3-13b 64 dp=4,tp=8,kind=zero1
+4x8:h100 gpt3-13b 64 dp=8,pp=4,kind=zero1
+4x8:a100 gpt3-13b 64 dp=8,pp=4
+4x8:a100 gpt3-13b 64 dp=32,kind=fsdp
+4x8:a100 gpt3-13b 32 dp=4,cp=2,tp=4,kind=zero1
+4x8:h100 gpt3-13b 16 pp=4,tp=8,schedule=zb_v
+8x8:h100 gpt3-39b 16 tp=8,pp=8,schedule=zb_h1
+8x8:h100 gpt3-39b 16 tp=8,pp=8,schedule=zb_h2
+8x8:a100 gpt3-39b 64 dp=2,tp=8,pp=4,kind=zero1
+8x8:a100 gpt3-39b 16 tp=8,pp=8,schedule=v_half
+8x8:h100 gpt3-39b 16 tp=8,pp=8,schedule=v_min
+8x8:h100 gpt3-175b 32 tp=8,pp=8
+8x8:a100 gpt3-175b 32 tp=8,pp=8,sp=0
+8x8:h100 gpt3-175b 32 tp=8,pp=8,schedule=interleaved,v=3
+8x8:h100 gpt3-175b 16 tp=8,pp=8,schedule=dualpipe_v
+16x8:h100 gpt3-175b 64 dp=2,tp=8,pp=8,kind=zero1,schedule=gpipe
+64x8:h100 gpt3-175b 64 dp=64,tp=8,kind=zero1,remat=full
+128x8:h100 gpt3-175b 512 dp=8,tp=8,pp=16,kind=zero1
+128x8:a100 gpt3-175b 256 dp=8,tp=8,pp=16,kind=zero1
+128x8:h100 gpt3-175b 512 dp=16,tp=8,pp=8,kind=zero1,schedule=interleaved,v=3
+""".strip().splitlines()
+
+
+class Compared(NamedTuple):
+    """Seconds and bytes of the fullest rank, planned and simulated."""
+
+    planned: float
+    simulated: float
+    planned_bytes: float
+    simulated_bytes: float
+
+    @property
+    def time_error(self) -> float:
+        """Of the plan."""
+        return self.planned / self.simulated - 1
+
+    @property
+    def bytes_error(self) -> float:
+        """Of the plan."""
+        return self.planned_bytes / self.simulated_bytes - 1
+
+
+def read(case: str) -> tuple[Cluster, GPTConfig, Layout]:
+    """What a line says."""
+    cluster, model, batch, text = case.split()
+    layout = parse_layout(text, Layout(batch=int(batch)))
+    return (read_cluster(f"{cluster}/minipar"), read_model(model),
+            replace(layout, sp=layout.sp and layout.tp > 1))
+
+
+def compare(case: str) -> Compared:
+    """Plan and simulate.
+
+    Where backward is cut in two, all microbatches are computed: repeated ones keep too few bytes.
+    """
+    cluster, model, layout = read(case)
+    rows, _ = make_schedule(layout.schedule, max(2, layout.pp), 2 * layout.pp)
+    is_split = any(action.kind == INPUT for row in rows for action in row)
+    step = simulate_step(cluster, model, layout, repeat=not is_split)
+    return Compared(step_time(cluster, model, layout).seconds, step.seconds,
+                    sum(memory(cluster, model, layout).values()), sum(fullest(step)[1].values()))
+
+
+def lines(cases: list[str]) -> Iterator[str]:
+    """The table."""
+    yield "| GPUs | model | sequences | layout | plan | simulation | | GiB | |"
+    yield "| --- " * 9 + "|"
+    for case in cases:
+        cluster, model, batch, _ = case.split()
+        found, (_, _, layout) = compare(case), read(case)
+        how = f"{layout}{', no sp' * (layout.tp > 1 and not layout.sp)}"
+        line = (f"| {cluster} | {model} | {batch} | {how} | {found.planned:.4g} s | "
+                f"{found.simulated:.4g} s | {found.time_error:+.1%} | "
+                f"{found.simulated_bytes / GIB:.1f} | {found.bytes_error:+.1%} |")
+        yield line.replace(" -", " −").replace("%", " %")
+
+
+def write(cases: list[str]) -> None:
+    """Print the table, and write it into the page."""
+    made = []
+    for line in lines(cases):
+        print(line, flush=True)
+        made.append(line)
+    before, rest = PAGE.read_text("utf-8").split("<!-- agree -->\n")
+    table = "\n".join(["<!-- agree -->", "", *made, "", rest[rest.index("<!-- end"):]])
+    write_text(PAGE, before + table)
+
+
+if __name__ == "__main__":
+    write(QUICK + SLOW)
