@@ -2,7 +2,8 @@
 
 In 1F1B each rank idles for p - 1 forwards and p - 1 backwards of its stage.  To idle less:
 
-    interleaved   v small stages on each rank       each wait is shorter: bubble / v, messages · v
+    interleaved   v small stages on each rank       each wait is shorter: bubble / v, but at
+                                                    least v times as many messages
     ZB-H1         B = I + W: some rank waits for    W fills gaps, (p-1)(F + I - W) remains,
                   I, the gradient of the input,     a third of the bubble; activations are
                   none for W, that of the weights   kept until W

@@ -23,8 +23,9 @@ clock = count(1)        # the times at which nodes are made, and values of leave
 class GradientSlot:
     """The place where the gradient of a leaf is summed up.
 
-    `get_grad_buffer`, if given, returns the array that `grad` lives in, a view of a slab; it is
-    called at the first contribution.  Each of `ready_hooks` is called with the slot after the last
+    `get_grad_buffer`, if given, returns the array that `grad` lives in; it is called at the first
+    contribution.  The array is a view of a slab, or of the gradient that ZeRO-2 and FSDP make for a
+    flat.  Each of `ready_hooks` is called with the slot after the last
     contribution of a backward pass.  `weight_only` is True for parameters: work that leads only to
     them may be deferred.  `changed_at`: when the leaf's values last changed in place, by `clock`.
     """

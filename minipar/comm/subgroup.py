@@ -3,7 +3,7 @@
     ranks of comm           0  1  2  3  4  5
     Subgroup(comm, [4, 2])        1     0          algorithms run on it unchanged
 
-Unlike the result of `split` it is mere arithmetic: its messages are those of the communicator.
+Unlike the result of `split`, a Subgroup is mere arithmetic: its messages are those of `comm`.
 """
 
 from collections.abc import Sequence

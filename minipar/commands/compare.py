@@ -21,9 +21,9 @@ from ..compare.difference import Difference, compare_recordings
 from ..compare.recorder import read
 from ..environment import launched
 from ..launcher import UsageError, errors_as_usage, launch
+from ..train.command_line import add_flag, given
 from ..train.config import OPTIONS, TrainConfig
 from ..train.config_file import read_config, read_setting
-from ..train.flags import add_flag, given
 from ..train.recipes.side_by_side import compare_layouts, layout, ranks_of
 from .tables import Column, Output, Table
 

@@ -89,7 +89,7 @@ def make_parser(only: str | None = None) -> Parser:
         if hasattr(module, "add_arguments"):
             module.add_arguments(inner)
         else:
-            from ..train.flags import CommandOptions, add_options
+            from ..train.command_line import CommandOptions, add_options
             add_options(inner, getattr(module, "Options", CommandOptions))
         add_json(inner)
     commands.add_parser("exercise", help="course exercises: list, start, check, hint",
@@ -121,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
                              "without mpirun")
         module, output = module_of(command), Output(options.command, options.json)
         if hasattr(module, "Options"):
-            from ..train.flags import read_options
+            from ..train.command_line import read_options
             options = read_options(module.Options, options)
         status = module.main(options, output)
         output.end()

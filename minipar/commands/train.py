@@ -13,8 +13,8 @@ import sys
 from ..launcher import UsageError, report_usage
 from ..train import TrainResult, train
 from ..train.check import checked
+from ..train.command_line import add_arguments, parse_config
 from ..train.config_file import to_toml
-from ..train.flags import add_arguments, parse_config
 from .tables import Column, Output, Table
 
 __all__ = ["add_arguments", "main"]

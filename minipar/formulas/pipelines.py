@@ -45,9 +45,8 @@ def in_flight(name: str | None, rank: int, num_ranks: int, num_microbatches: int
               virtual_stages: int = 1) -> float | None:
     """The most microbatches in flight on a rank; None if unknown.
 
-    One that is in flight in two stages of the rank counts twice.
-
-    For "interleaved" with its smallest groups, which have p microbatches where p divides m.
+    A microbatch that is in flight in two stages of the rank counts twice.  Of "interleaved" the
+    number is known where p divides m, for groups of p microbatches.
     """
     formula = SCHEDULES[name].in_flight if name in SCHEDULES else None
     return formula and formula(r=rank, p=num_ranks, m=num_microbatches, v=virtual_stages)

@@ -2,9 +2,9 @@
 
     m, v ← decode(codes)        AdamW's step        codes ← encode(m, v)        a chunk at a time
 
-The codes are in `moment_codes.py`.  A block is of a slab, or of the piece of a rank, so layouts
-differ by rounding.  A checkpoint has decoded moments, and the scale of each element: so a run on
-the same layout goes on exactly.  Dettmers et al. 2022, arXiv 2110.02861.
+The codes are in `moment_codes.py`.  Blocks are cut from a slab, or from a rank's piece of one, so
+layouts differ by rounding.  A checkpoint has decoded moments, and the scale of each element: so a
+run on the same layout goes on exactly.  Dettmers et al. 2022, arXiv 2110.02861.
 """
 
 from collections.abc import Sequence

@@ -19,8 +19,8 @@ the loss, and every value gets a type for the ranks of one communicator:
     a layer cut by rows     P, as is an embedding cut by rows; it has no bias yet
     the loss                I, or V or P (a share of it); an R would count p times
 
-It costs nothing where it is not called.  The types are as in JAX's shard_map and DTensor's
-placements, with R and I told apart as Megatron's f needs it.
+A program that does not call the check pays nothing for it.  The types are as in JAX's shard_map and
+DTensor's placements, with R and I told apart as Megatron's f needs it.
 """
 
 from collections.abc import Collection, Mapping

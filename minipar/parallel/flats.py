@@ -1,12 +1,19 @@
 """Flats: parameters that are reduced, or gathered, in one message; and this rank's pieces of them.
 
-    slab    [ wte | h.0 …     | h.1 …     | ln_f ]      this rank's parameters (of pp, tp, ep)
-    flats   [ ─── | ───────── | ───────── | ──── ]      DDP's buckets, FSDP's units
-    pieces  [ ▒·  | ▒▒▒▒····· | ▒▒▒▒····· | ▒▒·· ]      each flat cut over the ranks of `comm`
+    slab     [ h.0: c_attn c_fc … | h.1: c_attn c_fc … ]    the parameters that tp cuts
+    flats    [ ────────────────── | ────────────────── ]    of FSDP, here: a flat for each unit
+    pieces   [ ▒▒▒▒▒▒············ | ▒▒▒▒▒▒············ ]    this rank's parts of them
+    units           h.0           │        h.1              gathered and freed together
+    pieces   [ ▒▒▒▒▒▒············ | ▒▒▒▒▒▒············ ]
+    flats    [ ────────────────── | ────────────────── ]
+    slab     [ h.0: ln_1 ln_2 …   | h.1: ln_1 ln_2 …   ]    the parameters that tp copies
 
-`comm` are the ranks with the same parameters: dp and cp, or for experts edp and cp.  A piece is
-what ZeRO's optimizers, clipping and loss scaling see in the place of a slab.  Pieces are cut by
-`chunk_bounds`, without padding.  Rajbhandari et al. 2020, section 5.
+A *slab* has the parameters of this rank that are replicated alike, and a *segment* is the place of
+one parameter in it.  A *flat* is some segments of one slab, end to end.  A bucket of DDP is one
+flat; a *unit* of FSDP has a flat in each slab.  A *piece* is this rank's part of a flat that is cut
+over the ranks of `comm`.  These are the ranks with the same parameters: dp and cp, or for experts
+edp and cp.  ZeRO's optimizers, clipping and loss scaling see pieces in the place of a slab.  Pieces
+are cut by `chunk_bounds`, without padding.  Rajbhandari et al. 2020, section 5.
 """
 
 from collections.abc import Iterator, Sequence

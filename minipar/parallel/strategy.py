@@ -30,12 +30,13 @@ One path, for any mesh:
 
 Subclasses override place, reduce, finish and parameters_changed, or update; FSDP also cut, backward
 and the contexts of forward and of a batch.  `DistributedDataParallel` brings cut and reduce, and
-overrides reducing.  This class sums no gradients over dp, and trains on one rank.
+overrides reducing.  This class sums no gradients over dp or cp: alone it trains on meshes without
+them.
 
 No sum of gradients is divided by the number of ranks.  The loss of a microbatch is a sum over its
 targets, divided by the number of targets of the whole batch, over all ranks and microbatches.  So
-gradients simply add up.  (Ranks that train apart average: data/apart.py.)  Targets are counted
-once: on the last stage, by rank 0 of tp and cp.
+gradients simply add up.  (Ranks that train apart average: data/trained_apart.py.)  Targets are
+counted once: on the last stage, by rank 0 of tp and cp.
 Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 """
 

@@ -6,7 +6,8 @@
     print(result.losses[-1])
 
     config.py, option.py    every option of `minipar train`, in frozen dataclasses
-    flags.py, config_file.py    options from the command line, also of other commands; from TOML
+    command_line.py         options from the command line, also of other commands
+    config_file.py          … and from TOML
     slow_network_options.py … those of local SGD, DiLoCo, PowerSGD and others
     check.py                every mistake that can be found before the ranks start
     program.py              train(config): the whole program

@@ -5,8 +5,9 @@
 
 The batch, the dropout masks and the learning rate of a step follow from its number alone.  So a
 resumed run does exactly what the uninterrupted one would have done.  With another strategy or
-number of ranks it does so up to rounding.  A checkpoint has whole parameters and states, but not
-what was each rank's own (residuals, parameters of ranks that train apart).
+number of ranks it does so up to rounding.  A checkpoint has whole parameters and states, and what
+is each rank's own: residuals, parameters of ranks that train apart.  Only a run on the same mesh
+takes the latter (checkpoints/rank_states.py).
 """
 
 import math

@@ -52,7 +52,7 @@ def test_argparse_stays_at_the_edge():
     users = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
              if "argparse" in path.read_text()}
     assert {name for name in users if not name.startswith("commands/")} == {
-        "train/flags.py", "train/recipes/observed_run.py",
+        "train/command_line.py", "train/recipes/observed_run.py",
         "school/course/checker/check.py", "school/course/grading/__main__.py"}
 
 

@@ -22,9 +22,9 @@ from minipar.train import (
     train,
 )
 from minipar.train.check import checked
+from minipar.train.command_line import parse_config
 from minipar.train.config import OPTIONS
 from minipar.train.config_file import from_tables, read_config, to_tables, to_toml
-from minipar.train.flags import parse_config
 
 DIGITS = ["--data", "digits", "--hidden", "8", "--batch", "4"]
 

@@ -10,7 +10,7 @@ from minipar.comm import Cluster
 from minipar.commands.main import main, make_parser
 from minipar.train import start_run, train_steps
 from minipar.train.check import checked
-from minipar.train.flags import parse_config
+from minipar.train.command_line import parse_config
 from minipar.train.setup.mesh import num_ranks_of
 from minipar.train.start import saving
 from minipar.train.tasks import make_task

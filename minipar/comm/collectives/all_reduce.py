@@ -152,7 +152,8 @@ def tree(comm: Communicator, flat: Array, op: str | Combine) -> None:
 
         0 ◀─ 1   2 ◀─ 3,   0 ◀─ 2          and back          0 ─▶ 1,   0 ─▶ 2   1 ─▶ 3
 
-    Only 2(p-1) messages, but never the fastest: in most rounds most ranks are idle.
+    Only 2(p-1) messages, but never the fastest: half of the ranks are busy in the second round, a
+    quarter in the third, and so on.
     """
     binomial_reduce(comm, flat, find_operator(op))
     binomial_broadcast(comm, flat, 0)

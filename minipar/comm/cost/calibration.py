@@ -3,10 +3,10 @@
     table for 4 ranks on 1 node         all_reduce       0 B ─▶ recursive_doubling, tree, ring
                                                    120 000 B ─▶ ring, rabenseifner, …
 
-`minipar calibrate` measures it (measure.py) and keeps it in a file of the user's cache folder, one
+`minipar calibrate` measures both (measure.py) and keeps them in the user's cache folder, in a file
 for each host and MPI.  When the world is made, rank 0 reads the file and sends it to all, so that
 all ranks choose alike.  A measured table is preferred to the model, since it includes effects that
-the model ignores, such as caches.  For each size it ranks all algorithms, the fastest first;
+the model ignores, such as caches.  For each size the table ranks all algorithms, the fastest first;
 algorithms that do not exist or cannot run are skipped.
 """
 

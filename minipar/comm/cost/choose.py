@@ -6,9 +6,10 @@
 
 The choice depends on the arguments alone, so that all ranks choose the same algorithm.
 
-algorithm="auto" comes here second.  On real ranks a measured table, where there is one, chooses
-first, and among all algorithms, `blocked_ring` included (`auto.py`, `calibration.py`).  Here the
-algorithms are compared whose entry says that they can be the fastest by the model.
+On simulated ranks this decides what algorithm="auto" means.  On real ranks a measured table, where
+there is one, decides first, and among all algorithms, `blocked_ring` included (`auto.py`,
+`calibration.py`).  Here the algorithms are compared whose entry says that they can be the fastest
+by the model.
 """
 
 from collections.abc import Callable, Sequence

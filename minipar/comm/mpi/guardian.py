@@ -20,10 +20,10 @@ rank is not blamed while another is dead, or dying of something else.
     "told"  This rank has reported what is wrong, and ends the run: report no other death.
 
 Under MINIPAR_CHECK=1, a rank notes what it does in a file, which the report of its death quotes.
-It writes that often, and a line on which words wait to be read may not tell when it closed.
+These notes are many: on the rank's line, unread notes could hide that the line has closed.
 
-This file is both ends of a line: `Guardian` is the rank's end.  Run as a program, which needs only
-Python itself, it is the guardian.
+This file is both ends of a line: `Guardian` is the rank's end.  Run as a program, this file is the
+guardian, which needs only Python itself.
 """
 
 import atexit

@@ -7,7 +7,8 @@ The first half stands in line (`stand_in_line`).  The second takes it out of the
 copies the bytes straight from the sender's array into the receiver's (`deliver`):
 
     start = the latest of: send posted, receive posted, sender's port free, receiver's port free
-    end   = start + bytes / bandwidth            both are done at end + latency
+    left  = start + bytes / bandwidth            the ports are free again
+    end   = left + latency                       both halves are done
 
 So a send blocks at any size until it is received (*rendezvous*), and no message is buffered, unless
 the cluster is told so (`eager`).

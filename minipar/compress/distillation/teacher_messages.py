@@ -8,7 +8,8 @@
                       └───────────┴───────────┘      (less the pieces that stay on their rank)
 
 A tensor-parallel teacher rank has columns of logits and hidden layers, and heads of attention maps;
-a pipeline stage has whole layers.  If all ranks are teachers and students, it is an all-to-all.
+a pipeline stage has whole layers.  If all ranks are teachers and students, the messages are an
+all-to-all.
 """
 
 from collections.abc import Mapping, Sequence

@@ -12,8 +12,8 @@ too small for ever, and the steps too long.  If f is the share of the first step
 1/(f + (1 - f)/16) times fewer bytes are sent than in fp16.
 
 Where a gradient is always 0 (padding, an unused token), v is 0, and a sign says ± s all the same:
-w would run away.  Such numbers do not move.  The wire gives the step's direction, m / (√v + ε), to
-an SGD without momentum and clipping; its weight decay is then AdamW's.
+w would run away.  So where v is 0, the step is 0.  The wire gives the step's direction, m / (√v +
+ε), to an SGD without momentum and clipping; its weight decay is then AdamW's.
 
 Tang et al. 2021, arXiv 2102.02888.
 """

@@ -3,10 +3,10 @@
     c = g + e          column j: m⁺ⱼ = mean of its c ≥ 0,  m⁻ⱼ = mean of the others
     send the signs, m⁺ and m⁻                e = c - (m⁺ⱼ where c ≥ 0, else m⁻ⱼ)
 
-The first gradients of one bit that trained as well, thanks to the error feedback.  A column belongs
-to one output, whose gradients have a size of their own.  A vector is one column.  A rank sends its
-codes to all: (p-1) (n/8 + 2mb) bytes of an n × m matrix of b bytes a number.  There is no second
-rounding.  Seide, Fu, Droppo, Li & Yu 2014.
+This was the first method of one bit with which a model trained as well as with whole gradients,
+thanks to the error feedback.  A column belongs to one output, whose gradients have a size of their
+own.  A vector is one column.  A rank sends its codes to all: (p-1) (n/8 + 2mb) bytes of an n × m
+matrix of b bytes a number.  There is no second rounding.  Seide, Fu, Droppo, Li & Yu 2014.
 """
 
 import numpy as np

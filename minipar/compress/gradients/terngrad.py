@@ -3,9 +3,10 @@
     g ← clipped at 2.5 σ          s = max |g|, of all ranks, for each tensor
     send sign(g) with probability |g| / s, else 0                       E[s · code] = g
 
-Unbiased, so it needs no error feedback and keeps no state.  The variance is that of s, not of g:
-clipping to 2.5 standard deviations keeps s small.  Each rank's codes, 2 bits a number, go to all:
-(p-1) n/4 bytes, beside one scale for each tensor.  Wen et al. 2017, arXiv 1705.07878.
+The codes are unbiased, so they need no error feedback, and no state is kept.  The variance is that
+of s, not of g: clipping to 2.5 standard deviations keeps s small.  Each rank's codes, 2 bits a
+number, go to all: (p-1) n/4 bytes, beside one scale for each tensor.  Wen et al. 2017, arXiv
+1705.07878.
 """
 
 import numpy as np

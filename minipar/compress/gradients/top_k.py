@@ -7,10 +7,10 @@
     w ← w - lr Σ of what all ranks sent      SGD without momentum does this
 
 With momentum 0 this is top-k with error feedback: v is the debt.  Momentum after the sum would
-leave out the steps during which a number waited; u is what each would have added: DGC's momentum
-correction.  Masking stops the momentum of what was just sent.  With Nesterov's momentum it is
-u ← m(u + g), v ← v + u + g.  Vectors go in full, with momentum after the sum, and so does all of
-density 1: then it is SGD with momentum.
+leave out the steps during which a number waited; u is what each step would have added: DGC's
+momentum correction.  Masking stops the momentum of what was just sent.  With Nesterov's momentum, u
+← m(u + g) and v ← v + u + g.  Vectors go in full, with momentum after the sum, and at density 1
+matrices do so, too: then the method is SGD with momentum.
 
 A rank sends (p-1) k (b + 4) bytes, for b bytes a number and 4 an index.  That is less than the
 dense 2(p-1)n b/p only below the density 2b / (p(b + 4)), or 1/p for float32.  `stage_steps` warms

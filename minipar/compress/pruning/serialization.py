@@ -5,8 +5,8 @@
     0.weight/shape      (in, out)
     0.bias              like all other parameters
 
-The format is lossless.  It saves the pruned share less 1 bit of 32.  An optimizer's states keep the
-same positions, and the mask is stored once.
+The format is lossless.  Of a float32 weight it saves the pruned share, less 1/32 for the mask.  An
+optimizer's states keep the same positions, and the mask is stored once.
 """
 
 import math

@@ -6,9 +6,9 @@
                │ │ ▒ │                        ── ── ──
 
 Without its column, a neuron has the same output for any input: act(bias), or nothing if its bias is
-pruned too.  So it can be removed: the constant times its row is added to the bias of the next
-layer, and the outputs do not change.  A head is such a unit as well: without its columns of v it
-outputs its bias of v, because attention weights add up to 1.
+pruned too.  So the neuron can be removed.  The constant times its row is added to the bias of the
+next layer, and the outputs do not change.  A head is such a unit as well: without its columns of v
+it outputs its bias of v, because attention weights add up to 1.
 
 The score of a unit is ‖column‖ · ‖row‖, which is invariant to scaling the one up and the other
 down. After Li et al. 2017, Pruning filters for efficient convnets; Michel et al. 2019, Are sixteen

@@ -17,9 +17,10 @@ H⁻¹, divided by √H⁻¹[i, i].
 
 Lazy batches: the columns after the block get all its errors E in one product.
 
-Order: a large input has the most weight in the output.  If it is rounded first ("activation": by
-decreasing diagonal of H), all others can compensate for its error.  The scales of groups then
-follow from the original weights, because the inputs of a group are not rounded one after the other.
+Order: a large input has the most weight in the output.  If large inputs are rounded first
+("activation": by decreasing diagonal of H), all others can compensate for their errors.  The scales
+of groups then follow from the original weights, because the inputs of a group are not rounded one
+after the other.
 
 A weight that is exactly 0 stays 0, as with rounding to nearest, so pruned models keep their zeros.
 The other weights take over the compensation.

@@ -1,4 +1,4 @@
-"""Mixture of experts: many MLPs replace a block's one, and each token uses a few of them.
+"""Mixture of experts: many MLPs replace a block's single MLP, and each token uses a few of them.
 
     config     sizes, the router, capacity, losses
     rows       the operations: rows times the matrices of their experts, sums of rows

@@ -1,12 +1,12 @@
 """Dispatch, the decisions of routing: whole numbers on the host, which no gradient flows through.
 
-    scores (n, E) ─▶ choose_experts ─▶ ids (n, k) ─▶ keep_within ─▶ kept (n, k) ─▶ Dispatch
-                     the k best        │             the capacity                  rows sorted
-                                       └ load (E,)                                 by expert
+    scores (n, E) ─▶ choose_experts ─▶ ids (n, k) ─▶ queue_places ─▶ kept (n, k) ─▶ dispatch
+                     the k best        │             < capacity                     rows sorted
+                                       └ load (E,)                                  by expert
 
-Without a capacity all choices are kept.  With one, a group of n tokens makes k n choices, and an
-expert serves at most ⌈c k n / E⌉ of them, with the capacity factor c.  Places are taken in an
-order:
+Without a capacity all choices are kept.  With a capacity, a group of n tokens makes k n choices,
+and an expert serves at most ⌈c k n / E⌉ of them, with the capacity factor c.  Places are taken in
+an order:
 
     by choice        first choices of all tokens, then their second choices
     by token         all choices of the first token, then those of the second
@@ -27,8 +27,8 @@ from ...backend import Array
 class Dispatch(NamedTuple):
     """The rows that experts compute, sorted by expert.
 
-    Row i is token `tokens[i]`, for its choice `choices[i]` of all n k, counted token by token.
-    Expert e has the next counts[e] rows.
+    Row i is token `tokens[i]`.  `choices[i]` is the number of its choice among all n k, counted
+    token by token.  Expert e has the next counts[e] rows.
     """
 
     tokens: Array                   # (rows,)

@@ -11,10 +11,10 @@ are then renormalized (DeepSeek-V3).  Renormalization is over the chosen experts
     z-loss         mean lse²       lse: log-sum-exp of a token's logits, against large logits
     bias           b_i += rate · sign(mean load - load_i) after each step, without a gradient
 
-The balance loss is 1 when all experts are used alike.  By default it is taken for each sequence.
-Context parallelism, which cuts sequences, refuses these losses; so the loss does not depend on the
-number of ranks or microbatches.  Or it is taken for a microbatch over all ranks.  Their loads are
-summed: a mean of the ranks' own losses would be a different loss.
+The balance loss is 1 when all experts are used alike.  By default each sequence has its own, and
+context parallelism, which cuts sequences, refuses it.  So the loss does not depend on the number of
+ranks or microbatches.  Or a microbatch has one balance loss over all ranks, whose loads are summed:
+a mean of the ranks' own losses would be a different loss.
 
 Each sequence counts by its share of the batch's loss (`shares` of step_context.py).  So the
 losses and gradients of all ranks simply add up.

@@ -5,7 +5,7 @@
     ids (b, t) ─▶ cut ─▶ embed ─▶ norm ─▶ attention ─▶ mlp ─▶ … ─▶ loss of this rank's targets
                   (b, t/p)               └ the only messages
 
-The model is given whole sequences on every rank.  It keeps its own tokens of them, with their
+On every rank the model is given whole sequences, and keeps the rank's own tokens, with their
 positions and targets.  The targets were shifted by one before, so a piece's last token has its
 target.  The loss is this rank's share.  The ranks' gradients add up, as if the ranks had different
 samples.

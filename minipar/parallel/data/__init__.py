@@ -2,7 +2,7 @@
 
     ddp_by_autograd         the specification: copy_to on every use of a weight
     ddp                     DistributedDataParallel: each bucket is summed during backward
-    apart                   base of the five that follow: each rank has parameters of its own
+    trained_apart           base of the five that follow: each rank has parameters of its own
     local_sgd               … averaged every few steps
     diloco                  … whose mean is the gradient of an outer optimizer, every few steps
     gossip                  … mixed with those of two neighbours in every step

@@ -144,7 +144,7 @@ class ReductionQueue:
         """Context of a backward from `loss`, whose graph must be there now.
 
         Between the call and entering, backwards of other microbatches may run (a pipeline with
-        FSDP).  If the backward of `loss` is over, entering starts all reductions at once.
+        FSDP).  If the backward of `loss` is over, leaving the context starts all reductions.
         """
         return self._watching(self.gradients_of(loss))
 

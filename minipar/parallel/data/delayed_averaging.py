@@ -6,10 +6,10 @@
     rank 0   ▓ t ▓ ▓ t+1 ▓ ▓ t+2 ▓        D = 2: the message of step t has the time of two steps,
     message    ░░░░░ t ░░░░░              so latency costs nothing as long as it needs no more
 
-The two are one step by gₜ - gₜ₋D + ḡₜ₋D, whatever the optimizer.  A rank sends as much as in data
-parallelism, 2Ψ(p-1)/p elements a step, and keeps D gradients; D = 0 is data parallelism.  The
-corrections that are still to come add up to 0 over the ranks.  So the mean of their parameters,
-which a checkpoint has, is what SGD ends at after all of them.
+Step t and the correction that is due then are one step by gₜ - gₜ₋D + ḡₜ₋D, whatever the optimizer.
+A rank sends as much as in data parallelism, 2Ψ(p-1)/p elements a step, and keeps D gradients; D = 0
+is data parallelism.  The corrections that are still to come add up to 0 over the ranks.  So the
+mean of their parameters, which a checkpoint has, is what SGD ends at after all of them.
 
 What a rank clips is its own gradient.  A correction has the learning rate of its own step.  Zhu et
 al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same: `apart_by_copies.py`.
@@ -27,7 +27,7 @@ from ...comm.mesh import DeviceMesh
 from ...comm.work import Work, start_work, wait_all
 from ...nn import Module
 from ...optim import Optimizer
-from .apart import TrainedApart
+from .trained_apart import TrainedApart
 
 
 class DelayedAveraging(TrainedApart):

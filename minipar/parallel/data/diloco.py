@@ -17,9 +17,9 @@ H/P steps.  Δ is taken `delay` steps before it is used, and its sum travels mea
     fragment 0     send ∙∙∙∙ use
     fragment 1                          send ∙∙∙∙ use            wᵣ ← (1 - mix) θ + mix wᵣ
 
-So a message has Ψ/P elements, and as many are sent in all.  After the last step each fragment whose
-steps are left over takes its outer step early (`consensus`).  Douillard et al. 2023, arXiv
-2311.08105; streaming: Douillard et al. 2025, arXiv 2501.18512.
+So a message has Ψ/P elements, and streaming sends as many elements in all.  After the last step
+each fragment whose steps are left over takes its outer step early (`consensus`).  Douillard et al.
+2023, arXiv 2311.08105; streaming: Douillard et al. 2025, arXiv 2501.18512.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ from ...comm.mesh import DeviceMesh
 from ...comm.work import Work, start_work, wait_all
 from ...nn import Module
 from ...optim import Optimizer
-from .apart import TrainedApart
+from .trained_apart import TrainedApart
 
 
 class DiLoCo(TrainedApart):

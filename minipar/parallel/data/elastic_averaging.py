@@ -18,7 +18,7 @@ from ...comm.collectives import all_reduce
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
 from ...optim import Optimizer
-from .apart import TrainedApart, check_every
+from .trained_apart import TrainedApart, check_every
 
 
 class ElasticAveraging(TrainedApart):

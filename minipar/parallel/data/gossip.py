@@ -14,7 +14,7 @@ import numpy as np
 
 from ...comm.work import wait_all
 from ...optim import Optimizer
-from .apart import TrainedApart
+from .trained_apart import TrainedApart
 
 
 class Gossip(TrainedApart):

@@ -25,7 +25,7 @@ from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
 from ...optim import Optimizer
-from .apart import TrainedApart, check_every
+from .trained_apart import TrainedApart, check_every
 
 LOCAL_STATES = ("kept", "averaged", "reset")
 CODES_MESSAGE = ("local_states=averaged: codes of 8 bits have no mean: choose kept or reset, or an "

@@ -4,12 +4,13 @@
     rank 1   rows for experts 0 1 │ 2 3            ─────────▶          rank 0: experts 0 1
 
 Ranks send as many rows as their routers say.  So first all ranks learn all numbers of rows, by one
-all-gather of E integers for each rank, a control message.  Then rows go there in one all-to-all,
-and results come back in another.  The two are conjugate: backward sends gradients of results there,
-and gradients of rows back.  So a layer has 2 all-to-alls in forward and 2 in backward.
+all-gather of E integers for each rank, a control message.  Then one all-to-all takes rows to their
+experts, and another brings results back.  The two are conjugate: in backward, gradients of results
+go to the experts, and gradients of rows come back.  So a layer has 2 all-to-alls in forward and 2
+in backward.
 
-If all experts are used alike, a rank sends k n d (p-1)/p numbers in each all-to-all.  It has n
-tokens of width d, with k experts each; a p-th of the rows stays.
+A rank has n tokens of width d, with k experts each.  If all experts are used alike, it sends k n d
+(p-1)/p numbers in each all-to-all; a p-th of the rows stays.
 Lepikhin et al. 2020 (GShard), section 3.2.
 """
 

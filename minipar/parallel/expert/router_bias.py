@@ -5,8 +5,8 @@
     strategy.step(optimizer)
 
 One control message for a step: E + 1 numbers for each layer.  The bias takes no gradient, so an
-optimizer leaves it alone; it lies in the slabs all the same, so checkpoints and shards have it.
-Wang et al. 2024 (auxiliary-loss-free load balancing), algorithm 1.
+optimizer leaves it alone.  But the bias lies in the slabs, so checkpoints and shards have it.  Wang
+et al. 2024 (auxiliary-loss-free load balancing), algorithm 1.
 """
 
 from typing import NamedTuple

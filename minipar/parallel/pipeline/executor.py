@@ -51,7 +51,8 @@ class Pipeline:
     placement must be the same for any number: `partial(make_schedule, "1f1b", pp.size)`, or
     `lambda m: yours`.  Activations are sent as codes of `activation_format`, if given.  After a
     batch `intervals` are this rank's actions with their times.  `most_in_flight` is the largest
-    number of microbatches in flight.  One counts for each of the rank's stages that holds it.
+    number of microbatches in flight.  A microbatch counts once for each stage of the rank that
+    holds it.
     """
 
     def __init__(self, pp: Communicator, strategy: "Strategy",
@@ -147,7 +148,7 @@ class RankBatch:
             for action, out in zip(cell, outs):
                 self.messages.send(action, out)
             while self.to_reduce:
-                with self.to_reduce.pop(0):     # entered after its backward: begins all reductions
+                with self.to_reduce.pop(0):     # after its backward: its end starts all reductions
                     pass
             self.poll()
         self.messages.finish()

@@ -4,11 +4,11 @@
                  ╲
     rank 1   irecv … 1F0 … wait, 1F1    1F1 needs the F of stage 0: a receive (actions.py)
 
-A receive is posted a few actions before its array is needed.  So the message travels during other
-work, and its sender never waits for this rank.  A send starts at once, and the rank waits for it
-only at the end of the batch.  So no valid schedule can hang, whatever the message size.  Blocking
-sends would hang under 1F1B, where neighbours send to each other at the same time.  Every message
-has an array of its own, which is freed when its send is complete.
+A receive is posted a few actions before its array is needed, so the message travels during other
+work.  A send starts at once, and its rank waits for it only at the end of the batch.  So no valid
+schedule can hang, whatever the message size.  Blocking sends would hang under 1F1B, where
+neighbours send to each other at the same time.  Every message has an array of its own, which is
+freed when its send is complete.
 
 A receiver learns the shape and dtype of activations from a header, a control message before the
 first one.  It always has 8 numbers, int64, so the receiver needs to know nothing before:

@@ -1,4 +1,4 @@
-"""Slices of a sequence of tokens, and attention of one to those before it.
+"""Slices of a sequence of tokens, and the attention of a slice to the slices before it.
 
     keys          0 0 0 1 1 2          slice 2 attends to the keys and values of slices 0, 1 and 2:
     queries                 2          its own, and leaves that stand for the others

@@ -8,8 +8,8 @@
 
 Each rank keeps the parameters of its stages and drops the others.  If two ranks use one weight, a
 tied embedding, both keep it.  Its gradients are summed once a batch, so that both ranks take the
-same step.  The norm of all gradients counts it once, on the first of them.  Without a pipeline
-there is one stage, the whole model with its slabs (OneStage).
+same step.  The norm of all gradients counts this weight on the first of the two ranks alone.
+Without a pipeline there is one stage, the whole model with its slabs (OneStage).
 """
 
 from collections.abc import Mapping, Sequence

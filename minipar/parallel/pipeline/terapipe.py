@@ -1,13 +1,14 @@
-"""TeraPipe: a pipeline of slices of tokens, so that one long sequence keeps all stages at work.
+"""TeraPipe: a pipeline of slices of tokens, so that a long sequence keeps all stages at work.
 
     stage 0   F0 F1 F2 F3 ·  ·  ·  ·  B3 B2 B1 B0         slice 2's queries meet the keys and values
     stage 1      F0 F1 F2 F3 ·  ·  B3 B2 B1 B0            of slices 0 and 1, which their forwards
     stage 2         F0 F1 F2 F3 B3 B2 B1 B0               left on the stage
 
-A token depends on the tokens before it alone.  So a stage computes a slice as soon as it has it,
-and keeps its keys and values for the slices that follow.  Backward takes slices in reverse.  Each
-adds to the gradients of the earlier keys and values that it used.  So a slice's own B begins with
-the gradients of its output, keys and values.  The gradients are the same as for whole sequences.
+A token depends on the tokens before it alone.  So a stage computes a slice as soon as it arrives,
+and keeps the slice's keys and values for those that follow.  Backward takes slices in reverse.
+Each adds to the gradients of the earlier keys and values that it used.  So a slice's own B begins
+with the gradients of its output, keys and values.  The gradients are the same as for whole
+sequences.
 
 S slices on p stages are idle (p - 1)(F + B) / S of a sequence; all of them are held.  A later slice
 has more to attend to, so slices are cut to cost alike.  A token at position t counts as 6d + t for

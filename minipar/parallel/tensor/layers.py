@@ -112,9 +112,10 @@ class PartialDropout(Dropout):
 
 def split_columns(linear: Linear, split: TensorSplit, order: tuple[int, ...] | None = None,
                   around: Callable | None = None) -> Linear:
-    """Cut a linear layer by its outputs, which are first brought into `order`; return it.
+    """Cut a linear layer by its outputs: Megatron's ColumnParallelLinear.
 
-    `around`, if given, is run around its calls instead of `split.around_columns`.
+    Returns the same layer.  Its outputs are first brought into `order`.  `around`, if given, is run
+    around its calls instead of `split.around_columns`.
     """
     linear.around(around or split.around_columns, inside=True)
     own = linear._parameters            # the raw ones, before transforms
@@ -125,7 +126,10 @@ def split_columns(linear: Linear, split: TensorSplit, order: tuple[int, ...] | N
 
 
 def split_rows(linear: Linear, split: TensorSplit) -> RowLinear:
-    """A layer for the place of `linear`, cut by its inputs; its bias stays whole."""
+    """A layer for the place of `linear`, cut by its inputs: Megatron's RowParallelLinear.
+
+    Its bias stays whole.
+    """
     split.shard(linear._parameters["weight"], 0)
     return kind_like(linear, RowLinear).replacing(linear, split=split)
 

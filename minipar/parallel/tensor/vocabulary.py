@@ -4,8 +4,8 @@
     embedding  the ranks that lack a token give zeros; the sum over the ranks is its row
     loss       −ln softmax(z)ₜ = ln Σ exp(z − m) − (zₜ − m)
 
-It takes three all-reduces of one number a token: the maximum m, the target's z − m and the sum of
-exponentials.  An all-gather of all logits would send V numbers a token.  Shoeybi et al. 2019
+The loss takes three all-reduces of one number a token: the maximum m, the target's z − m and the
+sum of exponentials.  An all-gather of all logits would send V numbers a token.  Shoeybi et al. 2019
 (Megatron-LM), section 3.
 """
 

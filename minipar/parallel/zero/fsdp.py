@@ -10,9 +10,10 @@ head, are one unit.  A weight gathers its unit before it is used, in forward and
 Operations save a note in place of a gathered weight, so that saved arrays do not keep it alive; in
 backward the note gathers the unit again.
 
-Each microbatch (with pp: batch) records the order of uses, so the next one knows the next unit.  It
-is gathered while the unit in use computes.  Two units are kept: the one in use and the next one,
-or, if the next is not known, the previous one.  So h2 is still there as backward begins.
+Each microbatch (with pp: batch) records the order of uses, so the next microbatch knows which unit
+comes next.  This unit is gathered while the unit in use computes.  Two units are kept: the one in
+use and the next one, or, if the next is not known, the previous one.  So h2 is still there as
+backward begins.
 
                     forward                       │ backward
     in use          embed  h.0   h.1   h.2   head │ head   h.2   h.1   h.0

@@ -6,10 +6,11 @@
 
 The gradient of a flat exists from its first contribution until it is reduced.  Then each rank keeps
 its piece, 1/p.  When the next flat's first gradient comes, backward waits until this reduction has
-ended; so little of it is hidden.  Gradients take Ψ/p elements and one whole flat, instead of Ψ.  A
-flat whose last gradient comes late (a tied embedding; beside tp, parameters that are not cut) stays
-whole beside the flat in progress.  There is no room to add up whole gradients: with m microbatches
-each is reduced, and a rank sends (m + 1) Ψ (p-1)/p elements.  arXiv 1910.02054, section 5.2.
+ended; so little of the reduction is hidden.  Gradients take Ψ/p elements and one whole flat,
+instead of Ψ.  A flat whose last gradient comes late (a tied embedding; beside tp, parameters that
+are not cut) stays whole beside the flat in progress.  There is no room to add up whole gradients:
+those of each of m microbatches are reduced, and a rank sends (m + 1) Ψ (p-1)/p elements.  arXiv
+1910.02054, section 5.2.
 """
 
 from functools import partial
@@ -60,7 +61,7 @@ class ZeRO2(ZeRO1):
         return self.whole[flat][segment.start:segment.stop].reshape(segment.shape)
 
     def reduce(self, flat: Flat) -> None:
-        """Begin the reduce-scatter of a flat's gradient; the whole goes when it has ended."""
+        """Begin the reduce-scatter of a flat's gradient; the whole is freed when that has ended."""
         whole = self.take(flat)
         self._wait()
         work = start_work(self.wire.of(flat).reduce_scatter, flat.comm, whole, counts=flat.counts,
@@ -91,7 +92,11 @@ class ZeRO2(ZeRO1):
             self.not_summed[flat] = record_allocation("communication", piece.copy())
 
     def finish(self) -> None:
-        """Wait for all reductions; sum the pieces over the ranks that have the same."""
+        """Wait for all reductions; sum the pieces over the ranks that have the same.
+
+        Not ZeRO-1's `finish`, which would reduce all flats again.  Here each backward has begun to
+        reduce all that it completes, and pieces that `replicate` still has to sum are kept apart.
+        """
         self._wait()
         for flat in [*self.not_summed]:
             piece = self.not_summed.pop(flat)

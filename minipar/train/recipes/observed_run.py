@@ -14,8 +14,8 @@ from ...comm.collectives import gather_object
 from ...launcher import simulate
 from ...memory.temporaries import StepLedger
 from ..check import checked
+from ..command_line import add_arguments, parse_config
 from ..config import TrainConfig
-from ..flags import add_arguments, parse_config
 from ..loop import take_step
 from ..start import start_run
 from ..tasks import make_task

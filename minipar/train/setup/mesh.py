@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ...comm.mesh import ORDER, parse_mesh
 from ...environment import launched
 from ...launcher import UsageError, errors_as_usage
-from ...parallel.data.apart import TrainedApart
+from ...parallel.data.trained_apart import TrainedApart
 from ...parallel.pipeline.schedule.registry import make_schedule
 from ...parallel.registry import entry_of
 from ..config import MESH_AXES, TrainConfig

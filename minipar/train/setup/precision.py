@@ -25,7 +25,7 @@ from ...compress.messages.quantized_collectives import QuantizedWire
 from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
-from ...parallel.data.apart import TrainedApart
+from ...parallel.data.trained_apart import TrainedApart
 from ...parallel.low_precision_wire import LowPrecisionWire
 from ...parallel.registry import entry_of, strategies_with
 from ...parallel.wire import UNCOMPRESSED, Wire

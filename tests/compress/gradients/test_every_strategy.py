@@ -14,8 +14,8 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.compress.gradients.tensor_wire import TensorWire
 from minipar.compress.gradients.top_k import DGC
 from minipar.optim import SGD
-from minipar.parallel.data.apart import TrainedApart
 from minipar.parallel.data.ddp import DistributedDataParallel
+from minipar.parallel.data.trained_apart import TrainedApart
 from minipar.parallel.pipeline.stages_alone import StagesAlone
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch

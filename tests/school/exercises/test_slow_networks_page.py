@@ -5,7 +5,7 @@ from pathlib import Path
 
 from minipar.compress.gradients.tensor_wire import TensorWire
 from minipar.optim.registry import OPTIMIZERS
-from minipar.parallel.data.apart import TrainedApart
+from minipar.parallel.data.trained_apart import TrainedApart
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import STRATEGIES
 from minipar.school.exercises import entries

@@ -5,9 +5,9 @@
 
 mpi4py releases Python's lock inside MPI, so the thread runs while its rank waits, and while it
 computes.  Four times a second it sends a row to each other rank, on a communicator of its own, and
-reads theirs.  `deadlock.py` says what follows from the rows.  The lowest rank reports it, and ends
-the run.  Only messages are used, so ranks may be on any
-hosts; a rank that is stopped is recognized by one on its own host.
+reads theirs.  `deadlock.py` says what follows from the rows.  If some can never go on, the lowest
+rank reports that, and ends the run.  Only messages are used, so ranks may be on any hosts; a rank
+that is stopped is recognized by one on its own host.
 
 A rank that leaves the program waits until all have left, and all their calls are compared.
 """

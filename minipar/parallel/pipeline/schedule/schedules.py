@@ -4,7 +4,7 @@
     terapipe                 … in reverse: for slices of tokens    m slices in flight
     one_f_one_b              a backward as soon as there is one    p - s on stage s
     looped_breadth_first     GPipe with v stages on each rank
-    interleaved              1F1B with v stages on each rank       bubble / v, messages · v
+    interleaved              1F1B with v stages on each rank       bubble / v, more messages
 
 An order is correct if, for each microbatch, stage s does its forward after stage s - 1 and its
 backward after stage s + 1 (dependencies.py).  Orders differ in idle time and memory.  The schedules
@@ -133,6 +133,16 @@ def interleaved(num_ranks: int, num_microbatches: int, virtual_stages: int = 2,
                 group_size: int | None = None) -> Schedule:
     """1F1B with `virtual_stages` on each rank; microbatches go through a rank's stages in groups.
 
+        2 ranks, 4 microbatches, v = 2, groups 0 1 and 2 3      the first number is the stage
+
+        rank 0   warm-up 0F0 0F1 2F0 2F1   steady 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1          drain …
+        rank 1           1F0 1F1                  3F0 3B0 3F1 3B1 1F2 1B0 … 3F3 3B3
+
+    A rank warms up with its earlier v - 1 stages for the first group, whose microbatches then go
+    through its last stage.  It also does two forwards for each later rank: one while a microbatch
+    goes up to the last rank, one while its gradient comes back.  After that a backward is due after
+    every forward.  Messages cross p v - 1 boundaries, instead of p - 1.
+
     A group goes through all stages of a rank before the next group starts.  Groups have at least
     `group_size` microbatches (by default p) and equal sizes as far as possible: 10 microbatches on
     4 ranks are groups of 5 and 5.  With m < p all m are one group.  Raises ValueError unless
@@ -150,11 +160,11 @@ def interleaved(num_ranks: int, num_microbatches: int, virtual_stages: int = 2,
     schedule = []
     for rank in range(p):
         stages = range(rank, p * v, p)
+        warm_up = (v - 1) * len(groups[0]) + 2 * (p - rank - 1)
         schedule.append(alternate(
             [Action(FORWARD, stage, i) for group in groups for stage in stages for i in group],
             [Action(BACKWARD, stage, i) for group in groups for stage in stages[::-1]
-             for i in group],
-            ahead=(v - 1) * len(groups[0]) + 2 * (p - rank - 1)))
+             for i in group], ahead=warm_up))
     return schedule
 
 

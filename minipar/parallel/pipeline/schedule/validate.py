@@ -6,9 +6,10 @@
               rank 1, position 0: "out of order"
 
 A rank checks an action as soon as the one before is done.  The action may be unknown, on the wrong
-rank, done twice, or before an op of the same rank that it needs.  For an op of another rank it
-waits.  If all ranks wait, an action is missing, or they wait in a circle (deadlock).  If all rows
-end, an action may still be missing.  In a round with several faults, the lowest rank's counts.
+rank, done twice, or before an op of the same rank that it needs.  If it needs an op of another
+rank, its own rank waits.  If all ranks wait, an action is missing, or they wait in a circle
+(deadlock).  If all rows end, an action may still be missing.  In a round with several faults, the
+lowest rank's counts.
 """
 
 from collections import defaultdict

@@ -3,10 +3,10 @@
     rank 0   0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3+3B1 3F2+0B0 3B2 3F3+0B1 3B3 0I2 0W2 0I3 0W3
     rank 1       1F0 2F0 1F1 2F1 1F2 2B0 2F2+1B0 1F3+2B1 2F3+1B1 2B2 1B2 2I3 1I3 2W3 1W3
 
-Rank r has stage r, going down, and stage 2p - 1 - r, coming up.  In the steady part F of one goes
-together with B of the other (+).  So the messages of a mixture of experts in one hide behind the
-computation of the other.  Here a pair takes F + B: its inputs are there when it begins, and its
-results when it ends.
+Rank r has stage r, going down, and stage 2p - 1 - r, coming up.  In the steady part F of one stage
+goes together with B of the other (+).  So the messages of a mixture of experts in one stage hide
+behind the computation of the other.  Here a pair takes F + B: its inputs are there when it begins,
+and its results when it ends.
 
 With m >= 2p the idle time of a rank is (p - 1)(F&B + B - 3W).  It holds 2p + 1 microbatches, each
 on a stage of half the layers.  For fewer microbatches the schedule of 2p leaves out the others.

@@ -8,14 +8,14 @@
     rank 3   0F2 0F3 3F0 3B0 3F1 3B1 0B2 0B3
 
 Each way fills the gaps of the other.  Chimera takes units of p microbatches, half of a unit each
-way.  On stage s the k-th does F at slot s + 2k and B at slot 2p - 1 - s + 2k.  A unit begins 2p
-slots after the one before.  No two actions of a rank meet if p is even.  With B = F a rank is idle
-p - 2.
+way.  On stage s the k-th microbatch does F at slot s + 2k, and B at slot 2p - 1 - s + 2k.  A unit
+begins 2p slots after the unit before.  No two actions of a rank meet if p is even.  With B = F a
+rank is idle p - 2.
 
-DualPipe is DualPipeV on p/2 ranks, unfolded.  The second stage of a rank there is here the stage of
-the microbatches that go up.  It takes m/2 microbatches each way, m >= 2p.  A rank is idle
-(p/2 - 1)(F&B + B - 3W) and holds p + 1 microbatches.  With an odd p it is Chimera's rule for one
-unit.
+DualPipe is DualPipeV on p/2 ranks, unfolded.  What is a rank's second stage in DualPipeV is here
+the stage of the microbatches that go up.  Half of m >= 2p microbatches go each way.  A rank is idle
+(p/2 - 1)(F&B + B - 3W) and holds p + 1 microbatches.  With an odd p, DualPipe is Chimera's rule for
+one unit.
 
 Li & Hoefler 2021, Chimera (SC), arXiv 2107.06925; DeepSeek-AI 2024, arXiv 2412.19437.
 """

@@ -7,8 +7,8 @@
 
 A schedule is made in passes.  The pattern is repeated, with W in the free slots.  Then actions of
 the first and of the last microbatches move to earlier free slots.  Their inputs must be there, and
-no more microbatches may be held than before.  This is done with W as actions like others, and then
-without, so that W takes the slots that are left.  The order that comes out is the schedule.
+no more microbatches may be held than before.  Actions move twice: with W as actions like others,
+and then without W, which takes the slots that are left.  The order that comes out is the schedule.
 
 At most 2⌊(p + 2)/2⌋ (V-Half) or 2⌊(p + 4)/3⌋ (V-Min) microbatches are held, each on a stage of half
 the layers; 1F1B holds p on whole ones.  Qi, Wan, Amar & Lin 2024, Pipeline parallelism with
@@ -28,7 +28,7 @@ PERIOD, F_DOWN, I_UP, I_DOWN, W = 6, 0, 2, 3, 4
 
 
 def v_half(num_ranks: int, num_microbatches: int) -> Schedule:
-    """A rank goes down two slots at a time, and back up one by one."""
+    """A microbatch takes two slots to the next rank on the way down, and one on the way up."""
     starts = pattern(num_ranks, slots_down=2, pause=0 if num_ranks % 2 else 3, turn=1)
     return _schedule(num_ranks, num_microbatches, starts)
 
@@ -115,7 +115,7 @@ def _earliest(rows: list[Slots], rank: int, kind: int, i: int) -> int:
 
 
 def _move_early(rows: list[Slots]) -> list[Slots]:
-    """Move actions before the first I down of rank 0, if there are W, and after its last F."""
+    """Move actions before the first I down of rank 0, if there are W, and after its last F down."""
     most, with_weights = max(map(_most_held, rows)), len(rows[0]) > W
     taken: list[set[int]] = [set() for _ in rows]
     last, phase = len(rows[0][F_DOWN]) - 1, 0

@@ -5,14 +5,14 @@
     stage 2   · · F I F I F I F I W F …          at most 2p - 1 microbatches are held
 
 No table of numbers: a rule decides action by action, with F = I = W = 1.  In a round each stage
-does a forward, if it has one left, and then, from the last stage on, an I.  Before either it does
-W: while it would hold too many microbatches, and in the time until its input arrives.  Where stage
-s is two forwards ahead of stage s + 1, it may leave a forward out, so that gradients come first.
-Both ways are tried, and the shorter schedule wins.
+does a forward, if it has one left, and then, from the last stage on, an I.  Before either, the
+stage does W: while it would hold too many microbatches, and in the time until its input arrives.
+Where stage s is two forwards ahead of stage s + 1, stage s may leave out a forward, so that
+gradients come first.  Both ways are tried, and the shorter schedule wins.
 
-A step takes 3m + p - 1: each stage works without a pause, and they end p - 1 apart.  So stages do
-not wait for a norm over all gradients: the optimizer would step, check, and roll back.  Qi, Wan,
-Huang & Lin 2023, Zero bubble pipeline parallelism, section 3 (limit 2p).
+A step takes 3m + p - 1: each stage works without a pause, and the stages end p - 1 apart.  So
+stages do not wait for a norm over all gradients: the optimizer would step, check, and roll back.
+Qi, Wan, Huang & Lin 2023, Zero bubble pipeline parallelism, section 3 (limit 2p).
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Command-line flags: one argparse argument for each field that is declared as an option.
+"""The command line: an argparse argument for each field that config.py declares as an option.
 
     config.TrainConfig          ─▶ add_arguments, parse_config      `minipar train`
     option.CommandOptions       ─▶ add_options, read_options        the other commands
