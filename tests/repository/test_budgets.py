@@ -7,7 +7,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4559,
     ("parallel",): 4562,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6180,
+    ("train", "commands"): 6186,
     ("viz",): 2546,
     ("plan",): 1714,
     ("simulation",): 1018,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 42154
+ALL = 42163
 
 
 def count(folder: str) -> int:
