@@ -9,7 +9,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("memory", "precision"): 1235,
     ("train", "commands"): 6186,
     ("viz",): 2546,
-    ("plan",): 1714,
+    ("plan",): 1681,
     ("simulation",): 1018,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 42163
+ALL = 42130
 
 
 def count(folder: str) -> int:
