@@ -5,7 +5,7 @@
         memory over the limit?  once more with the optimizer's states in the host's memory, or drop
         seconds by step_time
     for the fastest layout of each of the fastest meshes
-        every other schedule, with and without recomputation
+        every other schedule, with its own recomputation and with none, up to pp = 16
 
 The second search is for schedules whose tables have to be made.  Of equally fast layouts, the one
 with fewer bytes comes first.

@@ -1,8 +1,9 @@
 """Stalls: a measured run loses time at each message, or it does not; no layout says which.
 
-A pipeline that stalls loses `stall` seconds per microbatch and neighbour.  A run without a
-pipeline, on the largest clusters, launches its tp collectives as late as if it were one.  Runs of
-the same size fall into two groups: the plan says the seconds of both, and how many of them stalled.
+A stall is no bubble: the bubble is in step_time.py.  A pipeline that stalls loses `stall` seconds
+per microbatch and neighbour.  A run without a pipeline, on the largest clusters, launches its tp
+collectives as late as beside a pipeline.  Runs of the same size fall into two groups: the plan says
+the seconds of both, and how many of them stalled.
 """
 
 from collections.abc import Sequence
@@ -40,9 +41,13 @@ def stall_range(cluster: Cluster, model: GPTConfig, layout: Layout) -> StallRang
 def stall_share(cluster: Cluster, model: GPTConfig, layout: Layout) -> float:
     """The share of measured runs like it that stalled, by the tables of the software.
 
-    Small messages stall a third as often, except in the largest clusters.  Where tp reaches over
-    four nodes, as many stall as there.  All pipelines stall whose memory is nearly full: the
-    allocator empties its cache, and asks the driver again.
+        no pipeline             none without tp, or where tp spans four nodes; else a table
+        no table of stalls      none
+        memory is nearly full   all: the allocator empties its cache, and asks the driver again
+        tp spans four nodes     as many as in the largest clusters
+        DDP                     a table
+        others                  a table; with small messages a third of that, except in the
+                                largest clusters
     """
     software, is_wide = cluster.software, layout.tp >= 4 * cluster.per_node
     if layout.pp == 1:
@@ -52,10 +57,10 @@ def stall_share(cluster: Cluster, model: GPTConfig, layout: Layout) -> float:
     if not software.stalled:
         return 0.0
     largest, most = software.stalled[-1]
-    if is_wide:
-        return most
     if total(cluster, memory(cluster, model, layout)) > NEARLY_FULL * cluster.usable:
         return 1.0
+    if is_wide:
+        return most
     if layout.dp > 1 and layout.kind == "ddp":
         return last_share(software.stalled_ddp, cluster.nodes)
     is_small = message_bytes(model, layout) < software.stalls_from and cluster.nodes < largest

@@ -102,9 +102,9 @@ def bubble_share(layout: Layout, layer: dict[str, float]) -> float:
 def gradients(cluster: Cluster, layout: Layout, stages: Stages, slowest: float) -> float:
     """Seconds of the data-parallel messages that nothing hides.
 
-    DDP and ZeRO-1 send once a step: a part of the last microbatch, of `slowest` seconds, may hide
-    it.  The other strategies send in every microbatch, behind all of the step's computation.  Two
-    copies of a stage add up the pieces that they have.
+    DDP and ZeRO-1 send once a step: a part of the last 1 + pp (v - 1)/v microbatches, of `slowest`
+    seconds each, may hide it.  The other strategies send in every microbatch, behind all of the
+    step's computation.  Two copies of a stage add up the pieces that they have.
     """
     software, m = cluster.software, layout.microbatches
     layers, groups = max(1, *stages.layers) * stages.copies, replicas(layout, stages)
