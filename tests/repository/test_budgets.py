@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 41643
+ALL = 41645
 
 
 def count(folder: str) -> int:
