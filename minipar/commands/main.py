@@ -5,7 +5,6 @@ Or `python -m minipar …`.
 
 import io
 import sys
-from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
@@ -71,7 +70,6 @@ class Parser(ArgumentParser):
         sys.exit(report_usage(UsageError(f"{message} ({self.prog} --help lists the options)")))
 
 
-@cache                          # a study runs dozens of commands
 def make_parser(only: str | None = None) -> Parser:
     """The parser of the whole command line; with `only`, other commands are names without options.
 

@@ -168,16 +168,15 @@ class LanguageTask(Task):
     @cached_property
     def ids(self) -> np.ndarray:
         """The text as tokens.  Raises UsageError for characters that the vocabulary lacks."""
-        text = self.corpus.text
-        try:
-            return self.vocabulary.encode(text)
-        except ValueError as error:
-            if not isinstance(self.vocabulary, CharacterVocabulary):
-                raise UsageError.of(error, f"--data {self.config.data.source}: ") from error
-        unknown = sorted(set(text) - set(self.vocabulary.characters))
-        raise UsageError(f"--data {self.config.data.source} has {len(unknown)} characters that the "
-                         f"model does not know, {''.join(unknown)[:20]!r}: give a text of the "
-                         f"{len(self.vocabulary)} characters it was trained on")
+        if not isinstance(self.vocabulary, CharacterVocabulary):
+            with errors_as_usage(f"--data {self.config.data.source}: "):
+                return self.vocabulary.encode(self.corpus.text)
+        unknown = sorted(set(self.corpus.text) - set(self.vocabulary.characters))
+        if unknown:
+            raise UsageError(f"--data {self.config.data.source} has {len(unknown)} characters that "
+                             f"the model does not know, {''.join(unknown)[:20]!r}: give a text of "
+                             f"the {len(self.vocabulary)} characters it was trained on")
+        return self.vocabulary.encode(self.corpus.text)
 
     @cached_property
     def batches(self) -> TextBatches:

@@ -7,7 +7,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4559,
     ("parallel",): 4562,
     ("memory", "precision"): 1235,
-    ("train", "commands"): 6186,
+    ("train", "commands"): 6180,
     ("viz",): 2546,
     ("plan",): 1681,
     ("simulation",): 1018,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 42130
+ALL = 42123
 
 
 def count(folder: str) -> int:

@@ -7,7 +7,6 @@
 If the text is gone, only work that needs it fails (NoText).
 """
 
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,17 +32,12 @@ class Corpus(NamedTuple):
 def read_corpus(config: TrainConfig) -> Corpus:
     """Read the text that --data names.  Raises NoText, or UsageError if that cannot be."""
     if config.data.source == "synthetic":
-        return synthetic_corpus(data_seed(config))
+        made = synthetic_sequence(SYNTHETIC_LENGTH, len(SYNTHETIC_LETTERS), SYNTHETIC_NOISE,
+                                  data_seed(config))
+        return Corpus(CharacterVocabulary(SYNTHETIC_LETTERS).decode(made.ids), made.optimal_loss)
     with errors_as_usage():
         return Corpus(documentation_text() if config.data.source == "docs" else
                       read_text(find_text(config)))
-
-
-@lru_cache(maxsize=1)           # --verify and a study read it several times
-def synthetic_corpus(seed: int) -> Corpus:
-    """The made-up language of a seed, as letters."""
-    made = synthetic_sequence(SYNTHETIC_LENGTH, len(SYNTHETIC_LETTERS), SYNTHETIC_NOISE, seed)
-    return Corpus(CharacterVocabulary(SYNTHETIC_LETTERS).decode(made.ids), made.optimal_loss)
 
 
 def data_seed(config: TrainConfig) -> int:
