@@ -19,7 +19,7 @@ REFUSALS = ValueError, RuntimeError, UsageError
 def cells(on_real_ranks: bool) -> Iterator[Any]:
     """All cells; slow are those that say so.  In a matrix where none does, not slow are what is
     refused and, of proven cells, a cover of rows and columns.  `make test` has a third of these,
-    and on real ranks a fifth.
+    and on real ranks a tenth.
     """
     for matrix in MATRICES:
         quick = [place for place, cell in matrix.cells.items() if not cell.slow]
@@ -43,6 +43,7 @@ def test_cell(world, cell):
 
 @worlds(mpi=(4,))
 @pytest.mark.parametrize("cell", [*cells(on_real_ranks=True)])
+@pytest.mark.one_in(2)
 def test_cell_on_real_ranks(world, cell):
     check(world, cell)
 
