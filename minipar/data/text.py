@@ -90,8 +90,10 @@ class CharacterVocabulary:
     def encode(self, text: str) -> np.ndarray:
         """The ids of a text: (len(text),) int64.  Raises ValueError for an unknown character."""
         codes = _code_points(text)
-        ids = np.minimum(np.searchsorted(self._codes, codes), len(self) - 1)
-        unknown = np.flatnonzero(self._codes[ids] != codes)
+        id_of_code = np.full(max(codes.max(initial=0), self._codes[-1]) + 1, -1)
+        id_of_code[self._codes] = np.arange(len(self))
+        ids = id_of_code[codes]
+        unknown = np.flatnonzero(ids < 0)
         if unknown.size:
             raise ValueError(f"character {text[unknown[0]]!r} at position {unknown[0]} is not "
                              f"among the {len(self)} of this vocabulary: make it from a text that "

@@ -29,12 +29,13 @@ from ..backend.shape_array import ShapeArray
 from ..memory.ledger import TEMPORARIES
 from ..memory.temporaries import StepLedger
 from ..parallel.pipeline.executor import RankBatch
-from ..parallel.pipeline.schedule.actions import Action
+from ..parallel.pipeline.schedule.actions import FORWARD, INPUT, Action
 from ..parallel.strategy import Microbatch, Strategy
 from .folded import FoldedCommunicator
 from .rank_log import RankLog, play
 
 ACTIVATIONS = "activations"
+KEPT = (ACTIVATIONS, TEMPORARIES)
 
 
 class WindowLedger(StepLedger):
@@ -48,13 +49,14 @@ class WindowLedger(StepLedger):
 
 
 class Recorded(NamedTuple):
-    """An action of the first microbatch: its calls, bytes that it keeps more, most in between.
+    """An action of the first microbatch: its calls, bytes that it leaves behind, most in between.
 
-    `out` is its result, which `is_kept` if it is one of the activations that are kept.
+    `kept` has bytes by kind without `out`: saved for backward, or from I to W.  `out` is the
+    result, which `is_kept` if it is one of the activations that are kept.
     """
 
     program: list[tuple]
-    kept: int
+    kept: dict[str, int]
     above: int
     out: Array | None
     is_kept: bool
@@ -66,19 +68,20 @@ class Repeater:
     def __init__(self, log: RankLog, ledger: WindowLedger):
         self.log, self.ledger = log, ledger
         self.known: dict[Any, Recorded] = {}
-        self.kept: dict[Any, ShapeArray] = {}       # what repeated forwards keep
+        self.kept: dict[Any, ShapeArray] = {}       # what repeated actions leave behind
 
     def record(self, key: Any, run: Callable[[], Any]) -> Any:
         """Run an action, and remember it."""
         ledger = self.ledger
-        before, kept = ledger.live, ledger.live_of[ACTIVATIONS]
-        temporaries = ledger.live_of[TEMPORARIES]
+        before, live_of = ledger.live, {kind: ledger.live_of[kind] for kind in KEPT}
         ledger.window = before
         with self.log.recording() as program:
             out = run()
-        self.known[key] = Recorded(program, ledger.live_of[ACTIVATIONS] - kept,
-                                   ledger.window - before, like(out),
-                                   ledger.live_of[TEMPORARIES] <= temporaries)
+        kept = {kind: ledger.live_of[kind] - live_of[kind] for kind in KEPT}
+        is_kept = kept[TEMPORARIES] <= 0
+        if out is not None and not is_kept:
+            kept[TEMPORARIES] -= out.nbytes
+        self.known[key] = Recorded(program, kept, ledger.window - before, like(out), is_kept)
         return out
 
     def repeat(self, key: Any, where: Any) -> Any:
@@ -87,12 +90,13 @@ class Repeater:
         ledger._change(TEMPORARIES, action.above)
         play(action.program)
         ledger._change(TEMPORARIES, -action.above)
-        old = self.kept.pop(where, None)
-        num_bytes = action.kept + (old.nbytes if old is not None else 0)
-        del old
-        if num_bytes > 0:
-            self.kept[where] = ShapeArray(num_bytes, np.uint8)
-            ledger.add(ACTIVATIONS, self.kept[where])
+        for kind in KEPT:
+            old = self.kept.pop((kind, where), None)
+            num_bytes = action.kept[kind] + (old.nbytes if old is not None else 0)
+            del old
+            if num_bytes > 0 and key[0] in (FORWARD, INPUT):    # others leave nothing behind
+                self.kept[kind, where] = ShapeArray(num_bytes, np.uint8)
+                ledger.add(kind, self.kept[kind, where])
         out = like(action.out)
         if out is not None and not action.is_kept:
             ledger.add(TEMPORARIES, out)

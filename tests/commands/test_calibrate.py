@@ -85,8 +85,9 @@ def test_a_cluster_file_is_written_and_simulate_takes_it(tmp_path, num_ranks):
 @pytest.mark.parametrize(("num_ranks", "words", "message"), [
     (0, ("--cluster", "absent/here.toml"), "expected a file NAME.toml in a folder that exists"),
     (0, (), f"at least two real ranks: {minipar_command('calibrate', 4)}"),
-    pytest.param(1, (), "at least two real ranks", marks=needs_mpi),
-    pytest.param(2, ("--rounds", "0"), "--rounds must be at least 1", marks=needs_mpi),
+    pytest.param(1, (), "at least two real ranks", marks=[needs_mpi, pytest.mark.slow]),
+    pytest.param(2, ("--rounds", "0"), "--rounds must be at least 1",
+                 marks=[needs_mpi, pytest.mark.slow]),
     pytest.param(2, ("--png", "a.png", "--largest", "64"), "leaves one: give at least 256 bytes",
                  marks=needs_mpi)])
 def test_mistakes_are_one_line(tmp_path, num_ranks, words, message):

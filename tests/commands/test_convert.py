@@ -21,6 +21,7 @@ KINDS = {
                        rope=RopeConfig(500.0, "llama3", 2.0, 1.0, 4.0, 16), tied=False,
                        norm_epsilon=1e-6)}
 SHORT = ["--steps", "2", "--batch", "3"]
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 def run(*words):

@@ -80,7 +80,7 @@ def test_a_draft_may_have_other_end_tokens(tmp_path, capsys):
     assert answer(capsys, ours, "--draft", other) == ["ok", 3, "stop"]
 
 
-def test_the_sample_of_a_training_ends(tmp_path, capsys):
+def test_the_sample_of_a_training_ends(no_pictures, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("yes and no, " * 40)
     ours = convert(tmp_path, [O, K, END], CONFIGS["a list"], more=["--data", tmp_path / "text.txt"])
     words = ["--prompt", "x", "--sample", "6"]
@@ -91,7 +91,7 @@ def test_the_sample_of_a_training_ends(tmp_path, capsys):
         assert "\nok\n" in capsys.readouterr().out
 
 
-def test_training_keeps_the_end_token(tmp_path, capsys):
+def test_training_keeps_the_end_token(no_pictures, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("yes and no, " * 40)
     ours = convert(tmp_path, [0, O, K, END], CONFIGS["beside another"],
                    more=["--data", tmp_path / "text.txt"])

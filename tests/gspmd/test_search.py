@@ -94,13 +94,13 @@ def test_a_graph_with_a_residual_is_no_chain():
 
 
 def test_less_memory_costs_more_time():
-    model, *inputs = gpt(2, 8, 64, 256, 4)
+    model, *inputs = gpt(1, 8, 64, 256, 4)
     options = {"model": model, "names": ["ids", "targets"], "mesh": MESH, "machine": LAPTOP}
     problem, tight = (make_problem(loss, *inputs, **options) for _ in range(2))
     free = problem.solve()
-    half = memory_bytes(problem.plan(free).program) / 2
-    chosen = tight.solve(memory=half)
-    assert memory_bytes(tight.plan(chosen).program) <= half * 1.001
+    less = 0.6 * memory_bytes(problem.plan(free).program)
+    chosen = tight.solve(memory=less)
+    assert memory_bytes(tight.plan(chosen).program) <= less * 1.001
     assert problem.seconds(free) < tight.seconds(chosen)
     with pytest.raises(SearchError, match="no sharding fits 1e\\+03 bytes on a rank"):
         search(loss, *inputs, memory=1e3, **options)
@@ -137,7 +137,7 @@ def test_what_is_found_computes_the_same(machine, memory):
     Cluster(8).run(body)
 
 
-@pytest.mark.parametrize("layers", [4, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("layers", [3, pytest.param(12, marks=pytest.mark.slow)])
 def test_all_inner_blocks_are_alike(layers):
     model, *inputs = gpt(layers, 8, 512, 1024, 16)
     planned = search(loss, *inputs, model=model, names=["ids", "targets"], mesh=MESH)

@@ -23,8 +23,8 @@ LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
 TIMED = (1, 2, 3, 4, 5, 8, 12, 13, 21, 28, 32)  # lessons that predict seconds of simulated ranks
 ALONE = (0, 6, 20, 22, 23, 24, 25, 26, 30)  # lessons about the work within a rank
 LIKE_ANOTHER = (2, 3, 5, 8, 9, 11, 13, 15, 18, 21, 32)  # real ranks: like 4, 7, 10, 12 or 14
-LONGEST = 0                 # its figures are formulas that tests/formulas checks
-ONE = LESSONS[2]            # the lesson that the default suite also runs in its own processes
+LONGEST = 0, 28             # what they show is in tests/formulas and in tests/simulation, too
+ONE = LESSONS[1]            # the lesson that the default suite also runs in its own processes
 EXERCISES = entries.load(ROOT)
 
 
@@ -46,7 +46,7 @@ def in_both_worlds(lessons: list[Path]) -> list:
     for lesson in lessons:
         for world in worlds(3, mpi=(2,)).mark.args[1]:
             number = int(lesson.name[:2])
-            is_slow = number == LONGEST or world.marks and (
+            is_slow = number in LONGEST or world.marks and (
                 number in ALONE + LIKE_ANOTHER or number % 4)       # real ranks: every fourth
             found.append(pytest.param(lesson, *world.values, id=f"{lesson.stem}-{world.id}",
                                       marks=[*world.marks, *[pytest.mark.slow] * bool(is_slow)]))

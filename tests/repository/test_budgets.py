@@ -9,15 +9,15 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("memory", "precision"): 1235,
     ("train", "commands"): 6180,
     ("viz",): 2546,
-    ("plan",): 1714,
-    ("simulation",): 1015,
+    ("plan",): 1681,
+    ("simulation",): 1018,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2459,
     ("school",): 3717,
 }
-ALL = 42151
+ALL = 42123
 
 
 def count(folder: str) -> int:

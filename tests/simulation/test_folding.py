@@ -121,6 +121,7 @@ def test_messages_are_those_of_the_rank_that_stands_for_others():
 
 @pytest.mark.parametrize("options", [
     {"pp": 1, "dp": 4, "kind": "zero1"}, {"kind": "ddp", **INTERLEAVED},
+    {"pp": 4, "dp": 1, "kind": "ddp", "schedule": "zb_h2"},
     *[{"kind": "zero1", "schedule": name} for name in SCHEDULES if name != "interleaved"]], ids=str)
 @pytest.mark.one_in(4)
 def test_microbatches_that_repeat_the_first_take_what_all_would_take(options):
@@ -130,8 +131,8 @@ def test_microbatches_that_repeat_the_first_take_what_all_would_take(options):
     for number, rank in computed.ranks.items():
         one = repeated.ranks[number]
         assert (one.end, one.log.flops) == (rank.end, rank.log.flops)
-        # what is kept between I and W is not all counted
-        exact = 0 if layout.schedule in ("gpipe", "1f1b", "interleaved") else 0.05
+        # what a repeated I leaves for W is what the first I left, which may be less
+        exact = 0 if layout.schedule in ("gpipe", "1f1b", "interleaved") else 0.03
         assert sum(one.memory.values()) == pytest.approx(sum(rank.memory.values()), rel=exact)
 
 
@@ -167,8 +168,9 @@ def test_microbatches_of_different_lengths_are_all_computed(monkeypatch):
         strategy.comm.spend("late", strategy.comm.now() * (strategy.comm.rank == 3))
     monkeypatch.setattr(ZeRO2, "finish", finish_later_and_later)
     layout = Layout(dp=8, batch=8 * 4, sp=False, kind="zero2")
-    repeated, computed = (simulate_step(read_cluster("4x2:a100"), MODEL, layout, fold=False,
-                                        repeat=repeat) for repeat in (True, False))
+    repeated, computed = (simulate_step(read_cluster("4x2:a100"), replace(MODEL, num_layers=1),
+                                        layout, fold=False, repeat=repeat)
+                          for repeat in (True, False))
     assert [each.end for each in repeated.ranks.values()] == [
         each.end for each in computed.ranks.values()]
     assert not any(each.log.repeated for each in repeated.ranks.values())

@@ -183,7 +183,8 @@ def test_it_does_what_greenlet_does(name):
 def test_simulated_ranks_run_on_it():
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "tests.support.thread_stacks", "-m",
-         "not slow and not mpi", "-p", "no:cacheprovider", "-p", "no:xdist", *SIMULATED], cwd=ROOT,
+         "not slow and not mpi", "-p", "no:cacheprovider", "-p", "no:xdist", "-p",
+         "no:hypothesispytest", "-p", "no:anyio", *SIMULATED], cwd=ROOT,
         capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert "stand-in for greenlet" in done.stdout, "the plugin took greenlet's place"

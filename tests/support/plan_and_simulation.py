@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minipar.atomic_files import write_text
-from minipar.parallel.pipeline.schedule.actions import INPUT
-from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.plan.cluster import Cluster, read_cluster
 from minipar.plan.layout import Layout, parse_layout
 from minipar.plan.memory import GIB, memory
@@ -123,14 +121,9 @@ def read(case: str) -> tuple[Cluster, GPTConfig, Layout]:
 
 
 def compare(case: str) -> Compared:
-    """Plan and simulate.
-
-    Where backward is cut in two, all microbatches are computed: repeated ones keep too few bytes.
-    """
+    """Plan and simulate."""
     cluster, model, layout = read(case)
-    rows, _ = make_schedule(layout.schedule, max(2, layout.pp), 2 * layout.pp)
-    is_split = any(action.kind == INPUT for row in rows for action in row)
-    step = simulate_step(cluster, model, layout, repeat=not is_split)
+    step = simulate_step(cluster, model, layout)
     return Compared(step_time(cluster, model, layout).seconds, step.seconds,
                     sum(memory(cluster, model, layout).values()), sum(fullest(step)[1].values()))
 

@@ -8,7 +8,8 @@ least once, for simulated ranks and for real ones:
     float64          x                              `every_mesh` says that they repeat a kind
 
 `@pytest.mark.one_in(n)` before a test says that its cases, even those of a cover, repeat a kind:
-`make test` takes every n-th of them, in each world.
+`make test` takes every n-th of them, in each world.  Of a test in both worlds it takes every second
+case on real ranks: each costs the time of four processes, and simulated ranks have them all.
 """
 
 from collections import defaultdict
@@ -45,9 +46,11 @@ def mark_repetitions(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if hasattr(item, "callspec") and not item.get_closest_marker("slow"):
             cases[item.nodeid.partition("[")[0], ranks_needed(item) is None].append(item)
-    for group in cases.values():
+    for (name, is_serial), group in cases.items():
         mark = group[0].get_closest_marker("one_in")
         step = mark.args[0] if mark else 1
+        if not is_serial and (name, True) in cases:
+            step *= 2
         kept = sorted(cover([item.callspec._idlist for item in group]))[::step]
         for i, item in enumerate(group):
             if i not in kept:

@@ -49,6 +49,7 @@ def test_serial_last():
 def test_by_hand_the_tests_of_this_project_run_on_two_ranks():
     """docs/pages/running.md says so."""
     command = ("-m", "pytest", "--with-mpi", "-m", "mpi", "-rs", "-p", "no:cacheprovider",
+               "-p", "no:hypothesispytest", "-p", "no:anyio",
                "--color=no")         # the terminal that Open MPI gives its ranks has colours
     variables = {name: value for name, value in environment.mpirun_environment().items()
                  if name not in ("PYTEST_ADDOPTS", "CI")} | {"COLUMNS": "150"}

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.commands.conftest import one_parser  # noqa: F401 -- hundreds of runs here, too
+
 
 @pytest.fixture
 def pictures():

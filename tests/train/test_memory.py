@@ -15,7 +15,7 @@ from minipar.environment import find_mpirun, mpirun_environment
 ON_LINUX = pytest.mark.skipif(not Path("/proc/self/statm").exists(),
                               reason="only Linux limits what a process has")
 SIZES = ("--data", "synthetic", "--layers", "4", "--heads", "4", "--width", "64", "--context", "64",
-         "--batch", "64", "--steps", "2")
+         "--batch", "64", "--steps", "1")
 
 
 def train(*words, launcher=()):

@@ -5,14 +5,15 @@
                                          + optimizer, gathers
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import inf
 
+from ...comm.simulated.links import Link
 from ...nn import GPTConfig
-from ...parallel.pipeline.schedule.dependencies import OPS, Op, cells, needs, rank_of, sent
 from ...parallel.pipeline.schedule.registry import SCHEDULES
-from ...parallel.pipeline.schedule.simulate import Times
+from ...parallel.pipeline.schedule.simulate import Times, simulate
 from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout
@@ -131,50 +132,9 @@ def timeline_ends(cluster: Cluster, model: GPTConfig, layout: Layout,
 @lru_cache(10_000)
 def row_ends(layout: Layout, m: int, times: Sequence[Times], hop: float) -> list[float]:
     """When the ranks end m microbatches, by the schedule's own table; a message takes `hop`."""
-    rows, num_ops = program(layout, m)
-    arrived: list[float | None] = [None] * num_ops
-    waiting: dict[int, int] = {}                # the rank that waits for an op
-    clocks, places = [0.0] * layout.pp, [0] * layout.pp
-    ready = [*range(layout.pp)]
-    seconds = [{kind: each.of(kind) for kind in OPS} for each in times]
-    while ready:
-        rank = ready.pop()
-        row, now, place = rows[rank], clocks[rank], places[rank]
-        for needed, actions, outs in row[place:]:
-            if missing := [op for op in needed if arrived[op] is None]:
-                waiting[missing[0]] = rank
-                break
-            now = max([now, *[arrived[op] for op in needed]]) + sum(
-                [seconds[stage][kind] for stage, kind in actions])
-            for op in outs:
-                arrived[op] = now + hop
-                if op in waiting:
-                    ready.append(waiting.pop(op))
-            place += 1
-        clocks[rank], places[rank] = now, place
-    return clocks
-
-
-@lru_cache(64)
-def program(layout: Layout, m: int) -> tuple[list[list[tuple]], int]:
-    """Each rank's cells: ops of other ranks that they need, stages and kinds, ops that they send.
-
-    And the number of ops, which are numbered.
-    """
     schedule, placement = table_of(layout, m)
-    number: dict[tuple, int] = {}
-
-    def far(ops: Iterable[Op], rank: int) -> list[int]:
-        return [number.setdefault((*op,), len(number)) for op in ops
-                if rank_of(placement, *op[1:]) != rank]
-    rows = []
-    for rank, row in enumerate(schedule):
-        made = []
-        for cell in cells(row):
-            out = [message for action in cell if (message := sent(action, len(placement)))]
-            made.append((
-                far([op for action in cell for op in needs(action, len(placement))], rank),
-                [(stage, kind) for kind, stage, _ in cell],
-                [number.setdefault((*op,), len(number)) for op, _ in out]))
-        rows.append(made)
-    return rows, len(number)
+    timeline = simulate(schedule, times, placement, Link(hop, inf))
+    ends = [0.0] * layout.pp
+    for interval in timeline.intervals:
+        ends[interval.rank] = max(ends[interval.rank], interval.end)
+    return ends

@@ -159,7 +159,7 @@ RUN = {"data": "digits", "hidden": "8,8", "steps": 9, "batch": 12, "seed": 3, "m
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.one_in(2)
-def test_a_run_that_goes_on_is_the_uninterrupted_run(tmp_path, optimizer):
+def test_a_run_that_goes_on_is_the_uninterrupted_run(no_pictures, tmp_path, optimizer):
     config = TrainConfig().updated(**RUN, optimizer=optimizer, out=tmp_path, save_every=5)
     whole = train_run(config)
     again = train_run(config.updated(out=tmp_path / "again", resume=tmp_path / PREVIOUS))

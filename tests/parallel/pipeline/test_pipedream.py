@@ -193,7 +193,7 @@ BASE = {"data": "digits", "hidden": "8,8", "steps": 6, "batch": 16, "seed": 3, "
 
 
 @pytest.mark.parametrize("strategy", ["pipedream", "two_bw"])
-def test_a_run_that_goes_on_is_the_uninterrupted_run(tmp_path, strategy):
+def test_a_run_that_goes_on_is_the_uninterrupted_run(no_pictures, tmp_path, strategy):
     config = TrainConfig().updated(**BASE, strategy=strategy, out=tmp_path, save_every=3)
     whole = train_run(config)
     again = train_run(config.updated(out=tmp_path / "again", resume=tmp_path / PREVIOUS))

@@ -17,7 +17,7 @@ def worker():
 @pytest.fixture(scope="module")
 def hasty_worker():
     """For functions that never end."""
-    with Worker(Limits(seconds=1.0)) as started:
+    with Worker(Limits(seconds=0.3)) as started:
         yield started
 
 

@@ -43,7 +43,8 @@ def test_time_for_all_cases(built, tmp_path, monkeypatch):
     monkeypatch.setattr(grade, "run_case", one_second)
     for module in (grade, program):
         monkeypatch.setattr(module, "time", clock)
-    (tmp_path / f"{TASK}.py").write_text(f"def {TASK}(comm, array, root):\n    while True: pass\n")
+    (tmp_path / f"{TASK}.py").write_text(
+        f"import time\ndef {TASK}(comm, array, root):\n    time.sleep(60)\n")
     found = grade_one(read_course(built), tmp_path, Settings(seconds=1.0, budget=1.5)).outcomes
     assert [one.failure.error for one in found] == ["TooSlow"] * 2 + ["NoTimeLeft"] * 4
 

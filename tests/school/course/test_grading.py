@@ -64,8 +64,8 @@ def test_half_right(built, solution, tmp_path):
 
 
 def test_a_hang_costs_its_own_cases_only(built, solution, tmp_path):
-    hang = solution.replace("place = STEP", "while p == 3: pass\nplace = STEP").replace(
-        "\nplace", "\n    place")
+    hang = solution.replace("place = STEP", "while p == 3: time.sleep(1)\nplace = STEP").replace(
+        "\nplace", "\n    place").replace("import", "import time\nimport", 1)
     points, found = points_of(built, hand_in(tmp_path, hang), seconds=2.0)
     assert points == ALL - 2 and found[1].failure.error == "TooSlow"
 
@@ -118,7 +118,7 @@ def test_results_for_autolab(built, solution, tmp_path, capsys):
 
 def test_a_folder_of_submissions_and_its_report(built, solution, tmp_path, capsys):
     folder, out = tmp_path / "all", tmp_path / "results"
-    for number in range(3):
+    for number in range(2):
         hand_in(folder / f"right{number}", f"{solution}# {number}\n")
         hand_in(folder / f"wrong{number}", f"{solution}# {number}\n".replace("root", "0"))
     with zipfile.ZipFile(folder / "zipped.zip", "w") as archive:
@@ -130,10 +130,10 @@ def test_a_folder_of_submissions_and_its_report(built, solution, tmp_path, capsy
     said = capsys.readouterr().out
     assert "zipped.zip: 15 of 15 points" in said and "broken.zip: " in said
     rows = (out / "summary.csv").read_text().splitlines()
-    assert rows[0] == f"submission,points,{TASK},days late,problem" and len(rows) == 10
+    assert rows[0] == f"submission,points,{TASK},days late,problem" and len(rows) == 8
     assert main(["course", "report", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "8 submissions" in said and "common failures" in said
+    assert "6 submissions" in said and "common failures" in said
 
 
 def test_a_late_name_that_is_no_submission_is_said_first(built, solution, tmp_path, capsys):

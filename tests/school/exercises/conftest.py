@@ -54,11 +54,43 @@ def copy(file, place):
             raise
 
 
-@pytest.fixture
-def learner(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(toml_files.tomllib, "loads", PARSE)
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the source tree, and how its files were."""
+    root = tmp_path_factory.mktemp("learner")
     ignored = shutil.ignore_patterns("files", "bench", "*.pyc.*")
     for part in ("minipar", "tests/school/exercises"):
-        shutil.copytree(command.ROOT / part, tmp_path / part, ignore=ignored, copy_function=copy)
-    shutil.copy(command.ROOT / "tests/conftest.py", tmp_path / "tests")
-    return Learner(tmp_path, capsys)
+        shutil.copytree(command.ROOT / part, root / part, ignore=ignored, copy_function=copy)
+    shutil.copy2(command.ROOT / "tests/conftest.py", root / "tests")
+    return root, files(root)
+
+
+def files(root):
+    """The time and the size of every file, but for Python's own caches."""
+    return {Path(folder, name): ((stat := os.stat(Path(folder, name))).st_mtime_ns, stat.st_size)
+            for folder, _, names in os.walk(root) if not folder.endswith("__pycache__")
+            for name in names}
+
+
+def bring_back(root, before):
+    """Undo all that a test has done to a tree."""
+    after = files(root)
+    for path in {*before, *after}:
+        if before.get(path) == after.get(path):
+            continue
+        path.unlink(missing_ok=True)
+        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+            compiled.unlink()
+        if path in before:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(command.ROOT / path.relative_to(root), path)
+    for path in root.iterdir():
+        if path.name not in ("minipar", "tests"):
+            shutil.rmtree(path)
+
+
+@pytest.fixture
+def learner(tree, capsys, monkeypatch):
+    monkeypatch.setattr(toml_files.tomllib, "loads", PARSE)
+    yield Learner(tree[0], capsys)
+    bring_back(*tree)

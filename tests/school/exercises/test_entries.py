@@ -5,8 +5,11 @@ import shutil
 
 import pytest
 
+from minipar.commands.course.exercise import ROOT
+from minipar.school import toml_files
 from minipar.school.exercises import entries
 from minipar.school.toml_files import SchoolError
+from tests.school.exercises.conftest import PARSE
 
 
 def test_an_installation_without_tests_is_refused(learner):
@@ -14,6 +17,14 @@ def test_an_installation_without_tests_is_refused(learner):
     assert "need a source checkout" in learner("list")[1]
     shutil.rmtree(learner.tree / entries.CATALOG)
     assert "need a source checkout" in learner("list")[1]
+
+
+@pytest.fixture
+def catalog(tmp_path, monkeypatch):
+    """A work tree with the catalog alone, which is all that is read."""
+    monkeypatch.setattr(toml_files.tomllib, "loads", PARSE)
+    shutil.copytree(ROOT / entries.CATALOG, tmp_path / entries.CATALOG)
+    return tmp_path
 
 
 @pytest.mark.parametrize("old, new, said", [
@@ -32,25 +43,25 @@ def test_an_installation_without_tests_is_refused(learner):
     ("[unbroadcast.mutants.averages]\nwhy", "[unbroadcast.mutants.averages]\nbecause", "averages"),
     ("[unbroadcast]", "[unbroadcast", "is not TOML"),
     ("mutants.averages]", "mutants.stub]", "not called reference, solution or stub")])
-def test_a_wrong_entry_is_refused(learner, old, new, said):
-    path = learner.tree / entries.catalog_file("autograd")
+def test_a_wrong_entry_is_refused(catalog, old, new, said):
+    path = catalog / entries.catalog_file("autograd")
     head, tail = path.read_text().split("[unbroadcast]")
     path.write_text(head + ("[unbroadcast]" + tail).replace(old, new, 1))
     with pytest.raises(SchoolError, match=re.escape(said)):
-        entries.load(learner.tree)
+        entries.load(catalog)
 
 
-def test_a_file_without_a_topic_is_refused(learner):
-    (learner.tree / entries.CATALOG / "calculus.toml").touch()
+def test_a_file_without_a_topic_is_refused(catalog):
+    (catalog / entries.CATALOG / "calculus.toml").touch()
     with pytest.raises(SchoolError, match="catalog/calculus.toml: no topic has this file; the "
                                             "files are collectives.toml, costs.toml"):
-        entries.load(learner.tree)
+        entries.load(catalog)
 
 
-def test_an_entry_with_too_few_mutants_is_refused(learner):
-    path = learner.tree / entries.catalog_file("autograd")
+def test_an_entry_with_too_few_mutants_is_refused(catalog):
+    path = catalog / entries.catalog_file("autograd")
     sections = path.read_text().split("\n\n[")
     path.write_text("\n\n[".join(s for s in sections if not s.startswith("unbroadcast.mutants.")
                                 or s.startswith("unbroadcast.mutants.averages")))
     with pytest.raises(SchoolError, match=r"\[unbroadcast\]: 1 mutants; at least 3"):
-        entries.load(learner.tree)
+        entries.load(catalog)
