@@ -165,9 +165,9 @@ def deferred_units(model: GPTConfig, layout: Layout) -> float:
 def passing_units(model: GPTConfig, layout: Layout) -> float:
     """The most that the backward of a layer has besides.
 
-    It is the largest of three: gradients on their way, the probabilities of attention, a block that
-    is computed again.  Gradients are beside a weight's gradient or a message of tp, and the MLP's
-    arrays are gone before probabilities come.
+    Gradients on their way beside a weight's gradient, or beside a message of tp, or what attention
+    needs when the MLP's arrays are gone: the largest.  With full recomputation, also the block that
+    is computed again.
     """
     size, rows = sizes(model, layout), layout.microbatch * model.context / layout.cp
     gathered, own = size.gathers > 0, 1 / size.shared
