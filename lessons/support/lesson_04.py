@@ -8,7 +8,7 @@ import numpy as np
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_reduce, sum_over_ranks
 from minipar.comm.cost import Network, choose, crossings, network_of_cluster, predict, seconds_on
-from minipar.comm.cost.auto import network_of
+from minipar.comm.cost.choose import network_of
 from minipar.comm.cost.measure import (
     measure_algorithms,
     measure_combining,

@@ -35,7 +35,7 @@ class Algorithm(NamedTuple):
     `run` works in place, with the arguments of the others of its operation.  `rounds` gives its
     messages, `form` the textbook's (rounds, bytes, bytes combined).  Either may be left out: then
     nothing is predicted, or nothing by the textbook, and "auto" does not compare the algorithm by
-    the model.  It takes it only where a measured table ranks it first (`cost/auto.py`).
+    the model.  It takes it only where a measured table ranks it first (`cost/choose.py`).
 
     `is_candidate`: it can be the fastest by the model.  If several are equally fast, "auto" takes
     the first in the table.  `pattern` describes algorithms that send to ranks 2^k away.  Each round

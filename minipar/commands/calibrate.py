@@ -16,8 +16,8 @@ from pathlib import Path
 from ..comm import Communicator
 from ..comm.algorithms import ALGORITHMS
 from ..comm.cost import Fit, Network, candidates, choose, crossings, seconds_on
-from ..comm.cost.auto import network_of
 from ..comm.cost.calibration import BUILT_IN, Calibration, file_of, read, write
+from ..comm.cost.choose import network_of
 from ..comm.cost.measure import (
     LINK_SIZES,
     SIZES,

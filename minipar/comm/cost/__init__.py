@@ -12,7 +12,7 @@ compare it with the messages counted on the simulated cluster.  The rounds and t
 of an algorithm stand in its entry of `comm/algorithms.py`.
 
     alpha_beta, predict, textbook   what a collective costs
-    network, choose, auto           which algorithm "auto" takes
+    network, choose                 which algorithm "auto" takes
     measure, fit, calibration       the same, measured on a real machine
     traffic                         bytes counted from a trace, for each axis of a mesh
 

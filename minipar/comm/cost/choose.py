@@ -1,21 +1,31 @@
-"""The algorithm that takes the fewest seconds on a network.
+"""What algorithm="auto" means: which algorithm a communicator takes for how many bytes.
+
+    simulated ranks   model_choice      by the cost model on the cluster's links (`choose`)
+    real ranks        measured_choice   by a table measured on as many nodes, if there is one;
+                                        else by the cost model on the fitted links
 
     seconds     ╲ doubling      ╱ doubling          few rounds while rounds · α decides,
                  ╲_____________╱_____ ring          few bytes while bytes · β does: where the lines
                       bytes ─▶  ▲                   cross, the choice changes
 
-The choice depends on the arguments alone, so that all ranks choose the same algorithm.
+The cost model compares the algorithms whose entry says that they can be the fastest by it.  A table
+(`calibration.py`) ranks all algorithms, `blocked_ring` included.
 
-On simulated ranks this decides what algorithm="auto" means.  On real ranks a measured table, where
-there is one, decides first, and among all algorithms, `blocked_ring` included (`auto.py`,
-`calibration.py`).  Here the algorithms are compared whose entry says that they can be the fastest
-by the model.
+The choice follows from the communicator's ranks, the operation and the number of bytes alone, so
+all ranks choose alike.  Each choice is worked out once for a size, and then looked up.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import lru_cache
+from typing import Any
 
 from ..algorithms import ALGORITHMS
-from .network import UNKNOWN, Network, seconds_on
+from ..communicator import Choose, Communicator
+from ..subgroup import Subgroup
+from .calibration import BUILT_IN, Calibration
+from .network import UNKNOWN, Network, network_of_cluster, runs_of, seconds_on
+
+MOST_KEPT = 4096        # sizes whose choice a communicator remembers
 
 
 def candidates(operation: str, network: Network) -> tuple[str, ...]:
@@ -32,6 +42,47 @@ def choose(operation: str, p: int, num_bytes: int, network: Network = UNKNOWN) -
     """
     return min(candidates(operation, network),
                key=lambda algorithm: seconds_on(operation, algorithm, p, num_bytes, network))
+
+
+def network_of(comm: Any) -> Network:
+    """The links of a communicator, the same value on all its ranks."""
+    while isinstance(comm, Subgroup):
+        comm = comm.comm
+    if comm.is_simulated:
+        return network_of_cluster(comm.cluster, comm.cluster.groups[comm.group])
+    known = comm.rank_state.calibration or BUILT_IN
+    return Network(known.within, known.between, known.combining,
+                   runs_of([comm.node_of(rank) for rank in range(comm.size)]))
+
+
+def model_choice(comm: Communicator) -> Choose:
+    """The cost model's choice on the links of `comm`: the chooser of simulated ranks."""
+    network, p = network_of(comm), comm.size
+    return lru_cache(MOST_KEPT)(
+        lambda operation, num_bytes: choose(operation, p, num_bytes, network))
+
+
+def measured_choice(comm: Any) -> Choose:
+    """The fastest measured algorithm, else the cost model's: the chooser of real ranks."""
+    network, p = network_of(comm), comm.size
+    return lru_cache(MOST_KEPT)(lambda operation, num_bytes: pick(
+        comm.rank_state.calibration or BUILT_IN, p, network, {*algorithms_of(comm, operation)},
+        operation, num_bytes))
+
+
+def algorithms_of(comm: Communicator, operation: str) -> list[str]:
+    """The algorithms that "auto" may take on `comm`."""
+    return [*ALGORITHMS[operation], *(name for (of, name), own in comm.own_algorithms.items()
+                                      if of == operation and own.competes(comm))]
+
+
+def pick(known: Calibration, p: int, network: Network, available: Container[str], operation: str,
+         num_bytes: int) -> str:
+    """The fastest of the `available` algorithms by measurement, else the cost model's choice."""
+    for name in known.ranking(operation, num_bytes, p, len(network.runs)):
+        if name in available:
+            return name
+    return choose(operation, p, num_bytes, network)
 
 
 def crossings(best: Callable[[int], str], sizes: Sequence[int]) -> list[tuple[int, str, str]]:

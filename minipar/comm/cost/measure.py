@@ -17,9 +17,8 @@ from ..collectives.all_reduce import all_reduce
 from ..collectives.barrier import barrier
 from ..collectives.operations import OPERATIONS, OVER_NODES, arguments_of
 from ..communicator import Communicator
-from .auto import algorithms_of
 from .calibration import Rows, Table
-from .choose import crossings
+from .choose import algorithms_of, crossings
 from .fit import Fit, fit
 
 LINK_SIZES = tuple(8 * 4**k for k in range(10))         # bytes: 8 … 2 Mi

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...environment import is_checking
 from ..cost import calibration
-from ..cost.auto import measured_choice
+from ..cost.choose import measured_choice
 from .builtin_collectives import BUILTIN
 from .communicator import MPICommunicator, connect
 from .guardian import Guardian

@@ -25,7 +25,7 @@ from .ready import Ready
 
 def by_model(comm: Communicator) -> Choose:
     """The default chooser: the algorithm that the cost model finds fastest on the links."""
-    from ..cost.auto import model_choice
+    from ..cost.choose import model_choice
     return model_choice(comm)
 
 

@@ -1,5 +1,6 @@
 """"auto" takes the fastest algorithm on the given links, the same on all ranks."""
 
+from importlib import import_module
 from math import inf
 
 import numpy as np
@@ -9,10 +10,9 @@ from minipar.comm import Cluster
 from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives import all_reduce, gather_object
 from minipar.comm.cost import Network, candidates, choose, crossings, seconds_on
-from minipar.comm.cost import auto as automatic
 from minipar.comm.cost.alpha_beta import seconds
-from minipar.comm.cost.auto import network_of, pick
 from minipar.comm.cost.calibration import Calibration, Table
+from minipar.comm.cost.choose import network_of, pick
 from minipar.comm.cost.network import closed_parts, runs_of
 from minipar.comm.simulated.links import Link, Links
 from minipar.comm.simulated.replay import replay
@@ -143,7 +143,7 @@ def test_it_is_worked_out_once_for_all_ranks(monkeypatch):
     def counting(*args):
         asked.append(args)
         return choose(*args)
-    monkeypatch.setattr(automatic, "choose", counting)
+    monkeypatch.setattr(import_module("minipar.comm.cost.choose"), "choose", counting)
 
     def body(comm):
         for _ in range(3):

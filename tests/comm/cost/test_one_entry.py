@@ -10,8 +10,8 @@ from minipar.comm.algorithms import ALGORITHMS, Algorithm
 from minipar.comm.arguments import find_operator
 from minipar.comm.collectives import all_reduce, operations
 from minipar.comm.cost import Network, candidates, choose, predict, seconds_on, textbook
-from minipar.comm.cost.auto import pick
 from minipar.comm.cost.calibration import Calibration, Table
+from minipar.comm.cost.choose import pick
 from minipar.comm.simulated.links import Link
 from minipar.commands.main import main
 from minipar.testing import worlds
