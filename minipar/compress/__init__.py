@@ -5,6 +5,7 @@
     distillation/   a small student learns from a teacher, local or spread over ranks
     messages/       gradients and parameters sent as few-bit codes, with error feedback
     gradients/      sums of gradients for slow networks: few numbers, or few bits of each
+    registry.py     WIRES: the formats and methods of messages, by name
     load.py         a checkpoint, with the compression steps it lists, becomes a model
     footprint.py    bytes, FLOPs and seconds of a model's versions
 

@@ -7,6 +7,7 @@ import pytest
 
 from minipar import autograd as ag
 from minipar.commands.main import main
+from minipar.compress.registry import WIRES
 from minipar.nn import Activation
 from minipar.number_formats import BFLOAT16
 from minipar.optim import SGD
@@ -18,7 +19,6 @@ from minipar.parallel.pipeline.schedule.schedules import gpipe
 from minipar.parallel.registry import STRATEGIES, StrategyEntry
 from minipar.precision.policy import PRECISIONS, uniform
 from minipar.train.config import OPTIONS
-from minipar.train.setup.precision import WIRES
 from tests.repository.test_layering import ROOT
 
 USED: list[str] = []            # names of the entries that a run has used

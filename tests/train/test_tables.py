@@ -10,6 +10,7 @@ from minipar.compress.pruning.prune import prune
 from minipar.compress.quantization.affine import IntGrid
 from minipar.compress.quantization.gptq import column_order
 from minipar.compress.quantization.observers import Observer
+from minipar.compress.registry import WIRES
 from minipar.formulas.experts import layer_parameters
 from minipar.nn import GPT, MLP, Activation, GPTConfig, MoEConfig
 from minipar.nn.gpt import MLPS, FeedForward
@@ -22,7 +23,7 @@ from minipar.precision.policy import precision_preset
 from minipar.train.config import TrainConfig
 from minipar.train.recipes.pruning import scores
 from minipar.train.setup.device import device_array
-from minipar.train.setup.precision import WIRES, activation_format
+from minipar.train.setup.precision import activation_format
 
 NEW = "new one"
 

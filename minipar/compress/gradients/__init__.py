@@ -12,6 +12,6 @@
     threshold.py      Threshold: ± τ where more than τ waits
 
 `make_strategy("ddp", model, comm, wire=PowerSGD())` sends gradients this way.  To add a method: a
-subclass of TensorWire, and an entry of `WIRES` in train/setup/precision.py.
+subclass of TensorWire, and an entry of `WIRES` in compress/registry.py.
 docs/pages/slow_networks.md compares them.
 """

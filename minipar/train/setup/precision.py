@@ -8,42 +8,20 @@
 Without these options everything is float32.
 """
 
-from collections.abc import Callable
-from inspect import signature
-
-from ...compress.gradients.onebit_adam import OneBitAdam
-from ...compress.gradients.onebit_sgd import OneBitSGD
-from ...compress.gradients.powersgd import PowerSGD
-from ...compress.gradients.sign_vote import SignVote
-from ...compress.gradients.signs import Signs
-from ...compress.gradients.tensor_wire import TensorWire
-from ...compress.gradients.terngrad import TernGrad
-from ...compress.gradients.threshold import Threshold
-from ...compress.gradients.top_k import DGC, TopK
-from ...compress.messages.block_codec import BlockCodec
-from ...compress.messages.quantized_collectives import QuantizedWire
+from ...compress.registry import WIRES, arguments_of, tensor_wire
 from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
-from ...number_formats import BFLOAT16, FLOAT16, Format
+from ...number_formats import Format
 from ...parallel.data.trained_apart import TrainedApart
-from ...parallel.low_precision_wire import LowPrecisionWire
 from ...parallel.registry import entry_of, strategies_with
-from ...parallel.wire import UNCOMPRESSED, Wire
+from ...parallel.wire import Wire
 from ...parallel.zero.zero1 import ZeRO1
 from ...precision import PRECISIONS, LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST
 from ..config import OPTIONS, TrainConfig
 from ..option import one_of
 
-# What makes the wire that sends numbers in a format.  (256 codes of an integer share a scale.)  A
-# class takes those options of [messages] that it has arguments for.
-WIRES: dict[str, Callable[..., Wire]] = {
-    "fp32": lambda: UNCOMPRESSED,
-    "bf16": lambda: LowPrecisionWire(BFLOAT16), "fp16": lambda: LowPrecisionWire(FLOAT16),
-    "int8": lambda: QuantizedWire(BlockCodec(8)), "int4": lambda: QuantizedWire(BlockCodec(4)),
-    "powersgd": PowerSGD, "top_k": TopK, "dgc": DGC, "signs": Signs, "onebit_sgd": OneBitSGD,
-    "onebit_adam": OneBitAdam, "sign_vote": SignVote, "terngrad": TernGrad,
-    "threshold": Threshold}
+# A wire takes those options of [messages] that it has arguments for.
 MESSAGE_OPTIONS = [key for key, field in OPTIONS.items() if field.section == "messages"]
 NEEDS_LOSS_SCALE = ("fp16", "fp8")          # small gradients underflow in these formats
 FULL_PRECISION = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32",
@@ -88,17 +66,6 @@ def check_messages(config: TrainConfig) -> None:
                                        or optimizer.clip):
         raise UsageError(f"--reduce-dtype {name} has momentum before the sum, and gives the step's "
                          "direction: add --optimizer sgd --set optimizer.momentum=0 --clip 0")
-
-
-def tensor_wire(name: str) -> type[TensorWire] | None:
-    """The class of a wire that sends few numbers or bits; None for a number format."""
-    wire = WIRES[name]
-    return wire if isinstance(wire, type) and issubclass(wire, TensorWire) else None
-
-
-def arguments_of(name: str) -> set[str]:
-    """The options of a wire."""
-    return {*signature(WIRES[name]).parameters}
 
 
 def make_wire(config: TrainConfig, name: str) -> Wire:

@@ -13,6 +13,7 @@ from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
 from minipar.compress.gradients.tensor_wire import TensorWire
 from minipar.compress.gradients.top_k import DGC
+from minipar.compress.registry import WIRES
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.trained_apart import TrainedApart
@@ -21,7 +22,6 @@ from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.wire import Wire
 from minipar.parallel.zero.zero1 import ZeRO1
-from minipar.train.setup.precision import WIRES
 from tests.support.case_models import TIME, VOCABULARY, gpt
 
 DRAW = np.random.default_rng(0)

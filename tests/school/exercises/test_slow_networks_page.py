@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 from minipar.compress.gradients.tensor_wire import TensorWire
+from minipar.compress.registry import WIRES
 from minipar.optim.registry import OPTIMIZERS
 from minipar.parallel.data.trained_apart import TrainedApart
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import STRATEGIES
 from minipar.school.exercises import entries
-from minipar.train.setup.precision import WIRES
 
 ROOT = Path(__file__).parents[3]
 LINES = (ROOT / "docs/pages/slow_networks.md").read_text("utf-8").partition("## Write them")[2]
