@@ -95,8 +95,8 @@ def layer_bytes(cluster: Cluster, model: GPTConfig, layout: Layout, remat: str) 
 
     minipar: by formulas/activations.py.  Else, in 16 bits, bytes of a token.  Llama-like: 16 a
     width, 8 an MLP width.  GPT-like: 34 a width with dropout's masks.  Without sequence parallelism
-    tp does not cut 10 of these.  Attention that is not fused keeps 5
-    bytes a head and pair of tokens more.
+    tp does not cut 10 of these.  Attention that is not fused keeps 5 bytes more for each head and
+    pair of tokens.
     """
     if cluster.software.activations == "minipar":
         cut = "sequence" if layout.sp and layout.tp > 1 else "tensor"

@@ -5,9 +5,9 @@
     … and rank 5 is slow           a, b, and c for it      its neighbours differ, then theirs …
 
 It is colour refinement, as known from graphs.  Two ranks keep one colour as long as their
-programs are equal, with sizes, and their neighbours' colours along each axis, with the kinds of the
-links.  Neighbours are in order, from the rank itself on: a ring, a pairwise exchange and doubling
-see no more of the ranks.
+programs are equal, with sizes, and their neighbours' colours, with the kinds of the links.
+Neighbours are those along each axis, in order from the rank itself on.  A ring, a pairwise exchange
+and doubling see no more of the ranks.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
