@@ -19,11 +19,11 @@ from ..atomic_files import write_text
 from ..launcher import errors_as_usage
 from ..nn import GPTConfig
 from ..plan.calculator import PAGE, TITLE, page_data
-from ..plan.cluster import OWN, Cluster, read_cluster
+from ..plan.cluster import Cluster, read_cluster
 from ..plan.layout import AXES, Layout, find_fault, parse_layout
 from ..plan.memory import GIB, memory, total
+from ..plan.minipar_itself.parts import queue_note
 from ..plan.models import given_model, model_flops, num_parameters
-from ..plan.own.parts import queue_note
 from ..plan.reasons import binding, changes, parts
 from ..plan.search import Candidate, best_of_meshes, frontier, predict, search
 from ..plan.table import predicted_columns, read_rows, write_rows
@@ -177,7 +177,7 @@ def say(output: Output, cluster: Cluster, model: GPTConfig, chosen: Candidate) -
                 f"{gib(cluster.usable)}{'' if fits else ': it does not fit'}."
                 f"{stall_text(chosen.stalls)}")
     output.text(binding(cluster, model, layout, chosen.num_bytes).capitalize() + ".")
-    if cluster.software.split == OWN and (note := queue_note(layout)):
+    if cluster.software.is_minipar and (note := queue_note(layout)):
         output.text(note)
     output.table(parts_table(cluster, model, layout))
     output.table(memory_table(cluster, model, layout))

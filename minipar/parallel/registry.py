@@ -147,7 +147,7 @@ def entry_of(name: str) -> StrategyEntry:
 
 @cache
 def load_entry(address: str) -> StrategyEntry:
-    """The entry of a class in a file, or module: its base's entry, with another class."""
+    """The entry of a class in a file, or module: its base's options and specification, no cost."""
     file, _, name = address.rpartition(":")
     try:
         names = run_path(file) if file.endswith(".py") else vars(import_module(file))

@@ -4,7 +4,7 @@
     DistributedDataParallel(model, comm, wire=LowPrecisionWire(BFLOAT16))  2 bytes a number
 
 `wire` encodes gradients, and FSDP's `gather_wire` gathered weights.  `low_precision_wire.py` sends
-bfloat16 or float16, `compress/messages` 8 or 4 bits, `compress/gradients` few numbers or one bit.
+bfloat16 or float16, `compress/messages` 2 to 8 bits, `compress/gradients` few numbers or one bit.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence

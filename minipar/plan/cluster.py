@@ -17,9 +17,10 @@ from typing import Any
 FOLDER = Path(__file__).parent / "clusters"
 SHARES = ("product", "stream", "link", "nic", "unfused", "kept")       # above 0
 SPLITS, ACTIVATIONS = ("even", "greedy", "ends", "minipar"), ("fused", "minipar")
-OWN, BASE = "minipar", "megatron-core"  # minipar itself, by the rates of that software or the first
-# What it has not: a host that launches, stalls, other formats than weights in 16 bits.
-OWN_NUMBERS = {"split": OWN, "launch": 0, "busy": 0, "cross": 0, "gather": 0, "stall": 0,
+# The software that is minipar itself takes its rates from BASE, or from the file's first software,
+# and leaves out a host that launches, stalls, other formats than weights in 16 bits.
+MINIPAR, BASE = "minipar", "megatron-core"
+LEFT_OUT = {"split": MINIPAR, "launch": 0, "busy": 0, "cross": 0, "gather": 0, "stall": 0,
                "stalled": (), "stalled_ddp": (), "stalled_alone": (), "sum_bytes": 0, "kept": 1,
                "gradient_bytes": 2, "message_bytes": 2, "zero1_bytes": 4, "regather": False,
                "keeps_gathered": False, "memory_base": 0}
@@ -32,6 +33,7 @@ class Software:
     """Numbers of a training framework on one GPU; shares are of the data sheet's rates."""
 
     name: str = ""
+    # rates
     product: float = 0.8            # share of the peak that large products reach
     stream: float = 0.85            # share of the memory bandwidth in element-wise kernels
     link: float = 0.8               # share of the link in collectives
@@ -43,6 +45,7 @@ class Software:
     loss: float = 105.0             # bytes a logit of the loss in float32, forward and backward
     operations: dict = field(default_factory=dict, hash=False)  # measured: seconds of a call, of a
                                     # FLOP, of a byte, by name and phase; others by the rates above
+    # delays and stalls
     launch: float = 0.0             # seconds of the host to launch a layer, forward and backward
     latency: float = 0.0            # seconds of a collective within a node …
     latency_rank: float = 0.0       # … and more for each rank
@@ -54,13 +57,15 @@ class Software:
     stalled_ddp: tuple[tuple[int, float], ...] = ()     # … of those whose dp ranks share nothing
     stalled_alone: tuple[tuple[int, float], ...] = ()   # … of runs without a pipeline
     stalls_from: float = 0.0        # bytes of a pipeline message, below which few stall
+    # what hides
     tp_overlap: float = 0.0         # hidden share of tp messages
     pp_overlap: float = 0.0         # hidden share of pipeline messages
     dp_overlap: float = 0.0         # part of the last microbatch that hides gradients …
     zero1_overlap: float = 0.0      # … with ZeRO-1
     overlap_beside_pp: bool = True  # … also in a pipeline
     regather: bool = False          # with sp, backward gathers inputs again
-    split: str = "even"             # layers of stages: "even", "greedy" or "ends"
+    split: str = "even"             # layers of stages: "even", "greedy", "ends", or as minipar's
+    # bytes
     weight_bytes: float = 2         # of each parameter: weights in use …
     gradient_bytes: float = 2       # … gradients that backward keeps …
     master_bytes: float = 12        # … what ZeRO-1 shards: master weights and Adam's averages
@@ -73,6 +78,11 @@ class Software:
     keeps_gathered: bool = False    # with sp, and no pipeline: backward finds its inputs gathered
     activations: str = "fused"      # "minipar": by formulas/activations.py
     fitted: str = ""                # which numbers were fitted, and on which runs
+
+    @property
+    def is_minipar(self) -> bool:
+        """True if formulas of minipar itself hold (minipar_itself/)."""
+        return self.split == MINIPAR
 
     def __post_init__(self):
         for name, known in (("split", SPLITS), ("activations", ACTIVATIONS)):
@@ -157,10 +167,10 @@ def from_file(path: Path, software: str = "") -> Cluster:
     if "like" in table:                 # the file of another GPU, for all that is not said
         table = _merged(_table(FOLDER / f"{table.pop('like')}.toml"), table)
     programs: dict[str, Any] = table.pop("software", {})
-    if software == OWN and software not in programs and programs:
+    if software == MINIPAR and software not in programs and programs:
         base = BASE if BASE in programs else next(iter(programs))
         fused = [program["flash"] for program in programs.values() if program.get("flash")]
-        programs[OWN] = {"like": base, **OWN_NUMBERS, "flash": [*fused, [*Software.flash]][0]}
+        programs[MINIPAR] = {"like": base, **LEFT_OUT, "flash": [*fused, [*Software.flash]][0]}
     software = software or next(iter(programs), "")
     numbers = _inherited(programs, software, str(path)) if software else {}
     made = _fill(Software, f"{path} [software.{software}]", {"name": software, **numbers})

@@ -14,7 +14,7 @@ from functools import lru_cache
 from ..formulas.activations import layer_activations
 from ..formulas.data_parallel import memory_per_rank
 from ..nn import GPTConfig
-from .cluster import OWN, Cluster
+from .cluster import Cluster
 from .layout import PREDICTED, Layout, in_flight
 from .models import active_ratio, mlp_matrices, mlp_width
 from .time.stages import Stages, stages_of
@@ -26,12 +26,13 @@ GIB = 2**30
 def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most.
 
-    minipar itself: plan/own.  By the formulas, among ranks with as many layers it is the first,
-    which has most microbatches in flight.  Or it is a rank with the head or the loss.
+    For other software than minipar itself, ranks with the head or the loss are tried.  So is the
+    first of the ranks with equally many layers: it has most microbatches in flight.  If a schedule
+    has no formula, all ranks are tried.
     """
-    if cluster.software.split == OWN:
-        from .own.memory import own_memory  # here: a page has formulas alone
-        return own_memory(cluster, model, layout)
+    if cluster.software.is_minipar:
+        from .minipar_itself.memory import minipar_memory  # here: a page has formulas alone
+        return minipar_memory(cluster, model, layout)
     stages = stages_of(cluster, model, layout)
     first = {stages.layers.index(count) for count in {*stages.layers}}
     ranks = [rank_memory(cluster, model, layout, stages, rank) for rank in range(layout.pp)
@@ -94,7 +95,8 @@ def layer_bytes(cluster: Cluster, model: GPTConfig, layout: Layout, remat: str) 
 
     minipar: by formulas/activations.py.  Else, in 16 bits, bytes of a token.  Llama-like: 16 a
     width, 8 an MLP width.  GPT-like: 34 a width with dropout's masks.  Without sequence parallelism
-    tp does not cut 10 of these.  Attention that is not fused keeps 5 a s more.
+    tp does not cut 10 of these.  Attention that is not fused keeps 5 bytes more for each head and
+    pair of tokens.
     """
     if cluster.software.activations == "minipar":
         cut = "sequence" if layout.sp and layout.tp > 1 else "tensor"

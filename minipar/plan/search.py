@@ -24,7 +24,7 @@ from .time.stalls import StallRange, stall_range
 
 MOST_MICROBATCH, MOST_TP, MOST_CP, MOST_V = 16, 64, 64, 8
 LONG = 16384            # tokens from which context parallelism is tried
-MESHES, MOST_PP = 8, 16     # those that meet every schedule, and the longest pipeline of them
+MESHES, MOST_PP = 8, 16     # so many meet every schedule, if pp is at most that
 
 
 class Candidate(NamedTuple):
@@ -36,7 +36,7 @@ class Candidate(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of a step: the likelier ones."""
+        """Seconds of a step, in the likelier case (stalls.py)."""
         return self.stalls.seconds
 
 

@@ -4,10 +4,10 @@
     16 ranks                       pp 0: a    pp 1: b      the same: 2 classes
     … and rank 5 is slow           a, b, and c for it      its neighbours differ, then theirs …
 
-It is colour refinement, as known from graphs.  Two ranks keep one colour as long as they run the
-same program on the same sizes.  Their neighbours along each axis, in order from themselves on, also
-have the same colours over the same kinds of links.  A ring, a pairwise exchange and doubling see no
-more of the ranks.
+It is colour refinement, as known from graphs.  Two ranks keep one colour as long as their
+programs are equal, with sizes, and their neighbours' colours, with the kinds of the links.
+Neighbours are those along each axis, in order from the rank itself on.  A ring, a pairwise exchange
+and doubling see no more of the ranks.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence

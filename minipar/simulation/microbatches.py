@@ -137,8 +137,7 @@ class RepeatingBatch(RankBatch):
         return out
 
     def poll(self) -> None:
-        """Advance pending messages; those of reductions of another stage, in a repeated backward.
-        """
+        """Advance pending messages.  Recorded, so a repeated backward advances reductions, too."""
         self.repeater.log.record(self.comm, self.strategy.poll)
         super().poll()
 

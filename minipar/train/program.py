@@ -32,7 +32,7 @@ from .tasks import Score, make_task
 
 @dataclass
 class TrainResult:
-    """The result of a training run: losses on every rank, all else on rank 0 alone."""
+    """The result of a training run.  Model, score and files are on rank 0 alone."""
 
     config: TrainConfig
     losses: list[float]                 # of every step, with those before --resume

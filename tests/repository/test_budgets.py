@@ -9,7 +9,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("memory", "precision"): 1235,
     ("train", "commands"): 6155,
     ("viz",): 2546,
-    ("plan",): 1681,
+    ("plan",): 1684,
     ("simulation",): 1018,
     ("compare",): 1168,
     ("gspmd",): 2500,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2487,
     ("school",): 3717,
 }
-ALL = 42123
+ALL = 42126
 
 
 def count(folder: str) -> int:

@@ -5,8 +5,8 @@ import pytest
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout
 from minipar.plan.memory import memory
+from minipar.plan.minipar_itself.parts import cut
 from minipar.plan.models import read_model
-from minipar.plan.own.parts import cut
 from minipar.plan.time.step_time import step_time
 from minipar.simulation import simulate_step
 from tests.support.plan_and_simulation import QUICK, SLOW, compare

@@ -102,8 +102,8 @@ def gptq(weight: Array, h: Array, grid: Grid, per: Granularity, observer: str = 
          damping: float = 0.01, block: int = 128, order: str = "index") -> QuantizedTensor:
     """Quantize a layer's weight (outputs, inputs), from the Hessian h (inputs, inputs).
 
-    Scales follow from the original weights.  In index order, a group's scales follow from the
-    weights as compensated when the group is rounded.
+    Scales follow from the original weights, but in index order.  There a group's scales follow from
+    the weights as compensated when the group is rounded.
     """
     turn = column_order(h, order)
     w, u = weight[:, turn].astype(np.float64), inverse_root(h[np.ix_(turn, turn)], damping)

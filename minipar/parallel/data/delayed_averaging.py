@@ -7,9 +7,10 @@
     message    ░░░░░ t ░░░░░              so latency costs nothing as long as it needs no more
 
 Step t and the correction that is due then are one step by gₜ - gₜ₋D + ḡₜ₋D, whatever the optimizer.
-A rank sends as much as in data parallelism, 2Ψ(p-1)/p elements a step, and keeps D gradients; D = 0
-is data parallelism.  The corrections that are still to come add up to 0 over the ranks.  So the
-mean of their parameters, which a checkpoint has, is what SGD ends at after all of them.
+A rank sends as much as in data parallelism, 2Ψ(p-1)/p elements a step.  It keeps 2DΨ elements:
+its own gradients of D steps, and their sums.  D = 0 is data parallelism.  The corrections that are
+still to come add up to 0 over the ranks.  So the mean of their parameters, which a checkpoint has,
+is what SGD ends at after all of them.
 
 What a rank clips is its own gradient.  A correction has the learning rate of its own step.  Zhu et
 al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same: `apart_by_copies.py`.

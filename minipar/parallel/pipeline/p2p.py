@@ -10,8 +10,9 @@ schedule can hang, whatever the message size.  Blocking sends would hang under 1
 neighbours send to each other at the same time.  Every message has an array of its own, which is
 freed when its send is complete.
 
-A receiver learns the shape and dtype of activations from a header, a control message before the
-first one.  It always has 8 numbers, int64, so the receiver needs to know nothing before:
+A receiver learns the shape and dtype of activations from a header, a control message before each
+activation of the first batch with inputs of that shape.  It always has 8 numbers, int64, so the
+receiver needs to know nothing before:
 
     [ code of the dtype | number of axes | length of each axis, then zeros ]
 """

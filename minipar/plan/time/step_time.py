@@ -16,7 +16,7 @@ from ...formulas import pipelines
 from ...nn import GPTConfig
 from ...parallel.pipeline.schedule.simulate import Times
 from ...parallel.registry import STATES, STRATEGIES
-from ..cluster import OWN, Cluster
+from ..cluster import Cluster
 from ..layout import PREDICTED, Layout
 from .kernels import linear, loss
 from .layer_time import launch, layer_parts
@@ -36,9 +36,9 @@ class StepTime(NamedTuple):
 
 def step_time(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool = False) -> StepTime:
     """Predict a step; with `stalls`, one that loses time at each message (stalls.py)."""
-    if cluster.software.split == OWN:
-        from ..own.step import own_parts  # here: a page has formulas alone
-        own = own_parts(cluster, model, layout)
+    if cluster.software.is_minipar:
+        from ..minipar_itself.step import minipar_parts  # here: a page has formulas alone
+        own = minipar_parts(cluster, model, layout)
         return StepTime(sum(own.values()), own)
     stages = stages_of(cluster, model, layout)
     layer, host = layer_parts(cluster, model, layout), launch(cluster, layout, stalls)
@@ -103,8 +103,8 @@ def gradients(cluster: Cluster, layout: Layout, stages: Stages, slowest: float) 
     """Seconds of the data-parallel messages that nothing hides.
 
     DDP and ZeRO-1 send once a step: a part of the last 1 + pp (v - 1)/v microbatches, of `slowest`
-    seconds each, may hide it.  The other strategies send in every microbatch, behind all of the
-    step's computation.  Two copies of a stage add up the pieces that they have.
+    seconds each, may hide it.  The other strategies send in every microbatch: all of the step's
+    computation may hide that.  Two copies of a stage add up the pieces that they have.
     """
     software, m = cluster.software, layout.microbatches
     layers, groups = max(1, *stages.layers) * stages.copies, replicas(layout, stages)

@@ -12,5 +12,5 @@
     corpus.py           the text of --data
     starting_point.py   initial values or a checkpoint, and the masks of a pruned model
 
-`check.py` calls the checks, `loop.start_run` makes the objects.
+`check.py` calls the checks, `start.start_run` makes the objects.
 """

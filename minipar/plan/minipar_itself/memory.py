@@ -23,7 +23,7 @@ from .reductions import layer_buckets
 FIRST_IS_FULLEST = ("1f1b", "gpipe", "interleaved")
 
 
-def own_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
+def minipar_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most."""
     refuse(cluster, model)
     seen, ranks = set(), []

@@ -28,7 +28,7 @@ from .parts import Stage, rank_sizes, refuse, stages_of, stages_of_rank, table_o
 from .reductions import each_microbatch, gather_weights, once_a_step, ring_of
 
 
-def own_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
+def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Seconds of the step by part, on its slowest rank."""
     refuse(cluster, model)
     layer, stages = layer_work(cluster, model, layout), stages_of(model, layout)

@@ -14,7 +14,7 @@ from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.actions import Placement, Schedule, stages_on
 from ...parallel.pipeline.schedule.registry import SCHEDULES
 from ...parallel.registry import STRATEGIES
-from ..cluster import OWN, Cluster
+from ..cluster import MINIPAR, Cluster
 from ..layout import Layout
 from ..models import position_parameters, rank_parameters, table_parameters, vectors
 from ..time.by_table import table
@@ -25,8 +25,8 @@ def refuse(cluster: Cluster, model: GPTConfig) -> None:
     what = ("experts" if model.experts else "fp32" if cluster.dtype == "fp32" else
             "unfused attention" if cluster.software.flash is None else "")
     if what:
-        raise ValueError(f"the software {OWN} has no formulas for {what}: choose another one of "
-                         f"{cluster.name}, or `minipar simulate`")
+        raise ValueError(f"the software {MINIPAR} has no formulas for {what}: choose another one "
+                         f"of {cluster.name}, or `minipar simulate`")
 
 
 def queue_note(layout: Layout) -> str:
