@@ -26,6 +26,7 @@ def run(*words) -> int:
 @pytest.mark.parametrize("kind, command", [("gpt", command) for command in (*TRAINING, *WRITING)]
                          + [("mlp", command) for command in TRAINING])
 @pytest.mark.one_in(2)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")       # infinity less infinity
 def test_weights(tmp_path, capsys, kind, command, bad):
     made, out, sound = (tmp_path / name for name in ("made", "out", "sound"))
     model = GPT(GPTConfig(16, 8, 1, 2, 8)) if kind == "gpt" else MLP([64, 8, 10])

@@ -86,6 +86,7 @@ def test_equals_one_process(world, model, form):
 @worlds(2, 3, mpi=(4,))
 @pytest.mark.parametrize("targets", TARGETS)
 @pytest.mark.one_in(2)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")       # a mean of no targets
 def test_whatever_the_mask(world, targets):
     check(world, "gpt tied", "slab", targets)
 
