@@ -77,15 +77,16 @@ def test_ranks_with_two_stages_have_the_weights_of_both(name, tied):
     assert simulated["activations"] == pytest.approx(planned["activations"], rel=0.04)
 
 
-@pytest.mark.parametrize("pp, layers", [
-    (4, 8), pytest.param(8, GPT3.num_layers, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pp, layers, software, most", [
+    (4, 8, "minipar", 0.04), pytest.param(8, GPT3.num_layers, "megatron-core", 0.07,
+                                          marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", every(4, SCHEDULES))
-def test_the_plan_and_the_simulation_agree_on_schedules(name, pp, layers):
+def test_the_plan_and_the_simulation_agree_on_schedules(name, pp, layers, software, most):
     v = 2 if SCHEDULES[name].any_stages else 1
-    step = step_of(f"{2 * pp}x8:h100/megatron-core", replace(GPT3, num_layers=layers), dp=2, pp=pp,
+    step = step_of(f"{2 * pp}x8:h100/{software}", replace(GPT3, num_layers=layers), dp=2, pp=pp,
                    tp=8, v=v, schedule=name, batch=64, kind="zero1", sp=True)
     assert step.seconds == pytest.approx(
-        step_time(step.cluster, step.model, step.layout).seconds, rel=0.07)
+        step_time(step.cluster, step.model, step.layout).seconds, rel=most)
 
 
 def test_the_parts_of_each_rank_add_up_to_the_step():
