@@ -66,6 +66,8 @@ class CharacterVocabulary:
                              f"{characters[:20]!r}: make it with CharacterVocabulary.from_text")
         self.characters, self.markers = characters, markers or Markers()
         self._codes = _code_points(characters)
+        self._id_of_code = np.full(self._codes[-1] + 2, -1)     # the last one: for all above
+        self._id_of_code[self._codes] = np.arange(len(characters))
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -90,9 +92,7 @@ class CharacterVocabulary:
     def encode(self, text: str) -> np.ndarray:
         """The ids of a text: (len(text),) int64.  Raises ValueError for an unknown character."""
         codes = _code_points(text)
-        id_of_code = np.full(max(codes.max(initial=0), self._codes[-1]) + 1, -1)
-        id_of_code[self._codes] = np.arange(len(self))
-        ids = id_of_code[codes]
+        ids = self._id_of_code.take(codes, mode="clip")
         unknown = np.flatnonzero(ids < 0)
         if unknown.size:
             raise ValueError(f"character {text[unknown[0]]!r} at position {unknown[0]} is not "

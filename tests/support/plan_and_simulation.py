@@ -103,12 +103,12 @@ class Compared(NamedTuple):
 
     @property
     def time_error(self) -> float:
-        """Of the plan."""
+        """How many more seconds the plan says, relative to the simulation."""
         return self.planned / self.simulated - 1
 
     @property
     def bytes_error(self) -> float:
-        """Of the plan."""
+        """How many more bytes the plan says, relative to the simulation."""
         return self.planned_bytes / self.simulated_bytes - 1
 
 
@@ -136,9 +136,10 @@ def lines(cases: list[str]) -> Iterator[str]:
         cluster, model, batch, _ = case.split()
         found, (_, _, layout) = compare(case), read(case)
         how = f"{layout}{', no sp' * (layout.tp > 1 and not layout.sp)}"
+        errors = [f"{round(error, 3) + 0:+.1%}" for error in (found.time_error, found.bytes_error)]
         line = (f"| {cluster} | {model} | {batch} | {how} | {found.planned:.4g} s | "
-                f"{found.simulated:.4g} s | {found.time_error:+.1%} | "
-                f"{found.simulated_bytes / GIB:.1f} | {found.bytes_error:+.1%} |")
+                f"{found.simulated:.4g} s | {errors[0]} | "
+                f"{found.simulated_bytes / GIB:.1f} | {errors[1]} |")
         yield line.replace(" -", " −").replace("%", " %")
 
 

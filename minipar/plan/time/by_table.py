@@ -31,7 +31,7 @@ def makespan(name: str, num_ranks: int, num_microbatches: int, times: Times) -> 
 
 
 def most_in_flight(name: str, rank: int, num_ranks: int, num_microbatches: int) -> int:
-    """The most microbatches in flight on a rank; in two of its stages, one counts twice."""
+    """The most microbatches in flight on a rank, each counted once in each of its stages."""
     return all_in_flight(name, num_ranks, simulated(num_ranks, num_microbatches))[rank]
 
 

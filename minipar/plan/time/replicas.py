@@ -13,10 +13,9 @@ from .stages import Stages
 
 
 def replicas(layout: Layout, stages: Stages) -> list[tuple[float, int, int, float]]:
-    """Of the largest stage's parameters, then of its experts, if it has some:
+    """(parameters, ranks that have the same, their stride, parameters that a rank optimizes).
 
-    their number, the ranks with the same ones, the stride of these, and parameters that a rank
-    optimizes.
+    First for the largest stage without its experts; then for its experts, if it has some.
     """
     own, shards, cost = max(stages.parameters), layout.dp * layout.cp, STRATEGIES[layout.kind].cost
     sharded = cost is not None and STATES in cost.sharded
