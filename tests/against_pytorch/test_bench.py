@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from minipar.environment import find_mpirun
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from tests.bench import runner
 from tests.bench.__main__ import main
 
@@ -19,7 +20,7 @@ PYTORCH = {"gpt": 2, "gpt-stock-malloc": 1, "gpt2-small": 1, "gpu": 2, "mlp": 2,
            "decode": 1, "data-parallel-pytorch": 2, "pipeline": 1, "collectives-2": 2}
 ROWS = {"gpt": 4, "gpt-stock-malloc": 2, "gpt2-small": 7, "gpu": 4, "mlp": 2, "small-models": 3,
         "decode": 4, "deep-mlp": 2, "data-parallel": 8, "data-parallel-pytorch": 2, "pipeline": 4,
-        "bubbles": 2, "tensor-parallel": 4, "schedules": 6, "memory": 10, "serve": 1,
+        "bubbles": 2, "tensor-parallel": 4, "schedules": len(SCHEDULES), "memory": 10, "serve": 1,
         "simulated": 2, "collectives-2": 20, "collectives-4": 7}
 
 
