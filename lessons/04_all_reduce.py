@@ -13,7 +13,7 @@ Every rank has n bytes and needs the sum over all ranks.  On p ranks, on N nodes
     doubling, p = 4      0 ◀─▶ 1   2 ◀─▶ 3         all n bytes: each has the sum of 2 ranks,
                          0 ◀─▶ 2   1 ◀─▶ 3         then of 4
     Rabenseifner         0 ◀─▶ 2   1 ◀─▶ 3         a half: each sums the half that it keeps,
-                         0 ◀─▶ 1   2 ◀─▶ 3         a quarter of it; and the same way back
+                         0 ◀─▶ 1   2 ◀─▶ 3         then a quarter; and the same way back
 
 For short arrays α decides: few rounds win.  For long ones β decides: few bytes win.  In between the
 curves cross.  The library's: minipar/comm/collectives/all_reduce.py.

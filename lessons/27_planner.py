@@ -1,8 +1,8 @@
 """Lesson 27. Planner: what would you rent?
 
-A model, a batch and some cards have dozens of layouts (dp, tp, pp, microbatch).  Most do not fit,
-and of those that do, the slowest takes many times as long as the fastest.  Nothing has to run to
-tell them apart: count what a rank holds, computes and sends, and divide by what its card can do.
+A model, a batch and some cards have dozens of layouts (dp, tp, pp, microbatch), or hundreds.  Most
+do not fit, and of those that do, the slowest takes several times as long as the fastest.  No run is
+needed to tell: count what a rank holds, computes and sends, and divide by what its card can do.
 
     bytes     weights + gradients + Adam + microbatches in flight · what backward needs of each
     seconds   (m + pp - 1) · (products of a stage + messages) + the sum of gradients over dp
