@@ -58,7 +58,7 @@ def neighbours(comm: Communicator) -> tuple[int, int]:
 
 
 def send_first(comm: Communicator, mine: np.ndarray) -> np.ndarray:
-    """The left rank's array.  It hangs: no rank comes to its receive, if sends wait for theirs."""
+    """The left rank's array.  If sends wait for receives, no rank comes to its receive: a hang."""
     (right, left), theirs = neighbours(comm), np.empty_like(mine)
     comm.send(mine, right)
     comm.recv(theirs, left)

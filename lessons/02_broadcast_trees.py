@@ -1,11 +1,11 @@
 """Lesson 02. Broadcast, scatter, gather, reduce: a tree or a chain?
 
 Rank 0 has n bytes for all p ranks.  In each round of a binomial tree every rank that has the array
-passes it on.  So the tree needs only ⌈log₂ p⌉ rounds, but every round carries all n bytes:
+passes it on to one without.  So ⌈log₂ p⌉ rounds are enough, but each message has all n bytes:
 
     binomial tree          ⌈log₂ p⌉ (α + n β)                         0 ─▶ 1, 0 ─▶ 2 and 1 ─▶ 3, …
     chain of k segments    (p + k - 2) (α + n β / k)                  0 ─c▶ 1 ─b▶ 2 ─a▶ 3
-    scatter + all-gather   (⌈log₂ p⌉ + p - 1) α + 2 (p-1)/p n β       every byte moves about twice
+    scatter + all-gather   (⌈log₂ p⌉ + p - 1) α + 2 (p-1)/p n β       less than 2 n bytes, for any p
 
 A scatter is a tree whose messages get smaller.  A gather runs it backwards; a reduce runs the first
 tree backwards, and adds.  The library's: minipar/comm/collectives/broadcast.py and its neighbours.

@@ -13,7 +13,7 @@ Every rank has n bytes and needs the sum over all ranks.  On p ranks, on N nodes
     doubling, p = 4      0 ◀─▶ 1   2 ◀─▶ 3         all n bytes: each has the sum of 2 ranks,
                          0 ◀─▶ 2   1 ◀─▶ 3         then of 4
     Rabenseifner         0 ◀─▶ 2   1 ◀─▶ 3         a half: each sums the half that it keeps,
-                         0 ◀─▶ 1   2 ◀─▶ 3         a quarter of it; and the same way back
+                         0 ◀─▶ 1   2 ◀─▶ 3         then a quarter; and the same way back
 
 For short arrays α decides: few rounds win.  For long ones β decides: few bytes win.  In between the
 curves cross.  The library's: minipar/comm/collectives/all_reduce.py.
@@ -92,13 +92,13 @@ def two_levels(comm: Communicator, x: np.ndarray, per_node: int) -> np.ndarray:
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    p, k, two = comm.size, comm.size.bit_length() - 1, 2 * (comm.size.bit_count() > 1)
-    n, rows = 8 * p << k, []                    # two: the rounds of surplus ranks, if there are any
+    p, k, extra = comm.size, comm.size.bit_length() - 1, 2 * (comm.size.bit_count() > 1)
+    n, rows = 8 * p << k, []                    # extra: rounds of surplus ranks, if there are any
     for name, algorithm, rounds, num_bytes in (
             ("ring", ring, 2 * (p - 1), 2 * (n - n // p)),
-            ("doubling", partial(on_any_number, double), k + two, (k + two) * n),
-            ("Rabenseifner", partial(on_any_number, halve_and_double), 2 * k + two,
-             2 * (n - n // 2**k) + two * n)):
+            ("doubling", partial(on_any_number, double), k + extra, (k + extra) * n),
+            ("Rabenseifner", partial(on_any_number, halve_and_double), 2 * k + extra,
+             2 * (n - n // 2**k) + extra * n)):
         trace, total = counted(comm, partial(algorithm, comm, np.arange(n / 8) + comm.rank))
         assert np.array_equal(total, p * np.arange(n / 8) + p * (p - 1) / 2), "as one process adds"
         if comm.rank == 0:

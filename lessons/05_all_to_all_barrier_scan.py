@@ -16,7 +16,7 @@ every other, directly or not.  With partial sums they are a scan, which tells ea
 part begins:
 
     barrier          ⌈log₂ p⌉ α               p ⌈log₂ p⌉ messages, where a tree needs 2(p-1)
-    scan             ⌈log₂ p⌉ (α + n β)       n ⌈log₂ p⌉ bytes from a rank, where a chain sends n
+    scan             ⌈log₂ p⌉ (α + n β)       up to n ⌈log₂ p⌉ bytes from a rank; in a chain n
 
     python lessons/05_all_to_all_barrier_scan.py      mpirun -n 4 python lessons/05_…
 """
@@ -95,8 +95,8 @@ def main(comm: Communicator) -> None:
     lesson.table(rows, f"p = {p}")
     compare_with_library(lesson, pairwise, bruck, barrier, scan)
     lesson.takeaway("Jumps of 1, 2, 4, … reach all ranks in ⌈log₂ p⌉ rounds. The price: a barrier "
-                    "sends more messages, a scan n ⌈log₂ p⌉ bytes from each rank, and an "
-                    "all-to-all sends most pieces more than once.")
+                    "sends more messages, a scan up to n ⌈log₂ p⌉ bytes from a rank, and an "
+                    "all-to-all sends many pieces more than once.")
     lesson.exercises(questions=[
         "A tree barrier has fewer messages, a dissemination barrier fewer rounds. Which would you "
         "choose on 10,000 ranks, and what would change your mind?",

@@ -9,7 +9,7 @@ needs no more.  So a parallel program is right if it computes the gradient of th
     w ────┘                                             dx = da wᵀ          and w
 
 A tensor that is used k times gets the sum of k gradients, and may pass it on when all are there.
-Else backward walks every path, and 10 doublings have 1,024.  (micro.py; minipar/autograd/engine.py)
+Else backward walks every path: 1,024 of 10 doublings x + x.  (micro.py; minipar/autograd/engine.py)
 
     python lessons/06_autograd.py          mpirun -n 4 python lessons/06_autograd.py
 """

@@ -53,7 +53,7 @@ def to_root(comm: Communicator, mine: np.ndarray, parts: list) -> None:
 
 
 def with_root(comm: Communicator, weights: list, x: np.ndarray, labels: np.ndarray) -> list:
-    """DataParallel: the gradients, on rank 0, of whose weights, x and labels alone count."""
+    """DataParallel: the gradients, on rank 0.  Only rank 0's weights, x and labels are used."""
     rows = np.array_split(x, comm.size)
     mine = np.empty_like(rows[comm.rank])
     from_root(comm, rows, mine)                                     # 1. scatter the inputs

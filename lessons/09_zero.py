@@ -1,8 +1,8 @@
 """Lesson 09. ZeRO-1 and ZeRO-2: what is redundant?
 
 In data parallelism every rank holds the same parameters, the same summed gradients and the same
-optimizer states.  It computes the same update: 4 Ψ numbers p times.  But an all-reduce is a
-reduce-scatter and an all-gather, and between the two each rank has its own piece of the sum:
+optimizer states, 4 Ψ numbers, and computes the same update.  But an all-reduce is a reduce-scatter
+and an all-gather, and between the two each rank has its own piece of the sum:
 
     gradients ─▶ reduce-scatter ─▶ step on 1/p ─▶ all-gather ─▶ parameters    again 2 Ψ (p-1)/p
 

@@ -55,7 +55,7 @@ class Stage:
         self.most_in_flight = max(self.most_in_flight, len(self.in_flight))
 
     def backward_of(self, i: int) -> None:
-        """Its gradient goes the other way, and adds to that of the weight."""
+        """Microbatch i's gradient goes to the rank before; that of the weight adds up."""
         x, y = self.in_flight.pop(i)
         grad = 1.0 if self.is_last else np.empty_like(y.data)
         if not self.is_last:

@@ -5,8 +5,8 @@ In 1F1B each rank idles for p - 1 forwards and p - 1 backwards of its stage.  To
     interleaved   v small stages on each rank       each wait is shorter: bubble / v, but at
                                                     least v times as many messages
     ZB-H1         B = I + W: some rank waits for    W fills gaps, (p-1)(F + I - W) remains,
-                  I, the gradient of the input,     a third of the bubble; activations are
-                  none for W, that of the weights   kept until W
+                  I, the gradient of the input,     a third of the bubble if F = I = W;
+                  none for W, that of the weights   activations are kept until W
     ZB-V          both, two stages on each rank     half of ZB-H1's bubble
 
 p = 2 ranks, m = 4 microbatches, F = I = W:
@@ -105,9 +105,9 @@ def main(comm: Communicator) -> None:
                  Row("    messages", 2 * m * (v * p - 1), total(comm, trace.num_sent()))]
     lesson.table(rows, f"p = {p}, m = {m}, v = 2, F = I = W")
     compare_with_library(lesson, interleaved, zb_h1, run)
-    lesson.takeaway("Smaller stages divide the bubble by v and multiply messages by v. Moving W "
-                    "into the gaps leaves a third of the bubble, but keeps activations longer. "
-                    "Neither needs more microbatches.")
+    lesson.takeaway("Smaller stages divide the bubble by v, and send v times as many messages or "
+                    "more. W in the gaps leaves a third of the bubble, but activations are kept "
+                    "longer. Neither needs more microbatches.")
     lesson.exercises(questions=[
         "In zb_h1, write `p - r - 1, 0` in place of `p - r - 1, r`. What remains of the saving?",
         "Why does ZB-H1's formula no longer hold if W > min(F, I)?",

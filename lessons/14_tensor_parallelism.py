@@ -111,7 +111,7 @@ def main(comm: Communicator) -> None:
                     "results are summed, two all-reduces forward and two backward for each layer.")
     lesson.exercises(questions=[
         "In f, write `(grad,)` in place of `(all_reduce(comm, grad),)`. Which results are wrong?",
-        "Split A by rows and B by columns instead: how many messages, and why can relu not wait?",
+        "Split A by rows, B by columns instead: how many collectives, and why can relu not wait?",
         "12 heads of queries share 4 heads of keys and values: which p are possible?",
         "At which b·t does an all-reduce of b·t·d take less time than the products of its layer?"])
 

@@ -39,7 +39,7 @@ def route(x: np.ndarray, router: np.ndarray, k: int) -> tuple[np.ndarray, np.nda
 
 def masks(ids: np.ndarray, gates: np.ndarray, num_experts: int,
           capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two (E capacity, n): 1, and the gate, where a place of an expert takes a token; else 0."""
+    """Two matrices (E capacity, n): where a place takes a token, one has 1, the other its gate."""
     picks, gated = np.zeros((2, num_experts * capacity, len(ids)))
     taken = [0] * num_experts
     for choice in range(ids.shape[1]):              # first choices of all tokens, then second ones

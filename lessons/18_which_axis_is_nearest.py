@@ -51,7 +51,7 @@ def rank_of(place: dict[str, int], shape: Shape) -> int:
 
 
 def along(comm: Communicator, axis: str, shape: Shape) -> Communicator:
-    """The ranks that differ from me along this axis only: they share the first of them."""
+    """The ranks that differ from me along this axis only; `split` knows them by their first one."""
     place = coordinates(comm.rank, shape)
     return comm.split(rank_of({**place, axis: 0}, shape))
 
@@ -106,7 +106,7 @@ def main(comm: Communicator) -> None:
     lesson.table(rows, " × ".join(f"{axis} {size}" for axis, size in shape.items()))
     compare_with_library(lesson, coordinates, bytes_between_nodes, best_nesting)
     lesson.takeaway("The nesting does not change the messages, but the links that carry them: put "
-                    "the axis that sends most on the nearest ranks.")
+                    "the axis that sends most, and most often, on the nearest ranks.")
     lesson.exercises(questions=[
         "Which of the three axes send more when the batch grows, and which does not?",
         "In along, write `place[axis]` in place of `rank_of({**place, axis: 0}, shape)`. Which "

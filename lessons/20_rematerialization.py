@@ -30,7 +30,7 @@ from minipar.launcher import launch
 
 
 def checkpoint(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """f(x), of whose tape only x is kept: backward runs f again, and goes back through that."""
+    """f(x), but only x is kept of its tape: backward runs f again, and walks the new tape."""
     def pull(g: np.ndarray) -> tuple[np.ndarray]:
         again = Tensor(x.data)                  # without the tape before x
         backward(f(again), g)                   # adds to the gradients of the weights in f
@@ -61,7 +61,7 @@ def best_ends(saved: list[int]) -> tuple[int, tuple[int, ...]]:
 
     @cache
     def best(start: int, j: int) -> tuple[int, tuple[int, ...]]:
-        """As `best_ends`, of the layers from `start` on, which begin with segment j."""
+        """As `best_ends`, for the layers from `start` on, the first of which begins segment j."""
         if start == num_layers:
             return 0, ()
         choices = []

@@ -1,8 +1,8 @@
 """Lesson 21. Offload: what does a slow link cost?
 
 Arrays that backward needs later can wait elsewhere: a GPU's in host memory, a laptop's in a file.
-An array is copied out when forward saves it, and copied back before backward uses it.  They return
-in reverse order: while backward uses one, the next is already being copied.
+An array is copied out when forward saves it, and copied back before backward uses it.  Arrays
+return in reverse order: while backward uses one, the next is already being copied.
 
     compute    ▓▓ h.0 ▓▓▓▓ h.1 ▓▓▓▓ h.2 ▓▓│▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
     copy out        ░░░ 0 ░░░░░░ 1 ░░░    │                                out and in at the same

@@ -40,7 +40,7 @@ def allocate(pool: Pool) -> int:
 
 
 def share(pool: Pool, table: list[int]) -> list[int]:
-    """The table of a second answer to what the first one has read."""
+    """The table of a second answer to the same prompt: it names the first one's blocks."""
     for block in table:
         pool.uses[block] += 1
     return [*table]

@@ -1,8 +1,8 @@
 """Lesson 27. Planner: what would you rent?
 
-A model, a batch and some cards have dozens of layouts (dp, tp, pp, microbatch).  Most do not fit,
-and of those that do, the slowest takes many times as long as the fastest.  Nothing has to run to
-tell them apart: count what a rank holds, computes and sends, and divide by what its card can do.
+A model, a batch and some cards have dozens of layouts (dp, tp, pp, microbatch), or hundreds.  Most
+do not fit, and of those that do, the slowest takes several times as long as the fastest.  No run is
+needed to tell: count what a rank holds, computes and sends, and divide by what its card can do.
 
     bytes     weights + gradients + Adam + microbatches in flight · what backward needs of each
     seconds   (m + pp - 1) · (products of a stage + messages) + the sum of gradients over dp
@@ -44,23 +44,23 @@ def layouts(model: Model, cards: int, batch: int) -> list[Layout]:
             if dp * tp * pp == cards and model.blocks % pp == 0 and batch % (dp * b) == 0]
 
 
-def sizes(model: Model, e: Layout, batch: int) -> tuple[int, int, int]:
+def sizes(model: Model, layout: Layout, batch: int) -> tuple[int, int, int]:
     """A rank's microbatches and weights, and the bytes of a microbatch between two blocks."""
-    return (batch // (e.dp * e.b), model.blocks // e.pp * model.weights // e.tp,
-            model.size * e.b * model.tokens * model.width)
+    return (batch // (layout.dp * layout.b), model.blocks // layout.pp * model.weights // layout.tp,
+            model.size * layout.b * model.tokens * model.width)
 
 
-def sent(model: Model, e: Layout, batch: int) -> dict[str, int]:
+def sent(model: Model, layout: Layout, batch: int) -> dict[str, int]:
     """Bytes of a step along each axis, of all ranks: an all-reduce over p sends 2 (p - 1) n."""
-    (dp, tp, pp, _), (m, own, n) = e, sizes(model, e, batch)
+    (dp, tp, pp, _), (m, own, n) = layout, sizes(model, layout, batch)
     return {"tp": 2 * model.blocks * m * 2 * (tp - 1) * n * dp,     # each block, there and back
             "pp": 2 * m * (pp - 1) * n * dp * tp,
             "dp": 2 * (dp - 1) * model.size * own * tp * pp}        # once, whatever m
 
 
-def memory(model: Model, e: Layout, batch: int) -> dict[str, float]:
+def memory(model: Model, layout: Layout, batch: int) -> dict[str, float]:
     """Bytes on the first stage, which has most microbatches in flight (1F1B, ZeRO-1)."""
-    (dp, tp, pp, b), (m, own, _) = e, sizes(model, e, batch)
+    (dp, tp, pp, b), (m, own, _) = layout, sizes(model, layout, batch)
     (w, g, adam), (whole, cut) = model.states, model.kept
     of_block = b * model.tokens * model.width * (whole + cut / tp)
     return {"parameters": w * own, "gradients": g * own, "optimizer states": adam * own / dp,
@@ -77,8 +77,8 @@ def all_reduce(cluster: Cluster, p: int, apart: int, n: float) -> float:
     return 2 * (p - 1) * (cluster.alpha + n / p / rate(cluster, p, apart))
 
 
-def seconds(model: Model, cluster: Cluster, e: Layout, batch: int) -> float:
-    (dp, tp, pp, b), (m, own, n) = e, sizes(model, e, batch)
+def seconds(model: Model, cluster: Cluster, layout: Layout, batch: int) -> float:
+    (dp, tp, pp, b), (m, own, n) = layout, sizes(model, layout, batch)
     products = 6 * own * b * model.tokens / cluster.flops       # 2 forward, 4 backward
     sums = 2 * model.blocks / pp * all_reduce(cluster, tp, 1, n)
     hops = 2 * (cluster.alpha + n / rate(cluster, 2, dp * tp)) * (pp > 1)
@@ -87,9 +87,9 @@ def seconds(model: Model, cluster: Cluster, e: Layout, batch: int) -> float:
 
 def plan(model: Model, cluster: Cluster, batch: int) -> list[Layout]:
     """The layouts that fit, the fastest first."""
-    fit = [e for e in layouts(model, cluster.cards, batch)
-           if sum(memory(model, e, batch).values()) <= cluster.memory]
-    return sorted(fit, key=lambda e: seconds(model, cluster, e, batch))
+    fit = [layout for layout in layouts(model, cluster.cards, batch)
+           if sum(memory(model, layout, batch).values()) <= cluster.memory]
+    return sorted(fit, key=lambda layout: seconds(model, cluster, layout, batch))
 
 
 def main(comm: Communicator) -> None:
@@ -97,12 +97,12 @@ def main(comm: Communicator) -> None:
     p, draw, rows = comm.size, np.random.default_rng(0), []
     weights, x = draw.normal(0, .3, (2 * p, 4 * p, 4 * p)), draw.random((8 * p, 4 * p))
     model = Model(p, weights[:2].size, 4 * p, 1, 8, (8, 8, 16), (8, 8))
-    for way, e in ((data_parallel, Layout(p, 1, 1, 8)), (tensor_parallel, Layout(1, p, 1, 8 * p)),
-                   (one_f_one_b, Layout(1, 1, p, 2 * p))):
+    for way, layout in ((data_parallel, Layout(p, 1, 1, 8)), (one_f_one_b, Layout(1, 1, p, 2 * p)),
+                        (tensor_parallel, Layout(1, p, 1, 8 * p))):
         trace, grads = counted(comm, partial(way, comm, weights, x, np.arange(8 * p) // 8))
-        planned = sum(sent(model, e, 8 * p).values()) * (comm.rank == 0)
+        planned = sum(sent(model, layout, 8 * p).values()) * (comm.rank == 0)
         rows += [Row(f"{way.__name__}: bytes sent by all ranks", planned, trace.bytes_sent(), "B"),
-                 Row("    weights of one", sizes(model, e, 8 * p)[1], sum(g.size for g in grads))]
+                 Row("    weights held", sizes(model, layout, 8 * p)[1], sum(map(np.size, grads)))]
     lesson.say("Planned for an MLP of 2 p layers, and counted in micro.py's ways to train it:")
     lesson.table(rows)
     compare_with_library(lesson, Model=Model, Cluster=Cluster, layouts=layouts, sizes=sizes,

@@ -70,7 +70,7 @@ def simulate(programs: dict[int, Generator], link: Callable, first: Sequence[int
 
 
 def classes(colours: Sequence[Hashable], meets: Callable, link: Callable) -> list[int]:
-    """The first rank of each one's class: of one colour, with equal links to equal neighbours."""
+    """For each rank the first of its class: one colour, and equal links to equal neighbours."""
     while True:
         seen = [(colour, *((colours[j], link(i, j)) for j in meets(i)))
                 for i, colour in enumerate(colours)]

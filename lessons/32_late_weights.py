@@ -1,7 +1,7 @@
 """Lesson 32. Late weights: how old may a gradient be?
 
 1F1B drains the pipeline before each step.  PipeDream never does: a stage steps as soon as it has a
-gradient, and goes on.  *Version* v of a stage are its weights after v steps.  By *weight stashing*
+gradient, and goes on.  *Version* v of a stage is its weights after v steps.  By *weight stashing*
 a microbatch meets the same version forward and backward, since the stage keeps it until then:
 
     stage 0   F0 F1 F2 ·  ·  B0 F3 B1 F4 B2 F5 B3     F3 and B3 with version 1: at B3 two steps late

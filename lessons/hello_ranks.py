@@ -1,4 +1,4 @@
-"""MPI in ten lines: every rank sends a greeting to the next one, and prints what it received.
+"""MPI in ten lines: every rank sends a number to the next one, and prints what it received.
 
     python lessons/hello_ranks.py --ranks 4         mpirun -n 4 python lessons/hello_ranks.py
 

@@ -25,7 +25,8 @@ A way to train is a choice: what does each rank hold, and which collectives make
     data_parallel      all                   1/p              all-reduce of each gradient
     zero3              1/p of each           1/p              all-gather of a weight at each use,
                                                               reduce-scatter of its gradient
-    tensor_parallel    1/p of each           all              all-reduce of activations
+    tensor_parallel    1/p of each           all              all-reduce of activations,
+                                                              and of their gradients
     one_f_one_b        1/p of the layers     all, in parts    activations to the next rank,
                                                               their gradients back
 
@@ -41,9 +42,9 @@ from minipar.launcher import launch
 
 
 class Tensor:
-    """An array, the tensors it came from, and `pull`: from its gradient to the gradients of those.
+    """An array, the tensors it came from, and `pull`, which turns its gradient into theirs.
 
-    `grad` adds up: over all uses of the tensor, and over several backwards.
+    `grad` adds up over all uses of the tensor; that of a weight also over several backwards.
     """
 
     def __init__(self, data, inputs=(), pull=lambda grad: ()):
@@ -90,7 +91,7 @@ def cross_entropy(x, labels, num_rows):
 
 
 def mlp(x, weights, layer=linear):
-    """Layers with a relu between two."""
+    """The layers, one after the other, with a relu between two."""
     for i, w in enumerate(weights):
         x = layer(relu(x) if i else x, w)
     return x
@@ -98,7 +99,7 @@ def mlp(x, weights, layer=linear):
 
 # ---- The ring: in each round every rank sends one piece, 1/p of the array, to its right neighbour.
 # Piece 0 of ranks a, b, c: rank 1 sends b0, rank 2 adds c0 and sends, rank 0 adds a0: the sum.
-# Index -1 is the last piece: so lists close to a ring downwards.  Ranks need "% p", as would r + i.
+# An index such as r - i may be negative: -1 is the last piece.  A rank's number needs "% p".
 
 
 def reduce_scatter(comm, flat):
@@ -143,7 +144,7 @@ def reduce_from(x, comm):
 
 
 def sharded_linear(x, shard, comm, shape):
-    """x w, of whose w each rank keeps a shard, 1/p.  The whole w lives during one product only."""
+    """x w; each rank keeps a shard of w, 1/p.  The whole w lives during one product only."""
     def whole():
         return all_gather(comm, shard.data, np.prod(shape)).reshape(shape)
     return Tensor(x.data @ whole(), (x, shard), lambda g: (

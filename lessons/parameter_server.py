@@ -6,12 +6,12 @@
     pull w ↓    │ ↑ push g₁        │ ↑ g₂        │ ↑ g₃        pull   parameters ↓ n bytes
              rank 1              rank 2         rank 3
 
-The older alternative to all-reduce (Li et al. 2014).  Every step moves 2(p - 1)n bytes through the
-one server, and its time grows with p.  A ring moves 2n(p - 1)/p through every rank, which does not
-grow.  But a server can go on without the slowest worker, which a collective cannot.
+The older alternative to all-reduce (Li et al. 2014).  In every step 2(p - 1)n bytes pass through
+the one server, so a step takes longer with every worker.  With a ring 4n(p - 1)/p pass through any
+rank, less than 4n for any p.  But a server can go on without the slowest worker; no collective can.
 
 `staleness=0`, synchronous: the gradients of a step are summed, in the order of the ranks, before
-one update.  It is data-parallel training, to the last bits of the sum.
+one update.  That is data-parallel training, up to the rounding of the sum.
 
 `staleness=k`, bounded (Ho et al. 2013): each gradient is applied when it comes.  A worker that
 has made i steps gets its parameters as soon as every other has made at least i - k.  A fast worker
@@ -31,7 +31,7 @@ SERVER = 0
 
 
 class Pull(NamedTuple):
-    """One pull: the worker, its number of steps, and that of the slowest worker."""
+    """One pull: the worker, how many steps it has made, and how many the slowest worker has."""
 
     worker: int
     step: int
@@ -73,7 +73,7 @@ def pull(comm: Communicator, out: Array) -> None:
 
 
 def push(comm: Communicator, gradient: Array) -> None:
-    """Send a gradient to the server, on a worker; then pull."""
+    """Send a gradient to the server, on a worker; call `pull` next."""
     check(comm, comm.rank or 1)
     with comm.labelled("push"):
         comm.send(gradient, SERVER)

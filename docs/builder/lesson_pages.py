@@ -37,7 +37,7 @@ def add(stage: Stage) -> None:
         list(pool.map(lambda script: run(script, runs, key), LESSONS))
     lines = ["# Lessons", "", "One path. Each lesson asks a question, lets you guess, derives its "
              "formula, and checks it by counting. Run one with `minipar lesson 12`. Before them "
-             "come [MPI in half a page](../mpi.md) and `lessons/micro.py`.", ""]
+             "come [MPI in two pages](../mpi.md) and `lessons/micro.py`.", ""]
     stage.sections[SECTION] = [{"All lessons": "lessons/index.md"}]
     for script in LESSONS:
         number, title = script.stem[:2], title_of(script)

@@ -13,11 +13,12 @@ Copy this file and minipar/compare/recorder.py, which needs NumPy alone, beside 
         recorder.updated()
     recorder.write("right.trace")                   # a folder, with a file of each rank
 
-Recorded are the output of each module and its gradient, and the values and the gradient of each
-parameter.  A DTensor says itself which part of a global array it is.  For a plain tensor `places`
-says so: places["fc1.weight"] = (shape, box), with the box as in recorder.py.  The name is that of a
-parameter, or of a module for its output.  What has no place is whole on each rank.  The second
-output of a module in a step is recorded as "fc1 (2)".
+It records the output of each module and its gradient, and the values and the gradient of each
+parameter.  The model itself and containers (Sequential, ModuleList, ModuleDict) are left out, and
+so are outputs that are no tensor.  A DTensor says itself which part of a global array it is.  For a
+plain tensor `places` says so: places["fc1.weight"] = (shape, box), with the box as in recorder.py.
+The name is that of a parameter, or of a module for its output.  What has no place is whole on each
+rank.  The second output of a module in a step is recorded as "fc1 (2)".
 """
 
 from collections import Counter
@@ -47,18 +48,18 @@ class TorchRecorder:
             self.keep(name, "initial", parameter)
 
     def start(self, step: int) -> None:
-        """Begin a step."""
+        """Begin a step: outputs are counted from 1 again."""
         self.step, self.calls = step, Counter()
 
     def gradients(self, loss: torch.Tensor) -> None:
-        """After backward, and after all reductions: the loss and all gradients."""
+        """Record the loss and all gradients: after backward, and after all reductions."""
         self.keep("loss", "loss", loss)
         for name, parameter in self.model.named_parameters():
             if parameter.grad is not None:
                 self.keep(name, "gradient", parameter.grad)
 
     def updated(self) -> None:
-        """After the optimizer's step: the parameters."""
+        """Record the parameters: after the optimizer's step."""
         for name, parameter in self.model.named_parameters():
             self.keep(name, "parameter", parameter)
 

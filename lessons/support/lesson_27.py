@@ -63,27 +63,28 @@ def model_of(own: SimpleNamespace, p: int) -> Any:
 
 def layouts_of(own: SimpleNamespace, p: int) -> list[Layout]:
     """The layouts of p ranks, with microbatches of 2 samples."""
-    return [e for e in own.layouts(model_of(own, p), p, 8 * p) if e.b == 2]
+    return [layout for layout in own.layouts(model_of(own, p), p, 8 * p) if layout.b == 2]
 
 
-def prepared(comm: Communicator, e: Layout, blocks: int, width: int, samples: int, kind: str
+def prepared(comm: Communicator, layout: Layout, blocks: int, width: int, samples: int, kind: str
              ) -> tuple[Strategy, list[Microbatch]]:
     """An MLP of the lesson's blocks with a strategy of this kind, and its microbatches."""
     model = MLP([width] * (2 * blocks + 1))
     for layer in [*model][::2]:
         replace_module(model, layer, Linear(width, width, bias=False))
     strategy = make_strategy(kind, model.initialize(0, np.float64),
-                             DeviceMesh(comm, pp=e.pp, dp=e.dp, tp=e.tp))
-    rows = np.array(strategy.rows(e.dp * e.b))
-    x = np.random.default_rng(0).random((samples // (e.dp * e.b), e.dp * e.b, width))
+                             DeviceMesh(comm, pp=layout.pp, dp=layout.dp, tp=layout.tp))
+    num_rows = layout.dp * layout.b         # of all ranks in a microbatch
+    rows = np.array(strategy.rows(num_rows))
+    x = np.random.default_rng(0).random((samples // num_rows, num_rows, width))
     return strategy, [Microbatch(each[rows], rows % width, rows) for each in x]
 
 
-def step(comm: Communicator, e: Layout) -> Step:
+def step(comm: Communicator, layout: Layout) -> Step:
     """Collective.  Train an MLP of `comm.size` blocks on 8 p samples, with ZeRO-1 and Adam."""
     p, ledger = comm.size, Ledger()
     with ledger.recording():
-        strategy, batches = prepared(comm, e, p, 4 * p, 8 * p, "zero1")
+        strategy, batches = prepared(comm, layout, p, 4 * p, 8 * p, "zero1")
         optimizer = AdamW(strategy.slabs)
         ledger.forget_peaks()
         comm.start_trace()
@@ -95,25 +96,26 @@ def step(comm: Communicator, e: Layout) -> Step:
     return Step(sent, dict(ledger.peak_of), strategy.mesh.coordinate("pp"))
 
 
-def expected(own: SimpleNamespace, p: int, e: Layout) -> tuple[dict[str, int], dict[str, float]]:
+def expected(own: SimpleNamespace, p: int, layout: Layout
+             ) -> tuple[dict[str, int], dict[str, float]]:
     """Bytes sent and kept by the lesson's formulas, and by two terms for a whole model.
 
     The first block needs no gradient of its input, so it sends less.  A stage keeps one array more
     of each microbatch, its result or the loss's probabilities.
     """
     model, batch = model_of(own, p), 8 * p
-    m, _, n = own.sizes(model, e, batch)
-    sent, kinds = own.sent(model, e, batch), own.memory(model, e, batch)
-    return ({**sent, "tp": sent["tp"] - m * 2 * (e.tp - 1) * n * e.dp},
-            {**kinds, "activations": kinds["activations"] + min(m, e.pp) * n})
+    m, _, n = own.sizes(model, layout, batch)
+    sent, kinds = own.sent(model, layout, batch), own.memory(model, layout, batch)
+    return ({**sent, "tp": sent["tp"] - m * 2 * (layout.tp - 1) * n * layout.dp},
+            {**kinds, "activations": kinds["activations"] + min(m, layout.pp) * n})
 
 
 def count_every_layout(lesson: Lesson, own: SimpleNamespace) -> None:
     """Assert the bytes of every layout of these ranks."""
     p, rows = lesson.comm.size, []
-    for e in layouts_of(own, p):
-        found, (sent, kinds) = step(lesson.comm, e), expected(own, p, e)
-        name = f"dp {e.dp} × tp {e.tp} × pp {e.pp}"
+    for layout in layouts_of(own, p):
+        found, (sent, kinds) = step(lesson.comm, layout), expected(own, p, layout)
+        name = f"dp {layout.dp} × tp {layout.tp} × pp {layout.pp}"
         if lesson.comm.rank == 0:
             rows += [Row(f"{name}: {axis} sends", sent[axis], found.sent[axis], "B")
                      for axis in sent]
@@ -130,13 +132,13 @@ def time_every_layout(lesson: Lesson, own: SimpleNamespace) -> None:
     """Steps of a larger MLP on 8 simulated ranks beside the lesson's seconds."""
     model = own.Model(BLOCKS, 2 * WIDTH**2, WIDTH, 1, SIZE, (SIZE, SIZE, 2 * SIZE), (SIZE, SIZE))
     cluster = own.Cluster(8, 8, FLOPS, 1e12, ALPHA, RATE, RATE)
-    planned = {e: own.seconds(model, cluster, e, SAMPLES) for e in own.layouts(model, 8, SAMPLES)
-               if e.b == 4}
+    planned = {layout: own.seconds(model, cluster, layout, SAMPLES)
+               for layout in own.layouts(model, 8, SAMPLES) if layout.b == 4}
     rows = []
     if lesson.comm.rank == 0:                   # the other ranks show nothing
-        for e, seconds in sorted(planned.items(), key=lambda item: item[1]):
-            found = simulated_seconds(e)
-            rows.append((", ".join(map(str, e)), f"{seconds * 1e6:,.0f} µs",
+        for layout, seconds in sorted(planned.items(), key=lambda item: item[1]):
+            found = simulated_seconds(layout)
+            rows.append((", ".join(map(str, layout)), f"{seconds * 1e6:,.0f} µs",
                          f"{found * 1e6:,.0f} µs", f"{found / seconds:.2f}"))
     lesson.say(f"Seconds: steps of an MLP of {BLOCKS} blocks, width {WIDTH}, on 8 ranks of a "
                f"simulated cluster: {FLOPS / 1e9:g} GFLOP/s, {ALPHA * 1e6:g} µs, {RATE / 1e9:g} "
@@ -145,10 +147,10 @@ def time_every_layout(lesson: Lesson, own: SimpleNamespace) -> None:
     lesson.grid(["dp, tp, pp, microbatch", "planned", "simulated", "ratio"], rows)
 
 
-def simulated_seconds(e: Layout) -> float:
+def simulated_seconds(layout: Layout) -> float:
     """Virtual seconds of the gradients of a step, on 8 ranks of one node."""
     def body(comm: Communicator) -> float:
-        strategy, batches = prepared(comm, e, BLOCKS, WIDTH, SAMPLES, "ddp")
+        strategy, batches = prepared(comm, layout, BLOCKS, WIDTH, SAMPLES, "ddp")
         begun = comm.now()
         strategy.forward_backward(batches)
         return comm.now() - begun
@@ -171,19 +173,20 @@ def cluster_of(own: SimpleNamespace, cards: int, name: str = "H100") -> Any:
     return own.Cluster(cards, 8, *CARDS[name])
 
 
-def candidate(e: Layout) -> search.Candidate:
+def candidate(layout: Layout) -> search.Candidate:
     """The prediction of minipar.plan for the same layout on 64 H100."""
-    layout = PlanLayout(e.dp, e.tp, e.pp, sp=False, kind="zero1", microbatch=e.b, batch=BATCH)
-    return search.predict(read_cluster("8x8:h100/llama3"), LLAMA, layout)
+    same = PlanLayout(layout.dp, layout.tp, layout.pp, sp=False, kind="zero1", microbatch=layout.b,
+                      batch=BATCH)
+    return search.predict(read_cluster("8x8:h100/llama3"), LLAMA, same)
 
 
 def compare_plans(lesson: Lesson, own: SimpleNamespace) -> None:
     """Llama on 64 cards: the lesson's ranking beside that of minipar.plan."""
     model, cluster = llama(own), cluster_of(own, 64)
     found = own.plan(model, cluster, BATCH)
-    others = [candidate(e) for e in found]
-    times = [own.seconds(model, cluster, e, BATCH) for e in found]
-    bytes_of = [sum(own.memory(model, e, BATCH).values()) for e in found]
+    others = [candidate(layout) for layout in found]
+    times = [own.seconds(model, cluster, layout, BATCH) for layout in found]
+    bytes_of = [sum(own.memory(model, layout, BATCH).values()) for layout in found]
     lesson.say(f"Llama 3 70B on 64 H100, {BATCH} sequences of {TOKENS:,} tokens in a step. Of "
                f"{len(own.layouts(model, 64, BATCH))} layouts {len(found)} fit into nine tenths of "
                "a card. `minipar.plan` also has what this model leaves out: attention's scores, "
@@ -207,8 +210,8 @@ def compare_plans(lesson: Lesson, own: SimpleNamespace) -> None:
 def meshes(rows: Iterable[tuple[Layout, float, float]]) -> dict[str, tuple[float, float, float]]:
     """The points of a picture, of layouts with bytes and seconds: the fastest of each mesh."""
     points = {}
-    for e, num_bytes, seconds in sorted(rows, key=lambda row: -row[2]):
-        sizes = {"dp": e.dp, "tp": e.tp, "pp": e.pp}
+    for layout, num_bytes, seconds in sorted(rows, key=lambda row: -row[2]):
+        sizes = {"dp": layout.dp, "tp": layout.tp, "pp": layout.pp}
         name = " ".join(f"{axis}{size}" for axis, size in sizes.items() if size > 1)
         points[name] = num_bytes, BATCH * TOKENS / 64 / seconds, 0.0
     return points
