@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def explained_error(error: Exception, function: "type[Function]", arrays: list[Array]) -> Exception:
-    """The same error, with the operation's name, the inputs it got and those it expects.
+    """The error with the operation's name, the inputs that it got, and those that it expects.
 
-    An input that is no array may have its own sentence, `refusal`.
+    It is a TypeError, ValueError or IndexError, as `error` is; else a ValueError.  An input that is
+    no array may have a sentence of its own, `refusal`.
     """
     for array in arrays:
         if hasattr(array, "refusal"):

@@ -1,4 +1,4 @@
-"""Operations that move elements and compute nothing: shapes, axes, slices, pieces."""
+"""Operations that move elements: shapes, axes, slices, pieces.  Only their backward may add."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from .elementwise import Broadcast, unbroadcast
 
 
 class _View(Function):
-    """Base of the operations that return a view: nothing to meter."""
+    """Base of the operations that return a view (reshape copies where it must): not metered."""
 
     metered = False
 

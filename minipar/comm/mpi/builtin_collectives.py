@@ -16,12 +16,12 @@ from ..collectives.broadcast import flattened
 from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup
 
-# MPI's operators, for the kinds of numbers that they combine as NumPy does.  MPI's MAX and MIN drop
-# a NaN on some ranks, and complex numbers and bool have none.
+# NumPy's operator -> (MPI's, dtype kinds that it combines as NumPy does).  MPI's MAX and MIN drop a
+# NaN on some ranks, and have no rule for complex numbers and bool.
 NAMES: dict[Any, tuple[str, str]] = {np.add: ("SUM", "iufc"), np.multiply: ("PROD", "iuf"),
                                      np.maximum: ("MAX", "iu"), np.minimum: ("MIN", "iu")}
-# No rank is through with one of these before all have begun, so a rank that has left is missing.
-# In the others a rank may have done its part, and left, while a late one holds up the rest.
+# No rank ends one of these before all have begun it.  So if a rank has left the program during one,
+# the others wait for it in vain.  In the other collectives a rank may have done its part and left.
 ALL_MEET = {"barrier", "all_gather", "reduce_scatter", "all_reduce", "all_to_all"}
 
 
@@ -33,9 +33,9 @@ def open_up(comm: Communicator) -> tuple:
 
 
 def whole_of(comm: Communicator) -> Any:
-    """The communicator itself; `comm` may be the same ranks, counted from a root.
+    """The communicator itself, where `comm` may be a Subgroup of the same ranks in another order.
 
-    Raises TypeError for some of its ranks only.
+    Raises TypeError for a Subgroup of some of its ranks only.
     """
     whole = comm.comm if isinstance(comm, Subgroup) else comm
     if whole.size != comm.size:
@@ -45,7 +45,7 @@ def whole_of(comm: Communicator) -> Any:
 
 
 def watched(operation: str, run: Callable[..., None]) -> Callable[..., None]:
-    """`run`, watched as one wait, which is reported if it needs a rank that has left."""
+    """`run` as one wait that the watchdog sees, and that may need ranks that have left."""
     @functools.wraps(run)
     def watched_run(comm: Communicator, *args: Any) -> None:
         whole = whole_of(comm)
@@ -60,8 +60,8 @@ def watched(operation: str, run: Callable[..., None]) -> Callable[..., None]:
 def translated(combine: Combine, array: Array, MPI: Any) -> Iterator[tuple[Any, Callable]]:
     """Context: (operator, describe) to reduce arrays like `array`; describe(array) is for mpi4py.
 
-    The operator is MPI's own where that does what `combine` does.  Else MPI calls `combine`, for
-    elements that are mere bytes to it: in the order of ranks, so that all get the same bits.
+    The operator is MPI's own where that does what `combine` does.  Else MPI calls `combine` on
+    elements that are mere bytes to it, and keeps the order of ranks, as it does not commute.
     """
     dtype = array.dtype
     name, kinds = NAMES.get(combine, ("", ""))

@@ -1,9 +1,9 @@
 """A Communicator over real MPI processes, through mpi4py.
 
-Messages are plain bytes, so every dtype travels.  An array that is not contiguous, or lives on a
-GPU, is staged through a host buffer.  Sizes are compared, dtypes are not.  (The simulated cluster
-compares both.)  Every wait for a message is announced (`process.py`), and watched
-(`watchdog.py`): none is endless.
+Messages are plain bytes, so every dtype but Python objects travels.  An array that is not
+contiguous, or lives on a GPU, is staged through a host buffer.  Sizes are compared, dtypes are not.
+(The simulated cluster compares both.)  Every wait for a message is announced (`process.py`), and
+watched (`watchdog.py`): none is endless.
 """
 
 import sys
@@ -31,7 +31,7 @@ class MPICommunicator(Communicator):
 
     is_simulated = False
     rank_state: Process
-    uses = 1                # of tags, which share their range
+    uses = 1                # kinds of messages that share the tags: 2 under MINIPAR_CHECK=1
     memory: Any = None      # what its ranks share on this node (shared_window.py)
 
     def __init__(self, mpi_comm: Any, MPI: Any, rank_state: Process, members: list[int],
@@ -47,7 +47,10 @@ class MPICommunicator(Communicator):
         self.world_rank = rank_state.world_rank
 
     def with_tags(self, index: int) -> "MPICommunicator":
-        """The same ranks, with tags of its own: messages of another `index` never meet these."""
+        """The same ranks, with a range of tags of its own.
+
+        Ranges are used again after `num_ranges` indices, thousands in MPICH and Open MPI.
+        """
         # Only the world has the attribute by the standard; Open MPI's other communicators do not.
         num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS // self.uses - 1
         if num_ranges < 1:
@@ -61,7 +64,7 @@ class MPICommunicator(Communicator):
         return MPIProgressEngine(self.rank_state)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
-        """The choice of the chooser; None without one."""
+        """The algorithm that the chooser takes; None without a chooser."""
         if self.choice is None:
             if self.chooser is None:
                 return None
@@ -183,11 +186,11 @@ class MPICommunicator(Communicator):
 class MPIProgressEngine(ProgressEngine):
     """The Works of one real rank: each asks MPI for its request whenever it is resumed.
 
-    The program blocks inside the MPI library if one Work is under way, and else polls one request
-    after the other.
+    A program that waits for its only Work blocks inside the MPI library.  In all other cases it
+    polls one request after the other.
     """
 
-    alone = False           # whether the only Work may block the process
+    alone = False           # True while the program waits for its only Work, which may then block
 
     def __init__(self, rank_state: Any):
         super().__init__(rank_state)
@@ -238,7 +241,7 @@ def connect(mpi_comm: Any, MPI: Any, chooser: Chooser | None = None,
             kind: type[MPICommunicator] = MPICommunicator) -> MPICommunicator:
     """Collective.  A communicator of the ranks of `mpi_comm`, which become a world of their own.
 
-    `watch` is called with the process and the mpi4py communicator of its node: see `world.py`.
+    `watch` is called with the Process and the mpi4py communicator of its node: see `world.py`.
     """
     comm = mpi_comm.Dup()           # our messages never meet those of other libraries
     rank, size = comm.Get_rank(), comm.Get_size()

@@ -7,7 +7,8 @@
     comm = Communicator.from_mpi(MPI.COMM_WORLD)        # collective; once, at the start
     total = all_reduce(comm, gradient)                  # beside MPI.COMM_WORLD.Allreduce(…)
 
-Such a communicator measures nothing: it chooses algorithms by what `minipar calibrate` has kept.
+Such a communicator measures nothing: it chooses algorithms by what `minipar calibrate` has kept, or
+by built-in numbers.
 """
 
 import functools
@@ -51,7 +52,7 @@ def watch(process: Process, node: Any) -> None:
     """Collective on the node.  Have this process watched: its waits, and its death."""
     process.guardian = Guardian(node, process.world_rank, len(process.nodes))
     forget_shared_memory()
-    if not is_checking():               # then an observer watches: check/observer.py
+    if not is_checking():               # under MINIPAR_CHECK=1 check/observer.py watches instead
         Watchdog(import_mpi(), process, process.guardian)
 
 

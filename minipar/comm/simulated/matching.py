@@ -34,7 +34,7 @@ class SimulatedRequest:
         self.action: int | None = None                  # its index in the rank's program, if logged
 
     def renew(self, array: Array, label: str, posted: float) -> "SimulatedRequest":
-        """The request once more, for a different message."""
+        """This object as the request of a new message."""
         self.array, self.label, self.posted, self.ended_at = array, label, posted, None
         return self
 

@@ -1,12 +1,12 @@
-"""Who can never go on, from what all ranks say of themselves; and the report.
+"""Which ranks can never go on, from what all ranks say of themselves; and the report.
 
 A row is what a rank says: whether it waits, and what can end its wait.  A wait has alternatives.
 Each needs some posts or calls of other ranks, its *peers*.  Each peer answers whether it has made
 them.  An alternative is lost if it needs something that a peer has not done and cannot do: the peer
 is stuck, has left, or is stopped.  A rank is stuck if all its alternatives are lost.
 
-This is exact, however slow messages are.  A peer counts its posts while it waits; so one that is
-stuck, and has not posted until now, never will.
+This is exact, however slow messages are: the count of a peer that is stuck does not grow any more,
+so what it has not posted until now, it never will.
 """
 
 from typing import Any

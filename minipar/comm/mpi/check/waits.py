@@ -49,7 +49,7 @@ class Waits:
                  for ranks, question in needs] for needs in alternatives]
 
     def _has_done(self, kind: str, key: str, rank: int, tag: int, number: int) -> bool:
-        """Whether this rank has made the `number`-th call, or its half of a message to `rank`."""
+        """True if this rank made the `number`-th call, or its half of that message with `rank`."""
         if kind == "call":
             log = self.record.logs.get(key)
             return log is not None and log.num_calls >= number
