@@ -131,7 +131,7 @@ def initial_gradient(root: Tensor, grad: Array | None) -> tuple[GradTarget, Arra
 def count_consumers(start: GradTarget) -> dict[GradTarget, int]:
     """The number of gradients that each node and slot from `start` on will receive.
 
-    Raises RuntimeError if backward freed the graph, or if a leaf changed after an operation used it.
+    Raises RuntimeError if backward freed the graph, or if a leaf changed after its use.
     """
     num_consumers, stack = {start: 1}, [start]
     while stack:

@@ -82,13 +82,13 @@ class FlatBuffer(Protocol):
 class Slab:
     """The flat arrays behind `parameters`, (name, Parameter) pairs, which become views of them.
 
-    The parameters' values are copied in.  `like` decides the kind of array (NumPy, CuPy or
-    shape-only) and its dtype.  All are whole, or cut by the same ranks.
+    The parameters' values, if they have any, are copied in.  `like` decides the kind of array
+    (NumPy, CuPy or shape-only) and its dtype.  All parameters are whole, or cut by the same ranks.
     """
 
     norm_comm: Any = None       # the Communicator of all ranks with other parts; None: no others
-    tp: Any = None              # … with the other boxes of these parameters, if they are cut
-    ep: Any = None              # … with different experts
+    tp: Any = None              # the Communicator of the ranks with the other boxes, if any
+    ep: Any = None              # the Communicator of the ranks with other experts, if any
     is_copy = False
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):

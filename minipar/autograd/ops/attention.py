@@ -52,7 +52,7 @@ def attention_by_autograd(q: Tensor, k: Tensor, v: Tensor, causal: bool = False,
 
 
 def _query_blocks(time: int, causal: bool) -> list[tuple[slice, slice]]:
-    """Blocks of queries, each with the keys that its last query sees; without `causal` one block."""
+    """Blocks of queries, each with the keys that its last query sees; one block unless `causal`."""
     if not causal:
         return [(slice(0, time), slice(0, time))]
     ends = [*range(QUERIES, time, QUERIES), time]
@@ -164,8 +164,8 @@ def _count_flops(q: Array, causal: bool, has_dropout: bool) -> tuple[int, int]:
 class FusedAttention(Function):
     """`attention_by_autograd` on the output of one linear layer, in one operation.
 
-    qkv is (batch, time, (heads + 2 kv heads) d).  Splitting q, k and v, and joining their gradients,
-    takes no copy: all are views of one array.
+    qkv is (batch, time, (heads + 2 kv heads) d).  q, k and v are views of it, and their gradients
+    views of one array, so nothing is copied to split or join them.
     """
 
     expects = "qkv (batch, time, (heads + 2 · kv heads) · d), kv heads dividing heads"
