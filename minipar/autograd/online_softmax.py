@@ -73,7 +73,10 @@ def merge(a: Partial, b: Partial) -> Partial:
 
 
 def finish(total: Partial) -> tuple[Array, Array]:
-    """The attention (…, n) and ln Σ exp(score) (…, 1): 0 and -∞ for a query that sees no key."""
+    """The attention (…, n) and ln Σ exp(score) (…, 1), in float32 or float64.
+
+    They are 0 and -∞ for a query that sees no key.
+    """
     sees_none = total.maximum <= MASKED / 2
     divisor = np.where(sees_none, 1, total.sum)
     lse = np.where(sees_none, -np.inf, total.maximum + np.log(divisor))

@@ -62,7 +62,7 @@ class FlatBuffer(Protocol):
     data: Array                     # (n,)
     grad: Array                     # (n,), read through `complete_grad`
     segments: list[Segment]         # of this rank's elements, in order
-    norm_comm: Any                  # the ranks whose parts add up in a norm; None for a whole
+    norm_comm: Any                  # the ranks whose parts add up in a norm; None if all is here
 
     @property
     def parameters(self) -> Sequence[Tensor]:

@@ -67,7 +67,7 @@ def _new_probabilities(q: Array, query_blocks: list) -> list[Array]:
     return [np.empty(shape, q.dtype, like=q) for shape in shapes]
 
 
-def _computed(query_blocks: list, probabilities: list[Array]) -> list[tuple]:
+def _blocks_to_compute(query_blocks: list, probabilities: list[Array]) -> list[tuple]:
     """The blocks of queries with their probabilities; of shape-only ones the last, the largest."""
     if is_host(probabilities[-1]) or is_gpu(probabilities[-1]):
         return list(zip(query_blocks, probabilities))
@@ -87,7 +87,7 @@ def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal
     probabilities = _new_probabilities(q, query_blocks)
     for *pieces, q_, k_, v_, out_, keep_ in l2_blocks(
             *probabilities, q, k, v, out, q if keep is None else keep):
-        for (rows, cols), p in _computed(query_blocks, pieces):
+        for (rows, cols), p in _blocks_to_compute(query_blocks, pieces):
             size = p.shape[-2]
             np.matmul(q_[..., rows, :] * shrink, k_[..., cols, :].swapaxes(-1, -2), out=p)
             if causal:
@@ -112,7 +112,7 @@ def _attend_backward(g: Array, q: Array, k: Array, v: Array, keep: Array | None,
     for *pieces, g_, q_, k_, v_, keep_, dq_, dk_, dv_ in l2_blocks(
             *probabilities, g, q, k, v, q if keep is None else keep, dq, dk, dv):
         is_first = True         # the last queries come first: they see all keys
-        for (rows, cols), p in reversed(_computed(query_blocks, pieces)):
+        for (rows, cols), p in reversed(_blocks_to_compute(query_blocks, pieces)):
             g_rows, k_cols = g_[..., rows, :], k_[..., cols, :]
             ds = g_rows @ v_[..., cols, :].swapaxes(-1, -2)
             used = p

@@ -137,7 +137,7 @@ def write(path: Path, calibration: Calibration) -> None:
     replace_file(path, lambda file: file.write(calibration.as_json().encode()))
 
 
-def shared(mpi_comm: Any, MPI: Any) -> Calibration:
+def read_on_all(mpi_comm: Any, MPI: Any) -> Calibration:
     """Collective.  The calibration in rank 0's file, on all ranks; BUILT_IN without a sound one."""
     found = None
     if mpi_comm.Get_rank() == 0:

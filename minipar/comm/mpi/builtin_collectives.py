@@ -25,7 +25,7 @@ NAMES: dict[Any, tuple[str, str]] = {np.add: ("SUM", "iufc"), np.multiply: ("PRO
 ALL_MEET = {"barrier", "all_gather", "reduce_scatter", "all_reduce", "all_to_all"}
 
 
-def open_up(comm: Communicator) -> tuple:
+def handles_of(comm: Communicator) -> tuple:
     """(mpi4py's communicator, its module MPI, the ranks in the order of `comm`)."""
     whole = whole_of(comm)
     members = comm.members if isinstance(comm, Subgroup) else range(comm.size)
@@ -103,12 +103,12 @@ def fill(arrays: Sequence[Array], flat: Array) -> None:
 
 def barrier(comm: Communicator) -> None:
     """MPI_Barrier."""
-    open_up(comm)[0].Barrier()
+    handles_of(comm)[0].Barrier()
 
 
 def broadcast(comm: Communicator, array: Array, root: int) -> None:
     """MPI_Bcast."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     with flattened(array) as flat:
         mpi_comm.Bcast([flat.view(np.uint8), MPI.BYTE], root)
 
@@ -123,7 +123,7 @@ def by_rank(line: Array, bounds: list, members: Sequence[int], MPI: Any) -> list
 
 def scatter(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
     """MPI_Scatterv."""
-    mpi_comm, MPI, members = open_up(comm)
+    mpi_comm, MPI, members = handles_of(comm)
     mine = line[slice(*bounds[comm.rank])].copy()
     mpi_comm.Scatterv(by_rank(line, bounds, members, MPI), [mine, MPI.BYTE], members[0])
     if comm.rank:                               # the root has it, perhaps in a read-only array
@@ -132,14 +132,14 @@ def scatter(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> N
 
 def gather(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
     """MPI_Gatherv."""
-    mpi_comm, MPI, members = open_up(comm)
+    mpi_comm, MPI, members = handles_of(comm)
     mine = line[slice(*bounds[comm.rank])].copy()
     mpi_comm.Gatherv([mine, MPI.BYTE], by_rank(line, bounds, members, MPI), members[0])
 
 
 def reduce(comm: Communicator, flat: Array, combine: Combine) -> None:
     """MPI_Reduce."""
-    mpi_comm, MPI, members = open_up(comm)
+    mpi_comm, MPI, members = handles_of(comm)
     with translated(combine, flat, MPI) as (operator, describe):
         sending, receiving = describe(flat), None
         if comm.rank == 0:
@@ -149,7 +149,7 @@ def reduce(comm: Communicator, flat: Array, combine: Combine) -> None:
 
 def all_gather(comm: Communicator, chunks: list[Array]) -> None:
     """MPI_Allgatherv."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     flat, described = in_bytes(chunks, MPI)
     mpi_comm.Allgatherv(MPI.IN_PLACE, described)
     fill(chunks, flat)
@@ -157,7 +157,7 @@ def all_gather(comm: Communicator, chunks: list[Array]) -> None:
 
 def reduce_scatter(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
     """MPI_Reduce_scatter."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     flat = joined([c.reshape(c.size) for c in chunks])
     mine = np.empty(chunks[comm.rank].size, flat.dtype, like=flat)
     with translated(combine, flat, MPI) as (operator, describe):
@@ -167,7 +167,7 @@ def reduce_scatter(comm: Communicator, chunks: list[Array], combine: Combine) ->
 
 def all_reduce(comm: Communicator, flat: Array, op: str | Combine) -> None:
     """MPI_Allreduce."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     with translated(find_operator(op), flat, MPI) as (operator, describe):
         mpi_comm.Allreduce(MPI.IN_PLACE, describe(flat), operator)
 
@@ -175,7 +175,7 @@ def all_reduce(comm: Communicator, flat: Array, op: str | Combine) -> None:
 def all_to_all(comm: Communicator, outgoing: list[Array], incoming: list[Array],
                counts: Sequence[Sequence[int]] | None = None) -> None:
     """MPI_Alltoallv."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     flat, described = in_bytes(incoming, MPI)
     mpi_comm.Alltoallv(in_bytes(outgoing, MPI)[1], described)
     fill(incoming, flat)
@@ -183,7 +183,7 @@ def all_to_all(comm: Communicator, outgoing: list[Array], incoming: list[Array],
 
 def scan(comm: Communicator, mine: Array, before: Array | None, combine: Combine) -> None:
     """MPI_Scan, or MPI_Exscan."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     with translated(combine, mine, MPI) as (operator, describe):
         if before is None:
             mpi_comm.Scan(MPI.IN_PLACE, describe(mine), operator)

@@ -19,7 +19,7 @@ from ..communicator import Choose, Chooser, Communicator, OwnAlgorithm, Request,
 from ..errors import NUM_TAGS, check_message
 from ..work import ProgressEngine, pause
 from .process import Process
-from .request import MPIRequest, check_size, explain, lies_ready
+from .request import MPIRequest, check_size, explain_error, is_usable_in_place
 
 
 class MPICommunicator(Communicator):
@@ -31,7 +31,7 @@ class MPICommunicator(Communicator):
 
     is_simulated = False
     rank_state: Process
-    uses = 1                # kinds of messages that share the tags: 2 under MINIPAR_CHECK=1
+    num_kinds = 1           # of messages, which share the tags; 2 under MINIPAR_CHECK=1
     memory: Any = None      # what its ranks share on this node (shared_window.py)
 
     def __init__(self, mpi_comm: Any, MPI: Any, rank_state: Process, members: list[int],
@@ -52,7 +52,7 @@ class MPICommunicator(Communicator):
         Ranges are used again after `num_ranges` indices, thousands in MPICH and Open MPI.
         """
         # Only the world has the attribute by the standard; Open MPI's other communicators do not.
-        num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS // self.uses - 1
+        num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS // self.num_kinds - 1
         if num_ranges < 1:
             raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
                                "call the collective itself")
@@ -129,7 +129,7 @@ class MPICommunicator(Communicator):
         if not (type(out) is np.ndarray and out.flags.writeable and not out.dtype.hasobject
                 and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
             check_message(self, out, source, "source", tag)
-        buffer = out if lies_ready(out) else np.empty(out.shape, out.dtype)
+        buffer = out if is_usable_in_place(out) else np.empty(out.shape, out.dtype)
         request = self.mpi_comm.Irecv([buffer, self.MPI.BYTE], source, tag + self.first_tag)
         description = ("receive from", source, tag, buffer.nbytes, self.label)
         action = self.rank_state.log("recv", self.group, tag, source, buffer.nbytes)
@@ -146,7 +146,7 @@ class MPICommunicator(Communicator):
                 and 0 <= dest < size and 0 <= source < size and 0 <= tag < NUM_TAGS):
             check_message(self, array, dest, "dest", tag)
             check_message(self, out, source, "source", tag)
-        # lies_ready of both, written out: two calls would take a tenth of a short message's time
+        # is_usable_in_place of both, written out: two calls would add a tenth to a short message
         if not (are_plain and array.flags.c_contiguous and out.flags.c_contiguous
                 and me.trace is None and me.engine is None):
             Communicator.sendrecv(self, array, dest, out, source, tag)
@@ -159,7 +159,7 @@ class MPICommunicator(Communicator):
         try:
             self.mpi_comm.Sendrecv([array, BYTE], dest, tag, [out, BYTE], source, tag, status)
         except Exception as error:
-            explain(error, description, out)
+            explain_error(error, description, out)
             raise
         finally:
             me.waiting = None

@@ -125,7 +125,7 @@ def short_folder() -> str:
 class Ward:
     """A rank as the guardian knows it."""
 
-    may_go = False
+    has_left = False
 
     def __init__(self, line: socket.socket):
         self.line = line
@@ -169,13 +169,13 @@ def guard(listener: socket.socket, size: int) -> None:
     while lines.get_map():
         events = lines.select(PATIENCE if is_told else None)
         # … and a rank that has left comes after those that have not.
-        for ward in sorted([key.data for key, _ in events], key=lambda ward: ward.may_go):
+        for ward in sorted([key.data for key, _ in events], key=lambda ward: ward.has_left):
             words = ward.hear()
             for word in words:
                 if word == "told":
                     is_told = True
                 else:
-                    ward.may_go = True
+                    ward.has_left = True
                     tell_all(lines, f"{ward.rank}\n")
             if not words:
                 lines.unregister(ward.line)
@@ -241,7 +241,7 @@ def death(ward: Ward) -> str | None:
     code = exit_code(ward.pid)
     if code is not None and code < 0:
         return f"was killed by signal {-code} ({signal.strsignal(-code)}){ward.seen}"
-    if ward.may_go:
+    if ward.has_left:
         return None
     if code is None:
         return f"died suddenly: killed, or crashed (mpirun may name the signal){ward.seen}"

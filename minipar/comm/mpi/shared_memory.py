@@ -22,7 +22,7 @@ from ..arguments import Combine, chunk_bounds, find_operator
 from ..collectives.all_reduce import blocked_ring, ring
 from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup
-from .shared_window import TRAY, NodeMemory, can_share, node_memory
+from .shared_window import TRAY_BYTES, NodeMemory, can_share, node_memory
 
 SHORT = 1 << 14         # bytes up to which, on one node, each rank sums everything itself
 
@@ -113,7 +113,7 @@ class Block:
 
 def in_blocks(comm: Communicator, memory: NodeMemory, flat: np.ndarray, op: str) -> None:
     """Reduce a long array block by block, as drawn at the head of this file."""
-    length = TRAY // flat.itemsize
+    length = TRAY_BYTES // flat.itemsize
     ahead: Block | None = None                  # the block to sum next …
     behind: Block | None = None                 # … and the one to read next
     for start in range(0, flat.size + 2 * length, length):

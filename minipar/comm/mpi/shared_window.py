@@ -26,8 +26,8 @@ from ...environment import shows_stores_in_order
 from ..subgroup import Subgroup
 
 NUM_TRAYS = 3
-TRAY = 1 << 20              # bytes; long enough to be worth a meeting, and stays in a cache
-LINE = 4096                 # bytes (a page) reserved for a flag; the trays start behind them
+TRAY_BYTES = 1 << 20              # bytes; long enough to be worth a meeting, and stays in a cache
+FLAG_BYTES = 4096                 # bytes (a page) reserved for a flag; the trays start behind them
 MOST_KEPT = 256            # pairs of dtype and length whose views of the trays are kept
 SPINS = 100                 # looks at a flag before this rank yields its core …
 YIELDS = 2000               # … and before it sleeps between looks
@@ -54,7 +54,7 @@ class NodeMemory:
         what = "make a shared window", None, None, 0, comm.label
         with comm.rank_state.wait_for(what, comm.members):
             node = comm.mpi_comm.Split(comm.node, comm.rank)
-            self.window = MPI.Win.Allocate_shared(LINE + NUM_TRAYS * TRAY, 1, comm=node)
+            self.window = MPI.Win.Allocate_shared(FLAG_BYTES + NUM_TRAYS * TRAY_BYTES, 1, comm=node)
             self.parts = [self.window.Shared_query(k)[0] for k in range(len(self.ranks))]
             self.flags = [memoryview(part).cast("B")[:8].cast("q") for part in self.parts]
             self.flags[self.rank][0] = 0
@@ -68,8 +68,8 @@ class NodeMemory:
         return self.views(dtype, length)[self.num_uses % NUM_TRAYS]
 
     def _make_views(self, dtype: np.dtype, length: int) -> list[list[np.ndarray]]:
-        return [[np.frombuffer(part, dtype, length, LINE + i * TRAY) for part in self.parts]
-                for i in range(NUM_TRAYS)]
+        return [[np.frombuffer(part, dtype, length, FLAG_BYTES + i * TRAY_BYTES)
+                 for part in self.parts] for i in range(NUM_TRAYS)]
 
     def meet(self) -> None:
         """Wait until all ranks of the node are here; each then sees what all wrote before."""

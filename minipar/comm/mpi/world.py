@@ -44,7 +44,7 @@ def from_mpi(mpi_comm: Any) -> MPICommunicator:
     else:
         connect_ranks = connect
     comm = connect_ranks(mpi_comm, MPI, measured_choice, {**BUILTIN, **SHARED}, watch)
-    comm.rank_state.calibration = calibration.shared(comm.mpi_comm, MPI)
+    comm.rank_state.calibration = calibration.read_on_all(comm.mpi_comm, MPI)
     return comm
 
 

@@ -55,7 +55,7 @@ class Record:
 class CheckedCommunicator(MPICommunicator):
     """An MPICommunicator under MINIPAR_CHECK=1."""
 
-    uses = 2                        # collectives, and messages of the program
+    num_kinds = 2                   # messages of collectives, and of the program
     inside = False                  # a collective
     num_splits = 0
     started = "an unknown line"     # of a Work: the line of the program that started it
