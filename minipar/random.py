@@ -69,10 +69,10 @@ def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.n
     """The boolean mask (len(samples), *shape) of elements to keep, with probability 1 - rate each.
 
     `samples` are the global numbers of the samples, `shape` is the whole shape of one.  With
-    `cuts`, a slice for each of its leading axes, the result is the part mask[:, *cuts]; numbers
-    that the first slice leaves out are not drawn.  The probability is rounded to a multiple of
-    2⁻¹⁶.  Raises ValueError for a rate that is not in [0, 1), for negative samples and for cuts
-    that do not fit.
+    `cuts`, a slice for each of its leading axes, the result is the part mask[:, *cuts].  If the
+    first slice has step 1, no numbers outside it are drawn.  The probability is rounded to a
+    multiple of 2⁻¹⁶.  Raises ValueError for a rate that is not in [0, 1), for negative samples and
+    for cuts that do not fit.
     """
     samples, cuts = np.asarray(samples), tuple(cuts or ())
     if not 0 <= rate < 1:

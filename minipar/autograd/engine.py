@@ -34,10 +34,11 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
     """Compute the gradient of every leaf below `root` and free the graph.
 
     `grad` is dL/d root; it may be left out for a single number.  With `defer_weights`, what leads
-    only to parameters (casts, masks and gathers too) is left undone, and the returned function does
-    it later: the W of zero-bubble pipelines.  `poll` is called between operations, to advance
+    only to parameters (casts, masks and gathers too) is left undone.  The returned function does it
+    later: the W of zero-bubble pipelines.  `poll` is called between operations, to advance
     messages.  Raises RuntimeError if nothing needs a gradient, if the graph was walked before, or
-    if a parameter has changed since forward; ValueError for a `grad` of another shape or dtype.
+    if a parameter has changed since forward.  Raises ValueError for a `grad` of a different shape
+    or dtype.
     """
     target, grad = initial_gradient(root, grad)
     walk, deferred = Walk(target, poll), [] if defer_weights else None

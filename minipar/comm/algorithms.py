@@ -41,13 +41,13 @@ class Algorithm(NamedTuple):
     nodes, arguments of `textbook`).
 
     "auto" compares by the model the algorithms with `is_candidate`, `rounds`, and `form` or
-    `parts`; if several are equally fast, it takes the first in the table.  `is_candidate` is False
+    `parts`.  If several are equally fast, it takes the first in the table.  `is_candidate` is False
     for an algorithm that another one always equals or beats by the model.  "auto" takes such an
     algorithm only where a measured table ranks it first (`cost/choose.py`).
 
-    `pattern` says how an algorithm sends to ranks 2^k away: each round half or twice the bytes of
-    the round before (HALVING), or the whole array (WHOLE).  `closed_parts` in cost/network.py uses
-    it.  `person` is the person whose name the algorithm has.
+    `pattern` is for algorithms that send to ranks 2^k away.  A round sends half or twice the bytes
+    of the round before (HALVING), or the whole array (WHOLE).  `closed_parts` in cost/network.py
+    uses it.  `person` is the person whose name the algorithm has.
     """
 
     run: Callable[..., None]

@@ -79,9 +79,9 @@ def power_of_two(comm: Communicator) -> tuple[Communicator | None, Any]:
 
         p = 6      0 ◀─ 1     2 ◀─ 3     4     5         core: 0 2 4 5
 
-    The odd ones among the first 2(p - 2^⌊log₂ p⌋) ranks stand aside: for them `core` is None, and
-    the rank to the left is the partner that represents them.  For a rank without a partner,
-    `partner` is None.
+    The odd ones among the first 2(p - 2^⌊log₂ p⌋) ranks stand aside.  For them `core` is None, and
+    `partner` is the rank to the left, which represents them.  `partner` is None for a rank without
+    one.
     """
     extra = comm.size - (1 << (comm.size.bit_length() - 1))
     partner = comm.rank ^ 1 if comm.rank < 2 * extra else None

@@ -20,10 +20,10 @@ When the program itself must wait, it waits until any request is done, its own o
 Works.  The two worlds do this differently: `simulated/progress.py` and `mpi/communicator.py`.
 
 The rule of MPI's non-blocking collectives holds: all ranks of a communicator start the same ones in
-the same order.  The n-th Work of a communicator has its own group number on a simulated cluster,
-and its own range of tags under MPI (thousands of Works later a range is used again).  So its
-messages never meet those of the program, or of another Work under way.  Making a Work needs no
-message; its first sends may leave at once; `start_work` never blocks.
+the same order.  The n-th Work of a communicator has its own group number on a simulated cluster.
+Under MPI it has its own range of tags, used again only thousands of Works later.  So its messages
+never meet those of the program, or of another Work under way.  Making a Work needs no message; its
+first sends may leave at once; `start_work` never blocks.
 """
 
 import sys

@@ -101,8 +101,8 @@ class Parameter(Tensor):
     """A leaf of a model: a Tensor that always takes a gradient and knows its initial values.
 
     It may be a part of a global parameter of `global_shape`: the `box`, a (start, stop) pair for
-    each axis.  An `order`, if any, reorders the last axis before the box is cut out, so that the q,
-    k and v columns of one rank's heads lie side by side.  `replicated` names the mesh axes along
+    each axis.  An `order`, if any, reorders the last axis before the box is cut out.  So the q, k
+    and v columns of one rank's heads can lie side by side.  `replicated` names the mesh axes along
     which every rank holds the same values.  After `data -= …` backward refuses a graph that used
     the old values; after a write into `data[…]` call `mark_changed`.
 

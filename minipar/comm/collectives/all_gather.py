@@ -74,8 +74,8 @@ def recursive_doubling(comm: Communicator, chunks: list[Array]) -> None:
         round 0   0 ◀─▶ 1   2 ◀─▶ 3             each has 2 chunks,
         round 1   0 ◀─▶ 2   1 ◀─▶ 3             then 4
 
-    If p is no power of two, there are ⌊log₂ p⌋ + 2 rounds: some ranks first give their chunk to a
-    partner, and get all chunks from it in the end (`subgroup.power_of_two`).  `bruck` needs fewer.
+    If p is no power of two, there are ⌊log₂ p⌋ + 2 rounds, and `bruck` needs fewer.  Some ranks
+    first give their chunk to a partner, and in the end get all from it (`subgroup.power_of_two`).
     Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     core, partner = power_of_two(comm)

@@ -154,7 +154,7 @@ def tree(comm: Communicator, flat: Array, op: str | Combine) -> None:
         0 ◀─ 1   2 ◀─ 3,   0 ◀─ 2          and back          0 ─▶ 1,   0 ─▶ 2   1 ─▶ 3
 
     It needs only 2(p-1) messages, but `recursive_doubling` has no more rounds and is never slower
-    on equal links: here only half of the ranks are busy in the second round, a quarter in the
+    on equal links.  Here only half of the ranks are busy in the second round, a quarter in the
     third, and so on.
     """
     binomial_reduce(comm, flat, find_operator(op))

@@ -106,8 +106,8 @@ def recursive_halving(comm: Communicator, chunks: list[Array], combine: Combine)
         round 0   0 ◀─▶ 2   1 ◀─▶ 3             halves: chunks 0 1 to the left, 2 3 to the right
         round 1   0 ◀─▶ 1   2 ◀─▶ 3             then quarters
 
-    If p is no power of two, there are ⌊log₂ p⌋ + 2 rounds: some ranks first give all they have to a
-    partner, and get their chunk from it in the end (`subgroup.power_of_two`).
+    If p is no power of two, there are ⌊log₂ p⌋ + 2 rounds.  Some ranks first give all they have to
+    a partner, and in the end get their chunk from it (`subgroup.power_of_two`).
     Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     core, partner = power_of_two(comm)

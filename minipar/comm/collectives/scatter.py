@@ -70,9 +70,9 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
     """Collective.  This rank's piece, along `dim`, of rank `root`'s array: in `out`, if given.
 
     On the other ranks `array` gives the shape and dtype of the root's array.  If it is None,
-    `shape` and `dtype` do.  By default the dtype is that of `out`, and the shape follows from
-    `counts`: that of `out` with sum(counts) along `dim`, or a vector's without `out`.  Pieces have
-    the lengths `counts` (equal on all ranks) or are cut by `chunk_bounds`.
+    `shape` and `dtype` do.  By default the dtype is that of `out`, and the shape that of `out` with
+    sum(counts) along `dim`.  Without `out` it is a vector of sum(counts).  Pieces have the lengths
+    `counts` (equal on all ranks) or are cut by `chunk_bounds`.
     """
     comm.check_peer(root, "root")
     if out is not None:

@@ -12,9 +12,9 @@ from ..rounds import Round
 class Cost(NamedTuple):
     """The cost of a collective.
 
-    Each of `rounds`, `num_bytes` and `reduced` is the length of a critical path of its own: the
-    time if only messages take time (1 each), only bytes sent, or only bytes combined.  `messages`
-    is the number of messages of all ranks, empty ones too.
+    `rounds` is the time if only messages take time, 1 each.  `num_bytes` is the time if only bytes
+    sent do, and `reduced` if only bytes combined do.  Each has a critical path of its own.
+    `messages` is the number of messages of all ranks, empty ones too.
     """
 
     rounds: float

@@ -8,9 +8,9 @@
     torus                   2 rounds ══ of half the bytes, 2 rounds ── of a quarter, by all ranks
 
 Up to 64 ranks the time is simulated round by round, each message on its own link.  For more ranks
-the closed forms of the textbook are used, if the algorithm has one.  If the numbers of nodes and of
-ranks per node are powers of two, an algorithm with a `pattern` has rounds within nodes and rounds
-between nodes.  In all other cases every round counts as slow, which is an upper bound.
+the closed forms of the textbook are used, if the algorithm has one.  An algorithm with a `pattern`
+has rounds within nodes and rounds between nodes.  This holds if the numbers of nodes and of ranks
+per node are powers of two.  In all other cases every round counts as slow, an upper bound.
 """
 
 from collections.abc import Sequence

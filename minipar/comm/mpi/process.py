@@ -30,8 +30,8 @@ class Waiting:
 class Process(RankState):
     """The state that all communicators of one process share.
 
-    `waiting` is the current wait, (description, peers), or None.  It is a new tuple for each wait:
-    the watchdog's thread sees that it is not the one of last time, so no wait reads the clock.
+    `waiting` is the current wait, (description, peers), or None.  It is a new tuple for each wait,
+    by which the watchdog's thread tells a new wait from an old one.  So no wait reads the clock.
     """
 
     def __init__(self, MPI: Any, rank: int, size: int):

@@ -30,8 +30,7 @@ def explain_error(error: Exception, description: tuple, out: Array | None = None
     """Raise MessageMismatch for a message that is too long, ValueError for a read-only `out`.
 
     Return for any other error, which the caller raises.  An error of MPI usually means that a peer
-    has died: then wait first, since mpirun ends this rank within moments, and the guardian reports
-    the cause.
+    has died.  Then wait a second first: mpirun ends this rank, and the guardian reports the cause.
     """
     MPI = import_mpi()
     if not isinstance(error, MPI.Exception):

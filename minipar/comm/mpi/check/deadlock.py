@@ -5,8 +5,8 @@ Each needs some posts or calls of other ranks, its *peers*.  Each peer answers w
 them.  An alternative is lost if it needs something that a peer has not done and cannot do: the peer
 is stuck, has left, or is stopped.  A rank is stuck if all its alternatives are lost.
 
-This is exact, however slow messages are: the count of a peer that is stuck does not grow any more,
-so what it has not posted until now, it never will.
+This is exact, however slow messages are.  A stuck peer posts nothing more, so what it has not
+posted until now, it never will.
 """
 
 from typing import Any
