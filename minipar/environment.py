@@ -1,4 +1,4 @@
-"""The environment: the only file that reads environment variables; the machine and its launchers.
+"""Environment variables, which only this file reads, and facts about the machine and its launcher.
 
 Everything here works before NumPy or MPI is imported, so that a wrong set-up is found before it
 can hang.

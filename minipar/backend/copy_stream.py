@@ -20,7 +20,7 @@ class CopyStream:
     """A sequence of copies.  This base does each copy at once, in the calling program."""
 
     def copy(self, source: Array, dest: Array) -> Any:
-        """Begin to copy; return the handle that `wait` takes.  The stream holds both arrays."""
+        """Begin to copy; return the handle that `wait` takes.  Until then it holds both arrays."""
         dest[...] = source
         page_out(source, dest)
 

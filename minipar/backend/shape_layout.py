@@ -55,7 +55,7 @@ def in_order(shape: Shape, itemsize: int) -> Layout:
 
 
 def flags(layout: Layout, itemsize: int) -> Flags:
-    """Whether the elements lie one after the other: in C order, and in Fortran order."""
+    """The flags: True if the elements lie one after the other, in C order or in Fortran order."""
     def follow(axes: list[tuple[int, int]]) -> bool:
         step = itemsize
         for n, stride in axes:

@@ -12,7 +12,7 @@ For users:
     cost/               what a collective costs, and which algorithm is fastest
     trace.py            the log of messages and computations
 
-For the others:
+Behind them:
 
     arguments.py        what collectives share: cutting arrays, op=, algorithm=, out=
     rounds.py           the messages of each round, from which cost/ predicts costs

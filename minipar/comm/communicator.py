@@ -5,8 +5,9 @@
 A program is a function main(comm).  It runs unchanged on real MPI processes (`mpi/`) and on a
 simulated cluster inside one process (`simulated/`).  Messages between two ranks with the same tag
 arrive in the order in which they were sent.  A send may block until it is received, at any size
-(*rendezvous*).  Real MPI buffers short messages, so a program that relies on buffering hangs only
-with long ones.  The simulated cluster buffers none by default, and reports the deadlock at once.
+(*rendezvous*).  Real MPI usually buffers short messages, so a program that relies on buffering
+hangs only with long ones.  The simulated cluster by default buffers none, and reports the deadlock
+at once.
 """
 
 from abc import ABC, abstractmethod

@@ -24,7 +24,7 @@ import numpy as np
 from .markers import Markers, check_ids
 
 END_OF_TEXT = "<|endoftext|>"
-MOST_WORDS, LONGEST = 1 << 16, 64       # cached are the tokens of so many words, up to this length
+MOST_WORDS, LONGEST = 1 << 16, 64       # words whose tokens are cached: their number, their length
 SPACES = {*range(9, 14), 32, 133, 160, 5760, *range(8192, 8203), 8232, 8233, 8239, 8287, 12288}
 
 # Words are found in a text of classes: L letter, N number, _ space but " ", P other; the letters

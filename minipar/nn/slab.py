@@ -172,12 +172,12 @@ class Buffers(list):
 
 
 def sharded_gradient_error() -> ValueError:
-    """The gradients of a slab, asked for after `drop_grad`."""
+    """The error for reading the gradients of a slab after `drop_grad`."""
     return ValueError("the gradients of this slab are sharded over the ranks: use the strategy's "
                       "slabs, strategy.slabs, instead of model.slabs")
 
 
 def replaced_array_error(name: str) -> ValueError:
-    """A parameter whose `data` is no longer a view of the slab."""
+    """The error for a parameter whose `data` is no longer a view of the slab."""
     return ValueError(f"{name}.data was replaced and would not be trained: write into it instead, "
                       f"{name}.data[...] = values")

@@ -70,8 +70,8 @@ class Format:
     """A number format: its codes, and what becomes of numbers above its largest.
 
     A code has 1 sign bit, exponent_bits and mantissa_bits; it is an unsigned integer of `dtype`, of
-    8, 16 or 32 bits.  Raises ValueError for an impossible combination.  Sizes that a format has too
-    are named as in np.finfo: bits, max, smallest_normal, …
+    8, 16 or 32 bits.  Raises ValueError for an impossible combination.  `bits`, `max`,
+    `smallest_normal` and `smallest_subnormal` mean what they mean in np.finfo.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Operations that move elements: shapes, axes, slices, pieces.  Only their backward may add."""
+"""Operations that move elements: shapes, axes, slices, pieces.  They compute only in backward."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -9,9 +9,9 @@ Call operation(comm, array, …, algorithm="auto") on all ranks of `comm`.  "aut
 that the communicator chooses (`comm.choose`), by default the operation's first in
 `comm/algorithms.py`.  That table has these algorithms by name, each with its cost.
 
-The docstring of an algorithm begins with its cost for p ranks: the rounds, and the bytes that the
-busiest rank sends or receives.  n is the bytes of the whole vector: what a rank gives to an
-all-reduce, or gets from an all-gather (`cost.predict` has the list).
+The docstring of an algorithm begins with its cost for p ranks: the rounds, and the bytes that
+travel one after the other (the critical path).  n is the bytes of the whole vector: what a rank
+gives to an all-reduce, or gets from an all-gather (`cost.predict` has the list).
 """
 
 from ..arguments import chunk_bounds

@@ -16,7 +16,7 @@ from ..communicator import Communicator
 
 def recursive_doubling(comm: Communicator, mine: Array, before: Array | None,
                        combine: Combine) -> None:
-    """⌈log₂ p⌉ rounds of n bytes: in round k each rank r sends r + 2^k its sum of 2^k ranks.
+    """⌈log₂ p⌉ rounds of n bytes: in round k rank r sends r + 2^k its sum of up to 2^k ranks.
 
         round 0   0 ─▶ 1   1 ─▶ 2   2 ─▶ 3   …      each has the sum of up to 2 ranks,
         round 1   0 ─▶ 2   1 ─▶ 3   …               then of 4

@@ -10,7 +10,8 @@
 Up to 64 ranks the time is simulated round by round, each message on its own link.  For more ranks
 the closed forms of the textbook are used, if the algorithm has one.  An algorithm with a `pattern`
 has rounds within nodes and rounds between nodes.  This holds if the numbers of nodes and of ranks
-per node are powers of two.  In all other cases every round counts as slow, an upper bound.
+per node are powers of two.  An algorithm with `parts` is the sum of these.  In all other cases
+every round counts as slow, an upper bound.
 """
 
 from collections.abc import Sequence

@@ -74,8 +74,7 @@ class Router(Module):
         return Routed(logits, scores, ids, gates if config.scale == 1 else gates * config.scale)
 
     def choose(self, scores: Array) -> np.ndarray:
-        """The experts (n, k) of each token, by the scores (n, E); in turn if scores are shape-only.
-        """
+        """The experts (n, k) of each token, by the scores (n, E); in turn for shape-only scores."""
         config, (n, num_experts) = self.config, scores.shape
         if not (is_host(scores) or is_gpu(scores)):
             return np.arange(n * config.top_k).reshape(n, config.top_k) % num_experts

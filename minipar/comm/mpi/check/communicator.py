@@ -41,7 +41,7 @@ class Wait(tuple):
 
 
 class Record:
-    """What the observer's thread reads of its rank; `observer` is that thread's."""
+    """The notes of a rank, which the thread of its Observer (`observer`) reads."""
 
     def __init__(self) -> None:
         self.logs: dict[str, Log] = {}

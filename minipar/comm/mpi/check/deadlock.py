@@ -1,4 +1,4 @@
-"""Which ranks can never go on, from what all ranks say of themselves; and the report.
+"""Find the ranks that can never go on, from what all ranks say of themselves, and report them.
 
 A row is what a rank says: whether it waits, and what can end its wait.  A wait has alternatives.
 Each needs some posts or calls of other ranks, its *peers*.  Each peer answers whether it has made
@@ -68,7 +68,7 @@ def describe_rows(rows: dict[int, Row], ranks: set[int], stopped: dict[int, str]
 
 
 def describe(row: Row, gone: str = "") -> str:
-    """What a rank does, and where."""
+    """A line on a rank: what it does, and where."""
     what = f"waits {row['wait']['text']}{gone}" if row["wait"] else "computes"
     return f"{what} at {row['line']}"
 

@@ -30,7 +30,7 @@ class Log:
         self.queue: deque[tuple] = deque()          # (arguments, place, a Work's start)
         self.calls: dict[int, tuple] = {}           # (checksum, arguments, place) by number
         self.num_calls = self.num_told = 0
-        self.num_equal = dict.fromkeys(self.peers, 0)       # so many of its first calls are equal
+        self.num_equal = dict.fromkeys(self.peers, 0)       # number of its first calls that agree
         # the checksums of its calls after these
         self.theirs: dict[int, list[int]] = {rank: [] for rank in self.peers}
 
