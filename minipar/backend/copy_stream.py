@@ -20,7 +20,7 @@ class CopyStream:
     """A sequence of copies.  This base does each copy at once, in the calling program."""
 
     def copy(self, source: Array, dest: Array) -> Any:
-        """Begin to copy; return the handle that `wait` takes.  Until then it holds both arrays."""
+        """Begin to copy; return the handle for `wait`.  The stream holds both arrays until then."""
         dest[...] = source
         page_out(source, dest)
 

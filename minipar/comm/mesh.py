@@ -68,10 +68,10 @@ class DeviceMesh:
         names = (axes,) if isinstance(axes, str) else axes
         for name in names:
             self._check(name)
-        fine = [part for name in names for part in self._parts(name)]
-        if not names or len(set(fine)) < len(fine):
+        parts = [part for name in names for part in self._parts(name)]
+        if not names or len(set(parts)) < len(parts):
             raise KeyError(f"mesh[{axes!r}]: name each axis once, of {', '.join(self.axes)}")
-        return self._comms[tuple(axis for axis in self._lengths if axis in fine)]
+        return self._comms[tuple(axis for axis in self._lengths if axis in parts)]
 
     def _parts(self, axis: str) -> tuple[str, ...]:
         return ("edp", "ep") if axis == "dp" and "ep" in self else (axis,)
