@@ -3,9 +3,10 @@
 A message is recorded once, by its sender:  (source, dest, bytes, label, posted, start, end)
 A span is time that a rank computed:        (rank, name, start, end)
 
-`posted` is when the sender began, `start` when both ranks had begun (and a simulated cluster's
-ports were free), `end` when the bytes had arrived (on real ranks: when the receiver noticed).  A
-real sender does not know the times of its receiver, so a real receiver records its half as well:
+`posted` is when the sender began, `start` when both ranks had begun, `end` when the bytes had
+arrived.  (On a simulated cluster `start` also waits for free ports.  On real ranks `end` is when
+the receiver noticed.)  A real sender does not know the times of its receiver, so a real receiver
+records its half as well:
 
     a receive                               (source, dest, bytes, label, posted, end)
 
