@@ -1,4 +1,4 @@
-"""The environment: the only file that reads environment variables and inspects the machine.
+"""Environment variables, which only this file reads, and facts about the machine and its launcher.
 
 Everything here works before NumPy or MPI is imported, so that a wrong set-up is found before it
 can hang.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-# What each launcher tells the processes it starts: (launcher, size, rank, ranks on this machine).
+# Each launcher's variables for the processes it starts: (launcher, size, rank, ranks on a machine).
 _LAUNCHERS = (
     ("openmpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("mpich", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
@@ -40,7 +40,7 @@ class Launched:
 
 
 def launched() -> Launched | None:
-    """The launcher and rank of this process; None if it runs alone, without `mpirun`."""
+    """The launcher and rank of this process; None if no launcher started it."""
     step = _step_of_slurm()
     for launcher, size, rank, local_size in _LAUNCHERS:
         if os.environ.get(size, "").isdigit():
@@ -91,7 +91,7 @@ def num_cores() -> int:
 
 
 def in_browser() -> bool:
-    """True in a web page (WebAssembly): no threads, no processes, integers of 32 bits."""
+    """True in a web page (WebAssembly), which has no threads, no processes, 32-bit addresses."""
     return sys.platform == "emscripten"
 
 
@@ -111,7 +111,10 @@ def free_shared_memory() -> int | None:
 
 
 def blas_threads() -> int:
-    """Threads for a rank's matrix products: OMP_NUM_THREADS if set, else its share of the cores."""
+    """Threads for a rank's matrix products: by default its share of the cores.
+
+    OMP_NUM_THREADS, OPENBLAS_NUM_THREADS or MKL_NUM_THREADS, in this order, sets another number.
+    """
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
@@ -132,7 +135,7 @@ def _seconds(name: str, default: float) -> float:
 
 
 def wait_limit() -> float:
-    """Seconds that a real rank waits in one MPI call before it reports and ends the run."""
+    """Seconds that a real rank waits in one call before it reports that and ends the run."""
     return _seconds("MINIPAR_TIMEOUT", 300)
 
 
@@ -142,7 +145,7 @@ def is_checking() -> bool:
 
 
 def check_real_ranks() -> None:
-    """From now on, real ranks check each other's calls: call it before they are connected."""
+    """Let real ranks check each other's calls from now on; to be called before they connect."""
     os.environ["MINIPAR_CHECK"] = "1"
 
 
@@ -173,7 +176,7 @@ def minipar_command(words: str, num_ranks: int = 0) -> str:
     It starts the Python that runs now, whether or not its environment is active:
     `.venv/bin/mpirun -n 4 .venv/bin/python -m minipar calibrate`.
     """
-    if in_browser():                        # it is for the reader's own machine
+    if in_browser():                        # there the reader types it on another machine
         return f"minipar {words}"
     mpirun = find_mpirun()
     launcher = f"{_typed(mpirun) if mpirun else 'mpirun'} -n {num_ranks} " if num_ranks else ""
@@ -193,8 +196,8 @@ def _typed(program: str) -> str:
 def launcher_terminal() -> str | None:
     """The path of the terminal to which this process's `mpirun` prints.
 
-    A rank's own output is a pipe to its launcher, an ancestor; Linux tells where that one's goes.
-    None if it goes into a file or another pipe, or on other systems.
+    A rank's own output is a pipe to its launcher, an ancestor.  Linux tells where the output of the
+    launcher goes.  None if that is a file or another pipe, and on other systems.
     """
     process = os.getppid()
     while process > 1:
@@ -241,7 +244,7 @@ def mpirun_environment() -> dict[str, str]:
     """The environment in which to start `mpirun` from Python, for any MPI.
 
     A launcher's own variables are left out, so that a process which is itself a rank can start
-    another world.  Open MPI is told that root and more ranks than cores are meant.
+    another world.  Open MPI gets leave to run as root, and to run more ranks than cores.
     """
     inherited = {name: value for name, value in os.environ.items()
                  if not name.startswith(("PMI", "PMIX", "OMPI_COMM", "MPI_LOCAL", "HYDI", "HYDRA",
@@ -253,7 +256,7 @@ def mpirun_environment() -> dict[str, str]:
 
 
 def prepare_mpi() -> None:
-    """Settings that an MPI library reads when it starts."""
+    """Set, before MPI starts, the environment variables that its library reads then."""
     world = launched()
     if world and world.local_size > num_cores():        # ranks that wait give up their core
         os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")      # MPICH

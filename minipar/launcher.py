@@ -3,7 +3,8 @@
     mpirun -n 4 python program.py       four processes, real MPI
     python program.py --ranks 4         four simulated ranks in this process, virtual time
 
-A failure on one rank ends all ranks at once, with its traceback and a non-zero exit status.
+A failure on one rank ends all ranks, with its traceback and a non-zero exit status.  A mistake of
+the user (`UsageError`) takes one line instead.
 """
 
 import errno
@@ -35,8 +36,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)     # disk, quota or limit o
 class UsageError(Exception):
     """A mistake of the user: one line with what was expected, what came, and how to fix it.
 
-    Every rank raises it; `status` is the exit status.  If it is `told`, rank 0 prints it for all,
-    even if some ranks do not raise it.
+    `status` is the exit status.  If every rank raises it, rank 0 prints it for all.  A rank that
+    raises it alone prints it, unless it is `told`: then rank 0 does.
     """
 
     def __init__(self, message: str, status: int = 2, told: bool = False):
@@ -45,7 +46,7 @@ class UsageError(Exception):
 
     @classmethod
     def of(cls, error: Exception, where: str = "") -> "UsageError":
-        """The UsageError for a file that cannot be used, or a value that was refused `where`."""
+        """The UsageError for a file that cannot be used, or for a value, refused `where`."""
         if not isinstance(error, OSError) or error.filename is None:
             return cls(f"{where}{error}")
         if error.errno in NO_ROOM:
@@ -57,10 +58,11 @@ class UsageError(Exception):
 
 @contextmanager
 def errors_as_usage(where: str = "", *kinds: type[Exception]) -> Iterator[None]:
-    """Context of work on what the user gave: a refused value, or file, becomes a UsageError.
+    """Context in which a value or file that the user gave is read: a refusal is a UsageError.
 
-    Its line begins with `where`.  Keep computations outside: a ValueError that they raise is a
-    defect, which shows its traceback.  `kinds` are further errors that refuse something.
+    ValueError, OSError and the errors in `kinds` count as refusals.  The line of a refused value
+    begins with `where`.  Keep computations outside: a ValueError that they raise is a defect, which
+    must show its traceback.
     """
     try:
         yield
@@ -112,9 +114,10 @@ def launch(main: Callable[[Communicator], Any], num_ranks: int = 4,
            cluster: Cluster | None = None) -> Any:
     """Run main(comm) on every rank; return its result on this rank (simulated: on rank 0).
 
-    Under `mpirun` ranks are processes.  Without it they are simulated: `--ranks N` on the command
-    line (it is removed from sys.argv) sets their number, else `cluster`, else `num_ranks`.  A
-    deadlock ends the program with its report; in a notebook, or at a prompt, it is raised.
+    Under `mpirun` ranks are processes.  Without it they are simulated, on `cluster` or by default
+    on `num_ranks` ranks.  `--ranks N` on the command line (it is removed from sys.argv) takes
+    precedence over both: N ranks on a default Cluster.  A deadlock ends the program with its
+    report; in a notebook, or at a prompt, it is raised.
     """
     threadpool_limits(blas_threads())
     if launched():
@@ -161,7 +164,7 @@ def ranks_option(argv: list[str]) -> int | None:
 
 
 def report_usage(error: Exception) -> int:
-    """Print an error that all ranks have, on rank 0; return its exit status, by default 2."""
+    """Print, on rank 0, an error that all ranks have; return its exit status, by default 2."""
     world = launched()
     if not world or world.rank == 0:
         print(f"minipar: {error}", file=sys.stderr, flush=True)
@@ -217,7 +220,10 @@ def exit_status(error: SystemExit) -> int:
 
 
 def end_all(comm: "MPICommunicator", error: BaseException) -> None:
-    """Report what happened on this rank, and end all real ranks with a non-zero exit status."""
+    """Report what happened on this rank, and end all real ranks with a non-zero exit status.
+
+    Without effect for sys.exit(0): this rank leaves alone.
+    """
     from .comm.mpi.guardian import abort
     code, record = 1, comm.rank_state.record
     if isinstance(error, SystemExit):

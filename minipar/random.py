@@ -1,4 +1,4 @@
-"""Random numbers by name: a draw depends on its purpose alone, not on the rank or the time.
+"""Random numbers by name: a draw depends on the seed and its purpose, not on the rank or the time.
 
     generator(seed, "h.0.attn.c_attn.weight")   the same numbers on every rank, layout and platform
 
@@ -6,7 +6,7 @@ Dropout masks come from one endless stream of 16-bit numbers for each (seed, ste
 of the global batch owns the numbers i·size … (i+1)·size - 1, where size is its number of elements:
 
     stream   | sample 0     | sample 1     | sample 2     | …
-                              └ a rank jumps to the part that it holds, and draws only that
+                              └ a rank jumps to its samples, or to its part of each of them
 
 Philox computes the k-th number from k alone, so a jump costs nothing.  Every layout of a model
 drops the same elements as one process, and recomputing a layer in backward needs no saved state.
@@ -26,7 +26,7 @@ NUMBERS_PER_COUNT = 16      # one count of Philox makes 256 bits: sixteen 16-bit
 
 
 def _key(seed: int, *names: str | int) -> int:
-    """128 bits that depend on the seed and every name; never Python's hash(), which is salted."""
+    """128 bits that depend on the seed and every name; Python's hash() would differ in each run."""
     try:
         plain = [n if isinstance(n, str) else int(operator.index(n)) for n in (seed, *names)]
     except TypeError:
@@ -44,8 +44,8 @@ def key_error(key: tuple) -> ValueError:
 def generator(seed: int, *names: str | int) -> np.random.Generator:
     """A generator for one purpose, such as one parameter, that `names` (strings, integers) name.
 
-    Its bits never change; a new version of NumPy may make other numbers of them (NEP 19).  Raises
-    ValueError for names of a wrong type.
+    Its random bits are the same in every version of NumPy, which may make other numbers of them
+    (NEP 19).  Raises ValueError for a seed or names of a wrong type.
     """
     return np.random.Generator(np.random.Philox(key=_key(seed, *names)))
 
@@ -69,9 +69,10 @@ def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.n
     """The boolean mask (len(samples), *shape) of elements to keep, with probability 1 - rate each.
 
     `samples` are the global numbers of the samples, `shape` is the whole shape of one.  With
-    `cuts`, a slice for each of its leading axes, only the part mask[:, *cuts] is drawn.  The
-    probability is rounded to a multiple of 2⁻¹⁶.  Raises ValueError for a rate that is not in
-    [0, 1), for negative samples and for cuts that do not fit.
+    `cuts`, a slice for each of its leading axes, the result is the part mask[:, *cuts].  If the
+    first slice has step 1, no numbers outside it are drawn.  The probability is rounded to a
+    multiple of 2⁻¹⁶.  Raises ValueError for a rate that is not in [0, 1), for negative samples and
+    for cuts that do not fit.
     """
     samples, cuts = np.asarray(samples), tuple(cuts or ())
     if not 0 <= rate < 1:

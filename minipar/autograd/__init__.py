@@ -6,7 +6,7 @@
     saved.py        arrays kept for backward, and hooks on them
     online_softmax.py       attention over some keys at a time, for long sequences and caches
     meter.py        FLOPs, bytes and calls of each operation
-    errors.py       what a wrong call is told
+    errors.py       the errors of wrong calls
     gradcheck.py    derivatives against finite differences
     ops/            the operations, one file a family, each with its derivative beside it
 

@@ -33,10 +33,12 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
              poll: Callable[[], None] | None = None) -> Callable[[], None] | None:
     """Compute the gradient of every leaf below `root` and free the graph.
 
-    With `defer_weights`, what leads only to parameters (casts, masks and gathers too) is left
-    undone.  The returned function does it later: the W of zero-bubble pipelines.  `poll` is called
-    between operations, to advance messages.  Raises RuntimeError if nothing needs a gradient, or if
-    the graph was walked before.
+    `grad` is dL/d root; it may be left out for a single number.  With `defer_weights`, what leads
+    only to parameters (casts, masks and gathers too) is left undone.  The returned function does it
+    later: the W of zero-bubble pipelines.  `poll` is called between operations, to advance
+    messages.  Raises RuntimeError if nothing needs a gradient, if the graph was walked before, or
+    if a parameter has changed since forward.  Raises ValueError for a `grad` of a different shape
+    or dtype.
     """
     target, grad = initial_gradient(root, grad)
     walk, deferred = Walk(target, poll), [] if defer_weights else None
@@ -51,9 +53,9 @@ class Walk:
     """One walk over the graph from `start`, with the sums of incomplete gradients."""
 
     def __init__(self, start: GradTarget, poll: Callable[[], None] | None = None):
-        self.missing = count_consumers(start)       # contributions, by target
+        self.missing = count_consumers(start)       # contributions still to come, by target
         self.accumulated: dict[Node, Array] = {}
-        self.owned: set[Node] = set()       # whose sum was allocated here: added to in place
+        self.owned: set[Node] = set()       # nodes whose sum was allocated here: add in place
         self.poll, self.meter = poll, current_meter()
 
     def run(self, stack: Gradients, deferred: Gradients | None = None) -> None:
@@ -130,7 +132,7 @@ def initial_gradient(root: Tensor, grad: Array | None) -> tuple[GradTarget, Arra
 def count_consumers(start: GradTarget) -> dict[GradTarget, int]:
     """The number of gradients that each node and slot from `start` on will receive.
 
-    Raises RuntimeError if backward freed the graph, or if a parameter changed after its use.
+    Raises RuntimeError if backward freed the graph, or if a leaf changed after its use.
     """
     num_consumers, stack = {start: 1}, [start]
     while stack:

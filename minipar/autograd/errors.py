@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def explained_error(error: Exception, function: "type[Function]", arrays: list[Array]) -> Exception:
-    """The same error, with the operation's name, the inputs it got and those it expects.
+    """The error with the operation's name, the inputs that it got, and those that it expects.
 
-    An input that is no array may have its own sentence, `refusal`.
+    It is a TypeError, ValueError or IndexError, as `error` is; else a ValueError.  An input that is
+    no array may have a sentence of its own, `refusal`.
     """
     for array in arrays:
         if hasattr(array, "refusal"):
@@ -34,42 +35,42 @@ def _describe(arrays: list[Array]) -> str:
 
 
 def mixed_dtypes_error(first: np.dtype, other: np.dtype) -> TypeError:
-    """Inputs of different precisions: float32 * float64 would silently double every later cost."""
+    """The error for inputs of different precisions: float32 * float64 would double later costs."""
     return TypeError(f"{first} and {other} do not mix: convert one with astype")
 
 
 def changed_dtype_error(given: np.dtype, result: np.dtype) -> TypeError:
-    """A result whose precision differs from the inputs'."""
+    """The error for a result whose precision differs from the inputs'."""
     return TypeError(f"the inputs are {given}, but the result is {result}: convert the {result} "
                      "operand with astype")
 
 
 def needs_floats_error(dtype: np.dtype) -> TypeError:
-    """A leaf of integers that asks for a gradient."""
+    """The error for a leaf of integers that requires a gradient."""
     return TypeError(f"a gradient needs floating-point numbers, not {dtype}: "
                      "convert with Tensor(data.astype(np.float32), requires_grad=True)")
 
 
 def not_a_leaf_error(tensor: "Tensor") -> AttributeError:
-    """The gradient or slot of a tensor that is no leaf with requires_grad."""
+    """The error for the gradient or slot of a tensor that is no leaf with requires_grad."""
     made = "was made by an operation" if tensor.grad_target else "asks for none"
     return AttributeError("only a leaf with requires_grad=True has a gradient; this tensor " + made)
 
 
 def no_array_error() -> TypeError:
-    """A Tensor in the place of an array."""
+    """The error for a Tensor in the place of an array."""
     return TypeError("this needs an array, not a Tensor: pass tensor.data (and to differentiate "
                      "through it, use an operation of minipar.autograd or parallel.conjugate)")
 
 
 def freed_graph_error() -> RuntimeError:
-    """A second backward through a graph."""
+    """The error for a second backward through a graph."""
     return RuntimeError("backward() went through this graph before and freed it: run the forward "
                         "again, or add the losses and call backward() once")
 
 
 def changed_leaf_error(node: "Node") -> RuntimeError:
-    """A backward through values that an optimizer has changed since forward."""
+    """The error for a backward through values that have changed since forward."""
     return RuntimeError(f"a parameter that {node.function.__name__} used has changed since this "
                         "forward, as by an optimizer's step, and the gradient would belong to "
                         "neither value: call backward() of all losses before the step, or run the "
@@ -77,7 +78,7 @@ def changed_leaf_error(node: "Node") -> RuntimeError:
 
 
 def no_initial_gradient_error(root: "Tensor", grad: Array | None) -> Exception:
-    """A backward that has nothing to do, or starts from a gradient of the wrong shape or dtype."""
+    """The error for a backward with nothing to do, or from a gradient of wrong shape or dtype."""
     if root.grad_target is None:
         return RuntimeError("backward() from a tensor that depends on nothing with "
                             "requires_grad=True (or that was made under no_grad)")
@@ -89,7 +90,7 @@ def no_initial_gradient_error(root: "Tensor", grad: Array | None) -> Exception:
 
 
 def wrong_gradients_error(node: "Node", grads: Any) -> RuntimeError:
-    """A Function whose backward does not return a gradient for each input that needs one."""
+    """The error for a Function whose backward lacks a gradient of an input that needs one."""
     name, inputs = node.function.__name__, node.inputs
     if len(grads) != len(inputs):
         return RuntimeError(f"{name}.backward returned {len(grads)} gradients for {len(inputs)} "

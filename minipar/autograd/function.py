@@ -79,7 +79,10 @@ class Function:
         return forward, gradients * (len(arrays) // len(gradients))
 
     def save(self, *arrays: Array | None) -> None:
-        """Keep `arrays` for backward as `ctx.saved`, each to be called when it is used."""
+        """Keep `arrays` for backward as `ctx.saved`, if any input needs a gradient.
+
+        Backward gets each array by calling its entry of `ctx.saved`.
+        """
         if True in self.needs_grad:
             lent, hooks = self.lent, current_saved_tensors_hooks()
             self.saved = tuple([SavedArray(a.copy("K") if id(a) in lent else a, hooks)
@@ -97,7 +100,7 @@ def unpack_inputs(inputs: Sequence[Any]) -> tuple[list, list[np.dtype], list[Gra
                                                   list[int], bool]:
     """Return (arrays, dtypes, targets, lent, weight_only) of an operation's inputs.
 
-    `dtypes` are the different dtypes of floats.  `targets` says where each gradient goes, None
+    `dtypes` are the distinct floating-point dtypes.  `targets` says where each gradient goes, None
     where none is needed.  `lent` are the ids of arrays that need no gradient and that the caller
     may change.  `weight_only` is True if all Tensors among the inputs depend on weights alone.
     """
@@ -169,6 +172,6 @@ def operation_hook(hook: Callable[[Tensor], Tensor] | None) -> AbstractContextMa
 
 
 def apply_operation_hook(result: Tensor) -> Tensor:
-    """The result of an operation that is not `metered`, after the hook of this context."""
+    """Apply the hook of this context to the result of an operation that is not `metered`."""
     hook = _operation_hook.get()
     return result if hook is None else hook(result)

@@ -1,7 +1,7 @@
 """Check derivatives against finite differences.
 
-Let y = f(x), let r be a fixed direction, and e the unit vector of one element of x.  The derivative
-of Σ r y is (Σ r f(x + ε e) - Σ r f(x - ε e)) / 2ε, up to O(ε²).
+Let y = f(x), let r be a fixed array of the shape of y, and e the unit vector of one element of x.
+The derivative of Σ r y by this element is (Σ r f(x + ε e) - Σ r f(x - ε e)) / 2ε, up to O(ε²).
 """
 
 from collections.abc import Callable
@@ -14,10 +14,11 @@ from .tensor import Tensor
 
 def gradcheck(function: Callable[..., Tensor], *inputs: Tensor, epsilon: float = 1e-6,
               tolerance: float = 1e-7, seed: int = 0) -> float:
-    """The worst error of the gradients of `function(*inputs)`, relative to their largest element.
+    """The worst error of an element of the gradients of `function(*inputs)`.
 
-    Every element of every input that requires a gradient is moved by ± epsilon, so keep them small;
-    they must be float64.  Raises AssertionError, naming input and element, above `tolerance`.
+    It is relative to the largest element of its gradient, or to 1 if that is larger.  Every element
+    of every input that requires a gradient is moved by ± epsilon, so give small inputs, of float64.
+    Raises AssertionError, naming input and element, above `tolerance`.
     """
     checked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
     for x in checked:

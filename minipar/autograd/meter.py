@@ -1,19 +1,20 @@
-"""The meter: every operation and every pullback reports what it did.
+"""The meter: every metered operation and pullback (the function of one gradient) reports its work.
 
-    Linear  forward   2·rows·in·out FLOPs   bytes of its operands and result   from t0 to t1
+    Linear  forward   2·rows·in·out FLOPs   bytes of its operands and result       from t0 to t1
+            weights   2·rows·in·out FLOPs   bytes of dL/dy and of its result dw    from t0 to t1
 
-It counts FLOPs, bytes and calls exactly, and reports them to a clock.  On a simulated rank the
-reported work makes virtual time pass; on a real rank time passes by itself.
+It counts FLOPs, bytes and calls, and reports them to a clock.  On a simulated rank the reported
+work makes virtual time pass; on a real rank time passes by itself.
 
-FLOPs are counted as they run, not by a formula:
+FLOPs are counted for each call, by the shapes of its arrays, not by a formula for the model:
 
     1   each +, -, ·, /, √, exp, tanh, log of an element;  each number that a sum or a maximum reads
     2   each multiply-add of a product
     0   copies, views, comparisons, integers
 
 So a causal attention counts only the blocks of pairs that it computes.  An optimizer reports the
-FLOPs of its formula.  The engine's additions, where several gradients of a value meet, are not
-reported.
+FLOPs of its formula.  The additions of the engine, where several gradients of a value meet, and the
+arrays that a pullback reads from forward are not reported.
 """
 
 from collections import Counter
@@ -37,11 +38,11 @@ def current_meter(metered: bool = True) -> "Meter | None":
 
 
 class Meter:
-    """Counts the work of every operation that runs inside `with meter.running():`.
+    """Counts the work of every metered operation inside `with meter.running():`.
 
     `on_start() -> token` is called before an operation and `on_stop(token, name, phase, flops,
-    num_bytes)` after it; phase is "forward", "backward", "weights" or "optimizer".
-    `sees_views`: `forward` is called for views and messages, too, which are not metered.
+    num_bytes)` after it, if it had any FLOPs or bytes; phase is "forward", "backward", "weights" or
+    "optimizer".  With `sees_views`, `forward` is called for views and messages too.
     """
 
     sees_views = False
@@ -76,7 +77,7 @@ class Meter:
         return out
 
     def backward(self, node: Any, grad: Array) -> list:
-        """Run `node`'s backward; report what it computes at once, and later what its functions do.
+        """Run `node`'s backward; report what it computes at once, and its pullbacks when they run.
         """
         name, flops = node.function.__name__, node.ctx.backward_flops
         if flops is None:
@@ -102,7 +103,7 @@ class Meter:
         return metered_grads + list(grads[len(metered_grads):])     # too many: the engine's error
 
     def total_flops(self, phase: str | None = None, names: tuple[str, ...] = ()) -> int:
-        """FLOPs of one phase (of all), of the operations `names` (of all)."""
+        """FLOPs of the operations `names` in one phase; by default of all operations and phases."""
         return sum(count for (name, when), count in self.flops.items()
                    if phase in (None, when) and (not names or name in names))
 

@@ -38,7 +38,7 @@ def masked_scores(q: Array, k: Array, hidden: Array | None = None) -> Array:
     """The scores (…, queries, keys) of q (…, queries, n) and k (…, keys, n).
 
     q is divided by √n already.  `hidden` (…, queries, m) is true where a query must not see one of
-    the last m keys: that score is very small.  None: all see all.
+    the last m keys: that score becomes so low that its weight is 0.  None hides no key.
     """
     scores = q @ k.swapaxes(-1, -2)
     if hidden is not None:
@@ -66,14 +66,17 @@ def attend(q: Array, k: Array, v: Array, hidden: Array | None = None,
 
 
 def merge(a: Partial, b: Partial) -> Partial:
-    """The attention over the keys of both: the online softmax."""
+    """The attention over the keys of `a` and `b` together: the online softmax."""
     maximum = np.maximum(a.maximum, b.maximum)
     scale_a, scale_b = np.exp(a.maximum - maximum), np.exp(b.maximum - maximum)
     return Partial(a.out * scale_a + b.out * scale_b, maximum, a.sum * scale_a + b.sum * scale_b)
 
 
 def finish(total: Partial) -> tuple[Array, Array]:
-    """The attention (…, n) and ln Σ exp(score) (…, 1): 0 and -∞ for a query that sees no key."""
+    """The attention (…, n) and ln Σ exp(score) (…, 1), in float32 or float64.
+
+    They are 0 and -∞ for a query that sees no key.
+    """
     sees_none = total.maximum <= MASKED / 2
     divisor = np.where(sees_none, 1, total.sum)
     lse = np.where(sees_none, -np.inf, total.maximum + np.log(divisor))

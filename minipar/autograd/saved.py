@@ -30,7 +30,7 @@ def can_change(array: Any) -> bool:
 
 
 def unchanging(array: Any) -> Any:
-    """The array, or a copy of it, read-only where arrays can be, if its owner can change it."""
+    """A copy of an array that its owner can change, read-only if NumPy's; else the value itself."""
     if can_change(array):
         array = array.copy("K")                                 # "K": axes in the same order
         if isinstance(array, np.ndarray):

@@ -17,15 +17,15 @@ import numpy as np
 from ..backend import Array
 from .errors import needs_floats_error, no_array_error, not_a_leaf_error
 
-clock = count(1)        # the times at which nodes are made, and values of leaves change
+clock = count(1)        # numbers the events: a node is made, the values of a leaf change
 
 
 class GradientSlot:
     """The place where the gradient of a leaf is summed up.
 
-    `get_grad_buffer`, if given, returns the array that `grad` lives in; it is called at the first
-    contribution.  The array is a view of a slab, or of the gradient that ZeRO-2 and FSDP make for a
-    flat.  Each of `ready_hooks` is called with the slot after the last
+    `get_grad_buffer`, if given, returns the array that `grad` lives in.  It is called at the first
+    contribution.  The array is a view of a slab, or of the flat gradient that ZeRO-2 and FSDP make
+    for several parameters.  Each of `ready_hooks` is called with the slot after the last
     contribution of a backward pass.  `weight_only` is True for parameters: work that leads only to
     them may be deferred.  `changed_at`: when the leaf's values last changed in place, by `clock`.
     """
@@ -50,7 +50,7 @@ class GradientSlot:
             self.grad = grad.copy()
 
     def fill_if_missing(self) -> None:
-        """Write zeros where no contribution came: a parameter that was not used counts as 0."""
+        """Write zeros into the buffer if no contribution came: an unused parameter counts as 0."""
         if self.grad is None and self.get_grad_buffer is not None:
             self.accumulate(0)
 
@@ -62,8 +62,8 @@ class Node:
     leaf; None where no gradient is needed.
 
     `weight_only`: computed from parameters and constants alone (a cast, a mask, a gather), not from
-    data.  Tensors that need no gradient are data; plain arrays and numbers are constants.  So ids
-    are wrapped in a Tensor: else all that follows an embedding would count as weights.
+    data.  Tensors that need no gradient are data; plain arrays and numbers are constants.  So
+    `embedding` wraps its ids in a Tensor: else all that follows would count as weights.
     """
 
     __slots__ = ("function", "ctx", "inputs", "weight_only", "made_at", "__weakref__")
@@ -99,14 +99,14 @@ class Tensor:
 
     @property
     def slot(self) -> GradientSlot:
-        """The gradient slot of a leaf.  Raises AttributeError for the result of an operation."""
+        """The gradient slot of a leaf that requires a gradient.  Else raises AttributeError."""
         if isinstance(self.grad_target, GradientSlot):
             return self.grad_target
         raise not_a_leaf_error(self)
 
     @property
     def grad(self) -> Array | None:
-        """The gradient summed up so far, of the same shape; None before the first backward."""
+        """The gradient summed up so far, of the same shape; None before any came."""
         return self.slot.grad
 
     @grad.setter

@@ -1,7 +1,7 @@
 """Allocation of arrays that live long, and the observer that is told of memory.
 
     zeros = allocate_zeros("gradients", like=data)      the strategy, the optimizer, the slab
-        │ `allocating_with`: a file, or the host beside a GPU, instead of NumPy
+        │ `allocating_with`: in a file, or on the host beside a GPU
         ▼
     record_allocation("gradients", zeros)               a ledger counts it, if one listens
 

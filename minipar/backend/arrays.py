@@ -3,7 +3,7 @@
 Everywhere else the code calls `np.*` on whatever array comes: `np.exp(x)` of a CuPy array runs on
 the GPU, and of a shape-only array (`shape_array.py`) only works out a shape.  The array decides.
 
-Beside it: sums over rows, and passes over blocks, that many operations share.
+This file also has the sums over rows, and passes over blocks, that many operations share.
 """
 
 import math
@@ -57,9 +57,10 @@ def to_device_of(array: Array, other: Array) -> Array:
 
 
 def l2_blocks(first: Array, *rest: Array) -> Iterator[tuple[Array, ...]]:
-    """The same leading rows of each array, one block at a time that fits the L2 cache.
+    """The same rows of each array, block by block: about `BLOCK_BYTES` of `first` at a time.
 
-    A GPU and shape-only arrays get one block: there, more blocks cost more than they save.
+    Arrays on a GPU and shape-only arrays are one block: there, more blocks cost more than they
+    save.
     """
     length = first.shape[0] if first.ndim else 0
     num_blocks = max(1, first.nbytes // BLOCK_BYTES) if is_host(first) else 1
@@ -119,6 +120,6 @@ def add_at(total: Array, index: Any, values: Array) -> None:
 
 
 def check_ids(ids: Array, num_rows: int, what: str) -> None:
-    """Refuse ids that are no row numbers: NumPy would count negative ones from the end."""
+    """Refuse ids on the host that are no row numbers: NumPy counts negative ones from the end."""
     if is_host(ids) and ids.size and (ids.min() < 0 or ids.max() >= num_rows):
         raise ValueError(f"{what} {ids.min()} … {ids.max()} are not all in 0 … {num_rows - 1}")

@@ -20,7 +20,7 @@ class CopyStream:
     """A sequence of copies.  This base does each copy at once, in the calling program."""
 
     def copy(self, source: Array, dest: Array) -> Any:
-        """Begin to copy; return the handle that `wait` takes.  The stream holds what it needs."""
+        """Begin to copy; return the handle for `wait`.  The stream holds both arrays until then."""
         dest[...] = source
         page_out(source, dest)
 
@@ -43,7 +43,7 @@ def empty_pinned(shape: Any, dtype: Any) -> np.ndarray:
 class CudaCopyStream(CopyStream):
     """Copies between a GPU and pinned host arrays, on a CUDA stream of their own.
 
-    `wait` blocks the program; with `in_order`, only what the GPU computes from then on.
+    `wait` blocks the program; with `in_order` it blocks only what the GPU computes from then on.
     """
 
     def __init__(self, in_order: bool = False):

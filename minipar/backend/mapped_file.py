@@ -124,7 +124,7 @@ def is_mapped(array: Array) -> bool:
 
 
 def resident_blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """The `l2_blocks` of 1-D arrays; of those in a MappedFile, one block at a time is in memory.
+    """The `l2_blocks` of 1-D arrays; those in a MappedFile are paged out after each block.
 
     The others stay where they are.
     """

@@ -45,17 +45,17 @@ class Flags(NamedTuple):
 
 
 def of_axes(axes: Sequence[tuple[int, int]], offset: int = 0) -> Layout:
-    """The layout with these (length, stride)."""
+    """The layout whose axes have these (length, stride)."""
     return Layout(tuple([n for n, _ in axes]), tuple([stride for _, stride in axes]), offset)
 
 
 def in_order(shape: Shape, itemsize: int) -> Layout:
-    """A new array: C-contiguous."""
+    """The layout of a new array, which is C-contiguous."""
     return Layout(shape, tuple([itemsize * math.prod(shape[i + 1:]) for i in range(len(shape))]))
 
 
 def flags(layout: Layout, itemsize: int) -> Flags:
-    """True if the elements lie one after the other, last axis first or first axis first."""
+    """The flags: True if the elements lie one after the other, in C order or in Fortran order."""
     def follow(axes: list[tuple[int, int]]) -> bool:
         step = itemsize
         for n, stride in axes:
@@ -90,7 +90,7 @@ def is_integers(part: Any) -> bool:
 
 
 def index(layout: Layout, parts: tuple) -> Layout:
-    """x[parts], of integers, slices, None and at most one Ellipsis."""
+    """The layout of x[parts]: integers, slices, None and at most one Ellipsis."""
     num_axes = sum(part is not None and part is not Ellipsis for part in parts)
     if num_axes > len(layout.shape):
         raise IndexError(f"{num_axes} indices into an array of shape {layout.shape}")

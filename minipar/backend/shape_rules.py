@@ -91,7 +91,7 @@ def reduce(ufunc: np.ufunc, array: Any, axis: int | Shape | None = 0, dtype: Any
 
 
 def reduction(ufunc: np.ufunc) -> Callable:
-    """np.sum from np.add, and so on."""
+    """The reduction of a ufunc, such as np.sum from np.add."""
     return lambda a, axis=None, **options: ufunc.reduce(a, axis=axis, **options)
 
 

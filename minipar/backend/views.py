@@ -36,7 +36,7 @@ def flat_view(owner: Array) -> Array:
 
 
 def view_spec(view: Array, base: Array) -> ViewSpec | None:
-    """Where `view` lies in the contiguous `base`; None if `view` is not a view of `base`.
+    """The place of `view` in the contiguous `base`; None if they do not share a storage.
 
     `view_from_spec(base, spec)` is the inverse.
     """

@@ -3,7 +3,7 @@
 For users:
 
     communicator.py     the interface: send, recv, split, clock, trace
-    collectives/        all-reduce and the others, one file per operation, the ring first
+    collectives/        all-reduce and the others, one file per operation (exscan is in scan.py)
     algorithms.py       their algorithms by name: function, rounds, closed form
     work.py             non-blocking collectives: start, progress, wait, and their engine
     mesh.py             the ranks as a grid with named axes
@@ -12,10 +12,10 @@ For users:
     cost/               what a collective costs, and which algorithm is fastest
     trace.py            the log of messages and computations
 
-For the others:
+Behind them:
 
     arguments.py        what collectives share: cutting arrays, op=, algorithm=, out=
-    rounds.py           the messages of each round, from which algorithms.py predicts costs
+    rounds.py           the messages of each round, from which cost/ predicts costs
     subgroup.py         some ranks, renumbered without a message
     errors.py           what a communicator refuses
 """

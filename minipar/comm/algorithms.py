@@ -1,4 +1,4 @@
-"""Every algorithm of every collective: one entry has its function, its rounds and its closed form.
+"""The algorithms of each collective: an entry has the function, the rounds and the closed form.
 
     "linear": Algorithm(scatter.linear,                         runs: p - 1 messages of rank 0
                         lambda c: rounds.from_first(c.pieces),  predicted: who sends what, by rounds
@@ -6,9 +6,11 @@
 
 A collective finds the function (`arguments.find_algorithm`), `cost.predict` the rounds and
 `cost.textbook` the form.  All three are written independently; tests compare them.  The first entry
-of an operation is what "auto" takes on a communicator that does not choose.
+of an operation is what "auto" takes on a communicator that does not choose.  Algorithms that only
+real ranks have ("mpi", "shared") are not here, but in `Communicator.own_algorithms`.
 
-Forms are exact where p is a power of two that divides n; elsewhere near enough to choose by.
+Forms are exact where p is a power of two that divides n (and k divides n, for a chain of k
+segments).  Elsewhere they are near enough to choose by.
 Thakur, Rabenseifner & Gropp 2005; Chan, Heimlich, Purkayastha & van de Geijn 2007.
 """
 
@@ -32,17 +34,20 @@ HALVING, WHOLE = "halving", "whole"         # patterns
 class Algorithm(NamedTuple):
     """An algorithm: its function, and what the cost model knows of it.
 
-    `run` works in place, with the arguments of the others of its operation.  `rounds` gives its
-    messages, `form` the textbook's (rounds, bytes, bytes combined).  Either may be left out: then
-    nothing is predicted, or nothing by the textbook, and "auto" does not compare the algorithm by
-    the model.  It takes it only where a measured table ranks it first (`cost/choose.py`).
+    `run` works in place and takes the same arguments as the other algorithms of its operation.
+    `rounds(call)` lists the messages, for `predict`.  `form(sizes)` is the textbook's (rounds,
+    bytes, bytes combined).  An algorithm for several nodes of several ranks has `parts` in place of
+    `form`: `parts(ranks of each node, bytes)` lists its collectives, each as ("within" or "between"
+    nodes, arguments of `textbook`).
 
-    `is_candidate`: it can be the fastest by the model.  If several are equally fast, "auto" takes
-    the first in the table.  `pattern` describes algorithms that send to ranks 2^k away.  Each round
-    sends half or twice the bytes of the round before (HALVING), or all (WHOLE).  `person` is the
-    person it is named after.  An algorithm for several nodes of several ranks has `parts` in place
-    of a form: `parts(ranks of each node, bytes)` lists its collectives, each as
-    ("within" or "between" nodes, arguments of `textbook`).
+    "auto" compares by the model the algorithms with `is_candidate`, `rounds`, and `form` or
+    `parts`.  If several are equally fast, it takes the first in the table.  `is_candidate` is False
+    for an algorithm that another one equals or beats on equal links.  "auto" takes such an
+    algorithm only where a measured table ranks it first (`cost/choose.py`).
+
+    `pattern` is for algorithms that send to ranks 2^k away.  A round sends half or twice the bytes
+    of the round before (HALVING), or the whole array (WHOLE).  `closed_parts` in cost/network.py
+    uses it.  `person` is the person whose name the algorithm has.
     """
 
     run: Callable[..., None]
@@ -55,13 +60,13 @@ class Algorithm(NamedTuple):
 
 
 def pipelined_chain(s: Any) -> tuple[float, float, float]:
-    """Each of k segments is one round behind the segment before it."""
+    """The closed form of the pipelined chain: each segment is one round behind the one before."""
     k = s.num_segments or broadcast.best_num_segments(s.p, s.n)
     num_rounds = s.p + k - 2 if s.p > 1 else 0
     return num_rounds, s.n * num_rounds / k, 0
 
 
-# of each operation, by name: c is a `Call` (cost/predict.py), s are `Sizes` (cost/textbook.py)
+# operation -> name -> Algorithm; c is a `Call` (cost/predict.py), s are `Sizes` (cost/textbook.py)
 ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "all_gather": {
         "ring": Algorithm(all_gather.ring, lambda c: rounds.ring(c.pieces, 0, 0),
@@ -134,7 +139,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                 rounds.deal(c.pieces), rounds.ring(c.pieces, 0, 0)),
             lambda s: (s.log_up + s.p - 1, 2 * s.all_but_one, 0)),
     },
-    "exscan": {             # runs the functions of a scan, and combines more often
+    "exscan": {             # runs the functions of a scan; recursive doubling combines more often
         "recursive_doubling": Algorithm(
             scan.recursive_doubling, lambda c: rounds.shifts(c.p, c.n, 1, 2),
             lambda s: (s.log_up, s.n * s.log_up, s.n * max(0, 2 * s.log_up - 1))),
@@ -187,9 +192,9 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
 
 
 def known(operation: str, algorithm: str, column: str) -> Any:
-    """The field `column` of an entry.
+    """The field `column` of the algorithm's entry.
 
-    Raises ValueError for an unknown operation or algorithm, and for an entry that leaves it out.
+    Raises ValueError for an unknown operation or algorithm, and if the entry leaves the field out.
     """
     having = {name: value for name, entry in ALGORITHMS.get(operation, {}).items()
               if (value := getattr(entry, column))}

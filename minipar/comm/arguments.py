@@ -1,4 +1,4 @@
-"""How all collectives cut an array, and how they take the arguments op=, algorithm= and out=."""
+"""What the collectives share: cutting arrays, and checking the arguments op=, algorithm=, out=."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -63,7 +63,8 @@ def with_length(shape: Sequence[int], dim: int, length: int) -> tuple[int, ...]:
 def axis_first(array: Array, dim: int) -> Array:
     """A contiguous array with axis `dim` moved to the front, so that its chunks are contiguous.
 
-    Raises TypeError unless it is an array of numbers, ValueError if it has no such axis.
+    It is a view of `array` where possible.  Raises TypeError for what is no array, or an array of
+    Python objects, and ValueError if it has no axis `dim`.
     """
     if (type(array) is not np.ndarray or array.dtype.hasobject
             or not -array.ndim <= dim < array.ndim):
@@ -73,15 +74,16 @@ def axis_first(array: Array, dim: int) -> Array:
 
 
 def joined(arrays: Sequence[Array], dim: int = 0) -> Array:
-    """np.concatenate, which would return numbers of foreign byte order in this machine's."""
+    """The arrays concatenated, in their own byte order: np.concatenate alone returns the native."""
     return np.concatenate(arrays, dim, dtype=arrays[0].dtype)
 
 
 def find_operator(op: str | Combine, array: Array | None = None) -> Combine:
-    """The ufunc of a reduction.  A function like one, op(a, b, out=), is returned as it is.
+    """The ufunc named `op`.  A function like a ufunc, op(a, b, out=), is returned as it is.
 
-    Raises ValueError for an unknown name, and for a sum or product of bool in `array`.  Raises
-    TypeError if `array` is not an array of numbers, unless a function combines its elements.
+    Raises ValueError for an unknown name, and for a sum or product if `array` is of bool.  Raises
+    TypeError if `array` holds Python objects, or elements (text, dates, records) that are no
+    numbers and that no function of the caller's combines.
     """
     if op not in OPERATORS or array is not None and (
             type(array) is not np.ndarray or array.dtype.kind not in "iufc"):
@@ -90,7 +92,7 @@ def find_operator(op: str | Combine, array: Array | None = None) -> Combine:
 
 
 def check_reduction(op: str | Combine, array: Array | None) -> None:
-    """Raise what `find_operator` says; a function that is no ufunc may combine what it likes."""
+    """Raise the errors of `find_operator`; a function that is no ufunc may combine any dtype."""
     if array is not None:
         check_numbers(array)
     if isinstance(op, str) and op not in OPERATORS or not (isinstance(op, str) or callable(op)):
@@ -115,13 +117,13 @@ def check_reduction(op: str | Combine, array: Array | None) -> None:
 
 def find_algorithm(comm: Communicator, operation: str, name: str,
                    num_bytes: int = 0) -> Callable[..., None]:
-    """The function that performs `operation`: of `comm/algorithms.py` or the communicator.
+    """The function that performs `operation`: from `comm/algorithms.py` or of the communicator.
 
-    "auto" asks the communicator, which chooses by `num_bytes`, a number equal on all ranks.  A
-    communicator without a chooser takes the first of the table.  Raises ValueError for an unknown
-    name, and TypeError for one that needs real ranks, on a simulated cluster.
+    For "auto" the communicator chooses by `num_bytes`, a number equal on all ranks.  Without a
+    choice it is the first algorithm of the table.  Raises ValueError for an unknown name.  Raises
+    TypeError on a simulated cluster for an algorithm that needs real ranks.
     """
-    algorithms = table()[operation]
+    algorithms = algorithm_table()[operation]
     if name == "auto":
         name = comm.choose(operation, num_bytes) or next(iter(algorithms))
     if name in algorithms:
@@ -132,7 +134,7 @@ def find_algorithm(comm: Communicator, operation: str, name: str,
 
 
 @cache
-def table() -> dict[str, dict[str, Any]]:
+def algorithm_table() -> dict[str, dict[str, Any]]:
     """`ALGORITHMS` of algorithms.py, by operation and name."""
     # By name, since that file imports the collectives, which import this one.
     return import_module(".algorithms", __package__).ALGORITHMS
@@ -140,7 +142,7 @@ def table() -> dict[str, dict[str, Any]]:
 
 def unknown_algorithm_error(comm: Communicator, operation: str, name: str,
                             algorithms: Iterable[str]) -> Exception:
-    """An algorithm that this communicator does not have, perhaps because it is simulated."""
+    """The error for an algorithm that this communicator lacks, perhaps because it is simulated."""
     if name in NEED_REAL_RANKS and not comm.own_algorithms:
         instead = "auto" if name == "mpi" else "blocked_ring"
         return TypeError(f'algorithm="{name}" needs real MPI ranks: start with mpirun, or choose '
@@ -158,7 +160,7 @@ def check_out(out: Array | None, array: Array, shape: Sequence[int]) -> None:
 
 
 def check_result(out: Array, array: Array, shape: Sequence[int]) -> None:
-    """As `check_out`, for an `out` that is not quite as it should be."""
+    """The slow half of `check_out`: raise the error, or accept an `out` that is not NumPy's own."""
     check_place(out)
     if out.shape != tuple(shape) or out.dtype != array.dtype:
         raise ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} "
@@ -166,7 +168,10 @@ def check_result(out: Array, array: Array, shape: Sequence[int]) -> None:
 
 
 def fit_out(out: Array | None, array: Array, shape: tuple[int, ...]) -> Array | None:
-    """`out` as an array of `shape`; refuse one of a different size or dtype, or with gaps."""
+    """`out` as an array of `shape`; refuse a different dtype or size.
+
+    An `out` of a different shape must be contiguous.
+    """
     if out is None or getattr(out, "shape", shape) == shape:
         check_out(out, array, shape)
         return out

@@ -5,8 +5,9 @@
 A program is a function main(comm).  It runs unchanged on real MPI processes (`mpi/`) and on a
 simulated cluster inside one process (`simulated/`).  Messages between two ranks with the same tag
 arrive in the order in which they were sent.  A send may block until it is received, at any size
-(*rendezvous*).  A program that relies on buffering would hang sooner or later, and the simulated
-cluster reports it at once.
+(*rendezvous*).  Real MPI usually buffers short messages, so a program that relies on buffering
+hangs only with long ones.  The simulated cluster by default buffers none, and reports the deadlock
+at once.
 """
 
 from abc import ABC, abstractmethod
@@ -33,18 +34,18 @@ class Request(Protocol):
         """Block until it is done."""
 
     def test(self) -> bool:
-        """True if it is done.  A simulated rank that asks twice at one time waits first."""
+        """True if it is done.  A simulated rank that asks twice at one virtual time waits first."""
         ...
 
     def peek(self) -> bool:
-        """As `test`, but no virtual time passes.  Never loop on it: the loop would not end."""
+        """As `test`, but no virtual time passes: a loop on it would not end on a simulated rank."""
         ...
 
 
 class Labelled:
     """The context of `Communicator.labelled`.
 
-    A class: @contextmanager would cost as much time as sending a small message.
+    A class, since @contextmanager would cost as much time as sending a small message.
     """
 
     __slots__ = ("comm", "label", "outer")
@@ -86,7 +87,7 @@ class RankState:
         self.log_to(trace)
 
     def start_trace(self, group: int, replay: bool) -> None:
-        """Log from now on; with `replay` also the program, which begins in `group`."""
+        """Log from now on; with `replay` also the program, whose world has the number `group`."""
         self.log_to(Trace(programs={self.world_rank: [("world", group)]} if replay else {}))
 
     def log_to(self, trace: Trace | None) -> None:
@@ -107,8 +108,8 @@ class Communicator(ABC):
     """A group of `size` ranks that can exchange messages; this process is number `rank` of them.
 
     `world_rank` is this rank's number in the whole world.  Methods marked *collective* must be
-    called by all ranks of the communicator, in the same order.  All others are local, or involve
-    one peer.
+    called by all ranks of the communicator, in the same order.  All others are local, or exchange
+    messages with the peers that their arguments name.
     """
 
     rank: int
@@ -119,7 +120,7 @@ class Communicator(ABC):
     group: int = 0              # number of this communicator among those of this rank
     label: str = ""             # the collective that messages sent now belong to (`labelled`)
     axes: str = ""              # " over dp, cp" for ranks along axes of a mesh: in the labels
-    num_works: int = 0          # non-blocking collectives started so far
+    num_works: int = 0          # non-blocking collectives started on it so far
     own_algorithms: Mapping[tuple[str, str], OwnAlgorithm] = {}   # by operation and name
 
     def __new__(cls, *args: Any, **options: Any) -> "Communicator":
@@ -147,7 +148,7 @@ class Communicator(ABC):
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
         """Send `array` to `dest` while receiving `out` from `source`: the safe way to exchange.
 
-        Blocks until both are done.  If one half is refused, none is under way.
+        Blocks until both are done.  If either half is refused, neither has begun.
         """
         receiving = self.irecv(out, source, tag)
         self.isend(array, dest, tag).wait()
@@ -163,15 +164,15 @@ class Communicator(ABC):
 
     @abstractmethod
     def split(self, color: int | None, key: int | None = None) -> "Communicator | None":
-        """Collective.  A communicator of the ranks with this rank's `color`; None if that is None.
+        """Collective.  A communicator of the ranks with this rank's `color`; None for color None.
 
-        Ranks are numbered by `key`, by default in their present order.
+        Ranks are numbered in the order of `key`, by default in their present order.
         """
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
         """The algorithm that algorithm="auto" takes for `num_bytes`; the same on all ranks.
 
-        None: the first one of the operation in `comm/algorithms.py`.
+        None stands for the first one of the operation in `comm/algorithms.py`.
         """
         return None
 
@@ -254,7 +255,7 @@ for _name in MPI4PY_NAMES:
 
 
 Choose = Callable[[str, int], str]              # (operation, bytes) -> name of an algorithm
-Chooser = Callable[[Any], Choose]               # of a communicator, made once for each
+Chooser = Callable[[Any], Choose]               # called once for each communicator
 
 
 def some_of(requests: Sequence[Request | None]) -> list[tuple[int, Any]]:

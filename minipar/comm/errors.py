@@ -1,7 +1,7 @@
 """What a communicator refuses: a wrong array, rank or tag, and mpi4py's names of its methods.
 
-Calls test only what is quick to test, and come here if something is unusual.  That is not always a
-mistake: an array need not be NumPy's own.
+A call of a communicator makes only quick tests, and calls these functions if one fails.  That is
+not always a mistake: an array need not be NumPy's own.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NUM_TAGS = 1 << 15      # the least number of tags that every MPI library must offer
 
-# What mpi4py's users write, in small letters, and what they write here.
+# mpi4py's name of a method, in small letters -> what to write here.
 MPI4PY_NAMES = {
     "get_rank": "comm.rank", "get_size": "comm.size",
     "ssend": "comm.send(array, dest)", "issend": "comm.isend(array, dest)",
@@ -38,9 +38,9 @@ MPI4PY_NAMES = {
 
 
 class OtherName:
-    """A name that mpi4py's communicators have, and these do not: reading it is refused.
+    """A name that mpi4py's communicators have and these do not: reading it raises AttributeError.
 
-    One for each, since a `__getattr__` would slow down every attribute that a communicator has.
+    There is one object for each name: a `__getattr__` would slow down every attribute access.
     """
 
     def __init__(self, name: str):
@@ -63,7 +63,7 @@ def no_rank_error(comm: "Communicator", peer: int, role: str) -> ValueError:
 
 
 def check_array(value: Any) -> None:
-    """Raise TypeError unless `value` is an array, of any library."""
+    """Raise TypeError unless `value` is an array, of any library, but no masked array or matrix."""
     kind = type(value).__name__
     if hasattr(value, "world_rank"):
         raise TypeError(f"expected an array, got a {kind}: the communicator comes first, as in "
@@ -83,9 +83,9 @@ def check_array(value: Any) -> None:
 
 
 def check_numbers(value: Any) -> None:
-    """Raise TypeError unless `value` is an array whose elements mean something to another rank.
+    """Raise TypeError unless `value` is an array, and for a NumPy array of Python objects.
 
-    An array type of its own may hold objects that stand for numbers: simulated ranks pass them on.
+    Another array type may hold objects that stand for numbers: simulated ranks pass them on.
     """
     check_array(value)
     if type(value) is np.ndarray and value.dtype.hasobject:
@@ -105,7 +105,7 @@ def check_place(out: Any, name: str = "the array to write into") -> None:
 
 
 def check_axis(array: Any, dim: int, name: str = "dim") -> None:
-    """Raise TypeError unless `array` is an array of numbers, ValueError if it has no axis `dim`."""
+    """Raise the errors of `check_numbers`, and ValueError if `array` has no axis `dim`."""
     check_numbers(array)
     if -array.ndim <= dim < array.ndim:
         return

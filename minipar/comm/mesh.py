@@ -12,11 +12,11 @@ Expert parallelism (ep) is no axis of its own: it takes neighbouring ranks of dp
     DeviceMesh(comm, dp=4, ep=2)        dp    0  1  2  3        mesh["ep"]     0 1, or 2 3
                                         ep   └────┘└────┘       mesh["edp"]    0 2, or 1 3
 
-By default axes nest pp, replicate, dp, cp, tp from slowest to fastest, in whatever order they come.
-Tensor parallelism (tp) sends most, so its ranks are neighbours on one node; pipelines (pp) send
-least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  Along `replicate` are copies
-of what dp shards (hybrid sharding).  `order` sets a different nesting, and the place of axes with
-other names.
+By default axes nest pp, replicate, dp, cp, tp from slowest to fastest, in whatever order they are
+given.  Tensor parallelism (tp) sends most, so its ranks are neighbours on one node; pipelines (pp)
+send least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  Ranks along `replicate`
+hold copies of what dp shards (hybrid sharding).  `order` sets a different nesting; axes with other
+names need it.
 """
 
 import itertools
@@ -39,7 +39,8 @@ class DeviceMesh:
     size.  The communicators of all axes and groups of axes are made here, so that mesh[…] sends
     nothing.  With `ep`, each `ep` neighbours along dp share the experts of a model: mesh["ep"].
     The ranks of dp with the same experts are mesh["edp"].  Without dp, dp = ep.  Raises ValueError
-    if the sizes do not multiply to comm.size, or if ep does not divide dp.
+    if the sizes do not multiply to comm.size, or if ep does not divide dp.  Raises it also for axes
+    that `order`, or by default the list above, does not name.
     """
 
     def __init__(self, comm: Communicator, *, order: Sequence[str] | None = None,
@@ -67,10 +68,10 @@ class DeviceMesh:
         names = (axes,) if isinstance(axes, str) else axes
         for name in names:
             self._check(name)
-        fine = [part for name in names for part in self._parts(name)]
-        if not names or len(set(fine)) < len(fine):
+        parts = [part for name in names for part in self._parts(name)]
+        if not names or len(set(parts)) < len(parts):
             raise KeyError(f"mesh[{axes!r}]: name each axis once, of {', '.join(self.axes)}")
-        return self._comms[tuple(axis for axis in self._lengths if axis in fine)]
+        return self._comms[tuple(axis for axis in self._lengths if axis in parts)]
 
     def _parts(self, axis: str) -> tuple[str, ...]:
         return ("edp", "ep") if axis == "dp" and "ep" in self else (axis,)
@@ -87,11 +88,14 @@ class DeviceMesh:
 
     @cached_property
     def alone(self) -> Communicator:
-        """Collective.  This rank alone."""
+        """Collective.  A communicator of this rank alone."""
         return subset(self.comm, self.comm.rank)
 
     def ranks_along(self, *axes: str) -> list[list[int]]:
-        """The ranks of mesh[axes] on each rank: one group for each position along the others."""
+        """The groups of ranks that mesh[axes] forms: one for each position along the other axes.
+
+        `axes` are axes of `shape`, so not ep or edp.
+        """
         for axis in axes:
             self._check(axis)
         fixed = [i for i, axis in enumerate(self.axes) if axis not in axes]
@@ -107,7 +111,7 @@ class DeviceMesh:
         return subset(self.comm, color, self.label_of(axes))
 
     def label_of(self, axes: Sequence[str]) -> str:
-        """The end of the labels of messages along these axes."""
+        """The end of the labels along `axes`, without axes of size 1: " over dp, tp"."""
         if {"edp", "ep"} <= set(axes):
             axes = ["dp" if axis == "edp" else axis for axis in axes if axis != "ep"]
         return " over " + ", ".join(axis for axis in axes if (self.shape | self._lengths)[axis] > 1)
@@ -129,7 +133,7 @@ class DeviceMesh:
                 return
 
     def __str__(self) -> str:
-        """The grid, with the two fastest axes as rows and columns of one table for each other."""
+        """The grid as tables: their rows and columns are the two fastest axes."""
         *outer, row, column = [*["" for _ in range(2 - len(self.axes))], *self.axes]
         grid = self.grid.reshape(*[self.shape[axis] for axis in outer], self.shape.get(row, 1), -1)
         labels = [f"{row} {i}" if row else "" for i in range(grid.shape[-2])]
@@ -147,7 +151,9 @@ class DeviceMesh:
 
 
 def subset(comm: Communicator, color: int, label: str | None = None) -> Communicator:
-    """Collective.  The ranks with this rank's color; `label` names their axes, None keeps comm's.
+    """Collective.  The ranks with this rank's color; `label` ends the labels of their messages.
+
+    Without `label`, they keep that of `comm`.
     """
     found = comm.split(color)
     assert found is not None            # every rank has a color
@@ -169,7 +175,7 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 
 def nest(axes: list[str], order: Sequence[str] | None) -> list[str]:
-    """The axes from slowest to fastest.  Raises ValueError for unknown or missing ones."""
+    """The axes from slowest to fastest.  Raises ValueError if `order` does not name just these."""
     if not axes:
         raise ValueError("a mesh has at least one axis: for example DeviceMesh(comm, dp=4)")
     if order is None:
@@ -184,7 +190,7 @@ def nest(axes: list[str], order: Sequence[str] | None) -> list[str]:
 
 
 def complete(shape: dict[str, int], num_ranks: int) -> dict[str, int]:
-    """The shape with its -1, if any, replaced.  Raises ValueError if it does not fit."""
+    """The shape, with -1 replaced by the ranks left.  Raises ValueError if it does not fit."""
     said = " × ".join(f"{axis}={size}" for axis, size in shape.items())
     open_axes = [axis for axis, size in shape.items() if size == -1]
     known = int(np.prod([size for size in shape.values() if size != -1], dtype=np.int64))

@@ -1,8 +1,9 @@
 """The rounds of messages of the algorithms; the table in `algorithms.py` refers to them.
 
 A round is (times combined, [(source, dest, number of elements), …]): see `alpha_beta.critical`.
-Each function here yields the rounds of one pattern, a ring or a tree; it moves no data.  Derived
-from the pictures in the collectives' docstrings, not from their code.
+Each iterator yields the rounds of one pattern, such as a ring or a tree; it moves no data.  The
+patterns follow the pictures in the collectives' docstrings, not their code.  `p` is the number of
+ranks, `n` that of elements, `pieces` the lengths of one piece for each rank.  Ranks count modulo p.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,23 +13,23 @@ Round = tuple[int, list[tuple[int, int, int]]]
 
 
 def cut(total: int, num_pieces: int) -> list[int]:
-    """Lengths that differ by at most one, the larger first."""
+    """The lengths of `num_pieces` pieces of `total`: they differ by at most 1, the larger first."""
     return [(total + num_pieces - 1 - i) // num_pieces for i in range(num_pieces)]
 
 
 def fill(total: int, length: int) -> list[int]:
-    """`length` as often as it fits into the total, and the remainder."""
+    """`length` as often as it fits into `total`, then the remainder, if any."""
     return [min(length, total - start) for start in range(0, total, length)]
 
 
 def dissemination(p: int) -> Iterator[Round]:
-    """To the rank 2^k further on."""
+    """In round k each rank sends an empty message to the rank 2^k further on."""
     for k in range((p - 1).bit_length()):
         yield 0, [(r, (r + 2**k) % p, 0) for r in range(p)]
 
 
 def spread(p: int, n: int) -> Iterator[Round]:
-    """Every rank that has the array sends it to one more."""
+    """In each round every rank that has the array sends it to one more, while any lacks it."""
     for k in range((p - 1).bit_length()):
         yield 0, [(r, r + 2**k, n) for r in range(min(2**k, p - 2**k))]
 
@@ -40,19 +41,22 @@ def collect(p: int, n: int) -> Iterator[Round]:
 
 
 def pipeline(p: int, sizes: list[int]) -> Iterator[Round]:
-    """In round t rank r passes on segment t - r."""
+    """In round t rank r passes segment t - r on to rank r + 1."""
     for t in range(p + len(sizes) - 2 if p > 1 else 0):
         yield 0, [(r, r + 1, sizes[t - r]) for r in range(p - 1) if 0 <= t - r < len(sizes)]
 
 
 def from_first(pieces: list[int]) -> Iterator[Round]:
-    """From rank 0 to each, one after the other."""
+    """Rank 0 sends each other rank its piece, one after the other."""
     for r in range(1, len(pieces)):
         yield 0, [(0, r, pieces[r])]
 
 
 def deal(pieces: list[int]) -> Iterator[Round]:
-    """Multiples of 2^(k+1) give what belongs to the next 2^k ranks, for k from high to low."""
+    """Each multiple r of 2^(k+1) gives rank r + 2^k the pieces of 2^k ranks, for k from high to 0.
+
+    These are the ranks r + 2^k and on, as many as there are.
+    """
     p = len(pieces)
     for k in reversed(range((p - 1).bit_length())):
         yield 0, [(r, r + 2**k, sum(pieces[r + 2**k:r + 2 ** (k + 1)]))
@@ -60,23 +64,23 @@ def deal(pieces: list[int]) -> Iterator[Round]:
 
 
 def to_first(pieces: list[int]) -> Iterator[Round]:
-    """From each to rank 0, one after the other."""
+    """Each other rank sends its piece to rank 0, one after the other."""
     return backwards(from_first(pieces))
 
 
 def dealt_back(pieces: list[int]) -> Iterator[Round]:
-    """Pieces join on their way to rank 0."""
+    """The rounds of `deal` backwards: pieces join on their way to rank 0."""
     return backwards(deal(pieces))
 
 
 def backwards(rounds: Iterable[Round]) -> Iterator[Round]:
-    """The last round first, and every message back to its source."""
+    """The same rounds in reverse order, with every message sent back to its source."""
     for times, transfers in reversed(list(rounds)):
         yield times, [(dest, source, size) for source, dest, size in transfers]
 
 
 def ring(pieces: list[int], first: int, times_combined: int) -> Iterator[Round]:
-    """In round t rank r passes on piece r + first - t."""
+    """In round t rank r passes piece r + first - t on to rank r + 1."""
     p = len(pieces)
     for t in range(p - 1):
         yield times_combined, [(r, (r + 1) % p, pieces[(r + first - t) % p]) for r in range(p)]
@@ -89,7 +93,10 @@ def passed_on(p: int, n: int, num_combining: int) -> Iterator[Round]:
 
 
 def bruck_gather(pieces: list[int]) -> Iterator[Round]:
-    """In round k rank r gives its first 2^k pieces, r and on, to rank r - 2^k."""
+    """In round k rank r gives its first 2^k pieces, r and on, to rank r - 2^k.
+
+    In the last round it gives only as many as that rank lacks.
+    """
     p, have = len(pieces), 1
     while have < p:
         num = min(have, p - have)
@@ -109,7 +116,7 @@ def shifts(p: int, n: int, first: int, later: int) -> Iterator[Round]:
 
 
 def exchange(table: list, times_combined: int = 0) -> Iterator[Round]:
-    """In round t each rank sends the rank t further on its piece."""
+    """In round t each rank sends a piece to the rank t further on; table[i][j] goes from i to j."""
     p = len(table)
     for t in range(1, p):
         yield times_combined, [(r, (r + t) % p, table[r][(r + t) % p]) for r in range(p)]
@@ -129,20 +136,20 @@ def bruck_exchange(table: list) -> Iterator[Round]:
 
 
 def swap_all(p: int, n: int) -> Iterator[Round]:
-    """p = 2^k: everything, with ever farther ranks."""
+    """p is a power of two: in round k each rank swaps all n elements with the rank 2^k away."""
     for k in range(p.bit_length() - 1):
         yield 1, [(r, r ^ 2**k, n) for r in range(p)]
 
 
 def halving(pieces: list[int]) -> Iterator[Round]:
-    """p = 2^k: give the partner the pieces of its half of the block, farthest ranks first."""
+    """p is a power of two: each rank gives its partner that one's half, the farthest one first."""
     p = len(pieces)
     for k in reversed(range(p.bit_length() - 1)):
         yield 1, [(r, r ^ 2**k, block(pieces, r ^ 2**k, k)) for r in range(p)]
 
 
 def doubling(pieces: list[int]) -> Iterator[Round]:
-    """p = 2^k: give the partner all pieces known so far, nearest ranks first."""
+    """p is a power of two: each rank gives its partner all pieces so far, the nearest one first."""
     p = len(pieces)
     for k in range(p.bit_length() - 1):
         yield 0, [(r, r ^ 2**k, block(pieces, r, k)) for r in range(p)]
@@ -155,7 +162,10 @@ def block(pieces: list[int], rank: int, k: int) -> int:
 
 
 def core_of(p: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """The 2^⌊log₂ p⌋ ranks of the core, and (each other rank, its partner in the core)."""
+    """(core, pairs): the 2^⌊log₂ p⌋ ranks of the core, and each other rank with its partner in it.
+
+    As `subgroup.power_of_two` picks them.
+    """
     extra = p - 2 ** (p.bit_length() - 1)
     pairs = [(2 * i + 1, 2 * i) for i in range(extra)]
     aside = {odd for odd, _ in pairs}
@@ -169,10 +179,11 @@ def renumber(rounds: Iterable[Round], ranks: Sequence[int]) -> Iterator[Round]:
 
 
 def folded(p: int, n: int, *stages: Callable, give_back: bool = True) -> Iterator[Round]:
-    """A vector of n reduced among the core, after the other ranks have added theirs.
+    """Fold the other ranks into the core, run the stages among the core, and unfold.
 
-    Each stage is a function of the pieces into which the core cuts the vector.  With `give_back`
-    the other ranks get the result in the end.
+    First each other rank gives its n elements to its partner, which combines them.  Each stage maps
+    the pieces into which the core cuts the vector to rounds.  With `give_back` the partners return
+    the result in the end.
     """
     ranks, pairs = core_of(p)
     yield 1, [(odd, even, n) for odd, even in pairs]
@@ -183,7 +194,7 @@ def folded(p: int, n: int, *stages: Callable, give_back: bool = True) -> Iterato
 
 
 def folded_scatter(pieces: list[int]) -> Iterator[Round]:
-    """Halving among the core, whose ranks answer for their partner's piece too."""
+    """Halving among the core; a rank of the core reduces its partner's piece too."""
     ranks, pairs = core_of(len(pieces))
     yield 1, [(odd, even, sum(pieces)) for odd, even in pairs]
     yield from renumber(halving(with_partners(pieces)), ranks)
@@ -191,7 +202,7 @@ def folded_scatter(pieces: list[int]) -> Iterator[Round]:
 
 
 def folded_gather(pieces: list[int]) -> Iterator[Round]:
-    """Doubling among the core, whose ranks speak for their partner too."""
+    """Doubling among the core; a rank of the core brings its partner's piece too."""
     ranks, pairs = core_of(len(pieces))
     yield 0, [(odd, even, pieces[odd]) for odd, even in pairs]
     yield from renumber(doubling(with_partners(pieces)), ranks)
@@ -199,14 +210,14 @@ def folded_gather(pieces: list[int]) -> Iterator[Round]:
 
 
 def with_partners(pieces: list[int]) -> list[int]:
-    """The lengths of what each rank of the core stands for: its piece, and its partner's."""
+    """For each rank of the core, the length of its piece and its partner's together."""
     ranks, pairs = core_of(len(pieces))
     partner = {even: odd for odd, even in pairs}
     return [pieces[r] + (pieces[partner[r]] if r in partner else 0) for r in ranks]
 
 
 def blocked_ring(p: int, n: int, length: int) -> Iterator[Round]:
-    """The ring on `length` elements, then on the next; on none, if there are none."""
+    """The all-reduce ring on one block of `length` elements after another; n = 0 is one block."""
     for start in range(0, max(1, n), length):
         pieces = cut(min(length, n - start), p)
         yield from ring(pieces, -1, 1)
@@ -214,13 +225,13 @@ def blocked_ring(p: int, n: int, length: int) -> Iterator[Round]:
 
 
 def rabenseifner(p: int, n: int) -> Iterator[Round]:
-    """Halving and doubling among the largest power of two."""
+    """Halving, then doubling, among the core."""
     return folded(p, n, halving, doubling)
 
 
 def in_each_node(sizes: Sequence[int],
                  rounds_in_node: Callable[[int], Iterable[Round]]) -> Iterator[Round]:
-    """The rounds of all nodes side by side, each node's by its own size."""
+    """The rounds of each node, one node after another: nodes share no rank, so they overlap."""
     for start, size in zip(starts_of(sizes), sizes):
         yield from renumber(rounds_in_node(size), range(start, start + size))
 
@@ -231,16 +242,16 @@ def starts_of(sizes: Sequence[int]) -> list[int]:
 
 
 def hierarchical(sizes: Sequence[int], n: int) -> Iterator[Round]:
-    """Trees within the nodes, in step with each other; Rabenseifner's between their first ranks."""
+    """Trees within the nodes; between them Rabenseifner's among the first ranks of the nodes."""
     return chain(in_each_node(sizes, lambda size: collect(size, n)),
                  renumber(rabenseifner(len(sizes), n), starts_of(sizes)),
                  in_each_node(sizes, lambda size: spread(size, n)))
 
 
 def torus(sizes: Sequence[int], n: int) -> Iterator[Round]:
-    """Rings within the nodes, side by side; rings between them, one for each piece; rings within.
+    """Rings within the nodes, one ring between the nodes for each piece, and rings within again.
 
-    Ranks of larger nodes have an empty piece.
+    There are as many pieces as the smallest node has ranks; the other ranks have an empty piece.
     """
     width = min(sizes)
     pieces = cut(n, width)

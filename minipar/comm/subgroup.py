@@ -3,7 +3,7 @@
     ranks of comm           0  1  2  3  4  5
     Subgroup(comm, [4, 2])        1     0          algorithms run on it unchanged
 
-Unlike the result of `split`, a Subgroup is mere arithmetic: its messages are those of `comm`.
+Unlike the result of `split`, a Subgroup only renumbers ranks: its messages are messages of `comm`.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Subgroup(Communicator):
         return self.comm.wait_any(requests)
 
     def split(self, color: int | None, key: int | None = None) -> Communicator | None:
-        """Raises TypeError: splitting takes messages among all ranks of the communicator."""
+        """Not supported, raises TypeError: a split needs all ranks of the communicator."""
         raise TypeError("a Subgroup cannot be split: split the communicator that it is part of")
 
     def node_of(self, rank: int) -> int:
@@ -61,11 +61,11 @@ class Subgroup(Communicator):
         self.comm.report_compute(name, flops, num_bytes, seconds)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
-        """The choice of the whole communicator."""
+        """The algorithm that the whole communicator chooses."""
         return self.comm.choose(operation, num_bytes)
 
     def make_progress_engine(self) -> ProgressEngine:
-        """Raises TypeError: a Work needs messages of its own."""
+        """Not supported, raises TypeError: a Work needs messages of its own."""
         raise TypeError("a Subgroup has no messages of its own: start the Work on a communicator")
 
 
@@ -79,8 +79,9 @@ def power_of_two(comm: Communicator) -> tuple[Communicator | None, Any]:
 
         p = 6      0 ◀─ 1     2 ◀─ 3     4     5         core: 0 2 4 5
 
-    The odd ones among the first 2(p - 2^⌊log₂ p⌋) ranks stand aside: for them `core` is None, and
-    the partner to the left represents them.  A rank without a partner gets None.
+    The odd ones among the first 2(p - 2^⌊log₂ p⌋) ranks stand aside.  For them `core` is None, and
+    `partner` is the rank to the left, which represents them.  `partner` is None for a rank without
+    one.
     """
     extra = comm.size - (1 << (comm.size.bit_length() - 1))
     partner = comm.rank ^ 1 if comm.rank < 2 * extra else None
@@ -90,6 +91,6 @@ def power_of_two(comm: Communicator) -> tuple[Communicator | None, Any]:
 
 
 def core_ranks(p: int) -> list[int]:
-    """The ranks of the core of `p` ranks."""
+    """The ranks of the core of `p` ranks, as `power_of_two` picks them."""
     extra = p - (1 << (p.bit_length() - 1))
     return [*range(0, 2 * extra, 2), *range(2 * extra, p)]

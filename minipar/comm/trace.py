@@ -4,8 +4,9 @@ A message is recorded once, by its sender:  (source, dest, bytes, label, posted,
 A span is time that a rank computed:        (rank, name, start, end)
 
 `posted` is when the sender began, `start` when both ranks had begun, `end` when the bytes had
-arrived (on real ranks: when the receiver noticed).  A real sender does not know the times of its
-receiver, so a real receiver records its half as well:
+arrived.  (On a simulated cluster `start` also waits for free ports.  On real ranks `end` is when
+the receiver noticed.)  A real sender does not know the times of its receiver, so a real receiver
+records its half as well:
 
     a receive                               (source, dest, bytes, label, posted, end)
 
@@ -13,26 +14,27 @@ receiver, so a real receiver records its half as well:
 their machine.  The clocks of two machines differ by an unknown constant.)
 
 In all other time a rank waited, or did work that it did not report.  On request a trace also keeps
-each rank's *program*: its actions in order, without times.  With it the run can be replayed on
-different links (`replay.py`):
+each rank's *program*: its actions in order, with no times but those of computations.  With the
+programs the run can be replayed on different links (`simulated/replay.py`):
 
     ("send", group, tag, dest, bytes)           ("recv", group, tag, source, bytes)
     ("wait", number of the send or receive)     ("compute", name, seconds)
     ("split", group, color, key, new group)     ("poll",)     ("world", group where it began)
     ("shared", bytes)           an all-reduce in shared memory, which has no messages
 
-In programs `group` is the communicator's number on that rank, and ranks are numbers in it.
-Elsewhere ranks are world numbers.  Times are seconds of the rank's own clock.
+In programs `group` is the communicator's number on that rank, and ranks are numbers in that
+communicator.  Elsewhere ranks are world numbers.  Times are seconds of the rank's own clock.
 
 The label of a message is the collective that sent it, on a mesh with its axis: "all_reduce over
-tp".  "control" marks bookkeeping (token counts, traces), which the formulas do not count.
+tp".  A message outside collectives has the label "".  "control" marks bookkeeping (token counts,
+traces), which the formulas do not count.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-POLL = ("poll",)        # asked whether a request is done: what follows depends on the time
+POLL = ("poll",)        # the rank asked whether a request is done: what follows depends on the time
 
 
 class Message(NamedTuple):
@@ -78,9 +80,10 @@ class Trace:
             program.clear()
 
     def select(self, rank: int | None = None, label: str | None = None) -> list[Message]:
-        """The messages sent by `rank` (by all) under `label` (under any but "control").
+        """The messages sent by `rank` under `label`; by default by all ranks, under all labels.
 
-        A collective's own name selects those over all axes of a mesh.
+        All labels are all but "control".  The name of a collective alone, "all_reduce", selects its
+        messages over all axes of a mesh.
         """
         return [m for m in map(Message._make, self.messages) if rank in (None, m.source)
                 and (label in (m.label, m.label.partition(" over ")[0]) if label
@@ -91,11 +94,11 @@ class Trace:
         return [Span._make(span) for span in self.spans]
 
     def bytes_sent(self, rank: int | None = None, label: str | None = None) -> int:
-        """Bytes sent by `rank` (by all) under `label` (under any but "control")."""
+        """Bytes of the messages that `select` finds."""
         return sum(m.num_bytes for m in self.select(rank, label))
 
     def num_sent(self, rank: int | None = None, label: str | None = None) -> int:
-        """Messages sent by `rank` (by all) under `label` (under any but "control")."""
+        """Number of the messages that `select` finds."""
         return len(self.select(rank, label))
 
     def first(self) -> float:
@@ -124,7 +127,7 @@ class Trace:
         """Give each message the times of its receive; forget the receives.
 
         Among messages of the same ranks, label and size, the first receive belongs to the first
-        send.  A receive that ended before any of them was sent has no logged message.
+        send.  A receive that ended before that send began belongs to a message that is not logged.
         """
         if not self.receives:
             return

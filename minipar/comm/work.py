@@ -9,20 +9,21 @@
     progress               round 2, if the messages of round 1 are there
     work.wait              the other rounds; the result
 
-A greenlet is a function that can pause inside any call, and go on from there.  So there is no
-second state machine and no thread.  A program that wants overlap calls `progress` (or `test`) now
-and then; between two calls its Works stand still.  Every blocking wait of the rank advances its
-Works as well, so ranks may wait for several Works in any order.
+A greenlet is a function that can pause inside any call, and go on from there.  So a collective
+needs no second version as a state machine, and no thread.  A program that wants overlap calls
+`progress` (or `test`) now and then; between two calls its Works stand still.  While the program
+waits for a message or a Work, all its Works advance, so ranks may wait for them in any order.  They
+stand still in `wait_any`, and on real ranks in `split` and in collectives of the MPI library.
 
 A wait inside a Work pauses: it switches back to the program's greenlet, which resumed the Work.
 When the program itself must wait, it waits until any request is done, its own or that of one of its
 Works.  The two worlds do this differently: `simulated/progress.py` and `mpi/communicator.py`.
 
 The rule of MPI's non-blocking collectives holds: all ranks of a communicator start the same ones in
-the same order.  The n-th Work of a communicator has its own group number on a simulated cluster,
-and its own range of tags under MPI.  So its messages never meet those of another Work or of the
-program.  Making a Work needs no message; its first sends may leave at once; `start_work` never
-blocks.
+the same order.  The n-th Work of a communicator has its own group number on a simulated cluster.
+Under MPI it has its own range of tags, used again only thousands of Works later.  So its messages
+never meet those of the program, or of another Work under way.  Making a Work needs no message; its
+first sends may leave at once; `start_work` never blocks.
 """
 
 import sys
@@ -49,7 +50,7 @@ class Work:
         engine.running.append(self)
 
     def resume(self, *args: Any, **options: Any) -> None:
-        """Run it until it must wait again; the first time, with its arguments."""
+        """Run the function until it must wait again; the first call passes its arguments."""
         self.greenlet.parent = getcurrent()
         try:
             self.result = self.greenlet.switch(*args, **options)
@@ -77,7 +78,8 @@ class Work:
 def start_work(function: Callable, comm: Communicator, *args: Any, **options: Any) -> Work:
     """Collective.  Begin function(comm, *args, **options) without waiting for it.
 
-    Its arrays must not be touched before `wait` returns.  All ranks of `comm` must start the same.
+    Its arrays must not be touched before `wait` returns.  All ranks of `comm` must start the same
+    function.
     """
     engine: Any = comm.rank_state.engine
     if engine is not None and engine.is_inside():
@@ -99,9 +101,9 @@ def wait_all(works: "list[Any]") -> None:
 
 
 def progress(comm: Communicator) -> None:
-    """Advance all Works of this rank as far as they can go now.
+    """Advance all Works of this rank as far as they can go now; without effect inside a Work.
 
-    A simulated rank that asks twice at one time waits for the next event.
+    A simulated rank that calls it twice at one virtual time waits for the next event.
     """
     engine = comm.rank_state.engine
     if engine is not None and not engine.is_inside():
@@ -109,7 +111,7 @@ def progress(comm: Communicator) -> None:
 
 
 def pause() -> None:
-    """Called inside a Work: switch back to the greenlet that resumed it."""
+    """Switch from inside a Work back to the greenlet that resumed it."""
     here: Any = getcurrent()
     here.parent.switch()
 
@@ -161,6 +163,6 @@ def unwind(engine: ProgressEngine) -> None:
         work.greenlet.parent = getcurrent()
         try:
             work.greenlet.throw()
-        except Exception:               # of a `finally` block that tried to communicate
+        except Exception:               # a `finally` block of the Work tried to communicate
             continue
     engine.running.clear()

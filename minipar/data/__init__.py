@@ -7,7 +7,7 @@
     tasks.py      handwritten digits; a made-up language whose best loss is known
     batches.py    the batch of a step, its rows on this rank, its microbatches
 
-No iterator has a position: a run resumes at any step.
+The number of a step determines its batch, so that a run can resume at any step.
 """
 
 from .batches import Batch, Batches, TextBatches, shard_range

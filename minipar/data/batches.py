@@ -1,10 +1,10 @@
-"""Batches without state: the number of a step determines its batch.
+"""Batches without state: the data, the seed and the number of a step determine its batch.
 
     global batch of step 3:   sample  18  19 │ 20  21 │ 22 │ 23       6 samples over 4 ranks
                               rank         0 │      1 │  2 │  3       `.shard(rank, 4)`
 
-A run resumes by knowing its step.  Every rank computes the same global batch and keeps its rows.
-So the shards of all ranks, one after the other, are the batch of one process.
+A run that resumes needs only its step.  Every rank works out the same global batch and keeps its
+rows.  So the shards of all ranks, one after the other, are the batch of one process.
 """
 
 import copy
@@ -92,7 +92,7 @@ class TextBatches(_Sharded):
     """Windows of `context` tokens from random places of `ids` (n,), to predict each next token.
 
     `split` is "train", the first `fraction` of the ids, or "validation", the rest.  Raises
-    ValueError if that is shorter than context + 1.
+    ValueError if this part is shorter than context + 1.
     """
 
     def __init__(self, ids: np.ndarray, context: int, batch_size: int, seed: int,
@@ -141,9 +141,10 @@ class Batches(_Sharded):
         self._origin = 0, 0
 
     def continued(self, step: int, sample: int) -> Self:
-        """The same, but the batch of `step` begins with `sample`, counted over all epochs.
+        """The same batches, but from `step` on: its batch begins with `sample`.
 
-        So a run that continues with a different batch size still sees each sample once an epoch.
+        Samples are counted over all epochs.  So a run that continues with a different batch size
+        still sees each sample once an epoch.
         """
         continued = copy.copy(self)
         continued._origin = step, sample

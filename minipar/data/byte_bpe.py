@@ -5,8 +5,9 @@
                   ─▶ merges Ġt h e, Ġt he, Ġthe         the pair of lowest rank first
                   ─▶ token  262
 
-Any text has tokens, for there is a token for each of the 256 bytes, and decoding gives it back.
-vocab.json and merges.txt are GPT-2's (Radford et al. 2019).
+Any text of whole characters has tokens, for there is a token for each of the 256 bytes, and
+decoding gives the text back.  The tables are vocab.json and merges.txt, in the form of GPT-2's
+(Radford et al. 2019).
 """
 
 import json
@@ -23,7 +24,7 @@ import numpy as np
 from .markers import Markers, check_ids
 
 END_OF_TEXT = "<|endoftext|>"
-MOST_WORDS, LONGEST = 1 << 16, 64       # of the words whose tokens are cached
+MOST_WORDS, LONGEST = 1 << 16, 64       # words whose tokens are cached: their number, their length
 SPACES = {*range(9, 14), 32, 133, 160, 5760, *range(8192, 8203), 8232, 8233, 8239, 8287, 12288}
 
 # Words are found in a text of classes: L letter, N number, _ space but " ", P other; the letters
@@ -71,10 +72,10 @@ BYTE_OF = {character: byte for byte, character in enumerate(BYTES)}
 class ByteBPE:
     """A byte-level tokenizer: `tokens[i]` is token i, as written in vocab.json; merges by rank.
 
-    `special` tokens are no bytes: a text is cut at them first.  By default <|endoftext|> is one, if
-    it is a token.  `size` is the number of ids, if the model has more ids than tokens; the extra
-    ones stand for no text.  `markers` are by default <|endoftext|>, if it is special: it begins and
-    ends.
+    `special` tokens do not come from bytes: a text is cut at them first.  By default <|endoftext|>
+    is the only one, if it is a token.  `size` is the number of ids, if the model has more ids than
+    tokens; the extra ones stand for no text.  By default `markers` make <|endoftext|>, if it is
+    special, both the begin and the end of a text.
 
     Every text gets the token `prefix` before it, if given.  With `prefix_space`, a text and what
     follows a special token begin with a space.  Raises ValueError for tables that do not fit
@@ -114,7 +115,7 @@ class ByteBPE:
         return Markers(self.ids[END_OF_TEXT], (self.ids[END_OF_TEXT],))
 
     def _joins(self) -> Iterable[tuple[tuple[int, int], tuple[int, int]]]:
-        """((left, right), (rank, joined)) of each merge, all but the rank as ids."""
+        """((left, right), (rank, joined)) of each merge; the tokens left, right, joined as ids."""
         for rank, merge in enumerate(self.merges):
             left, _, right = merge.partition(" ")
             ids = [self.ids.get(part) for part in (left, right, left + right)]
@@ -217,9 +218,9 @@ def bytes_of(token: str) -> bytes:
 
 
 def merge(parts: list[int], joined: Mapping[tuple[int, int], tuple[int, int]]) -> list[int]:
-    """`parts` with pairs joined, the pair of lowest rank first, from the left.
+    """`parts` with pairs joined: the pair of lowest rank first, equal pairs from the left.
 
-    `joined` gives a pair's (rank, token).  n parts take n log n steps, however long the word.
+    `joined` gives a pair's (rank, token).  n parts take O(n log n) steps.
     """
     tokens: list[int | None] = [*parts]
     before, after = [*range(-1, len(parts) - 1)], [*range(1, len(parts) + 1)]

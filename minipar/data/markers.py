@@ -2,8 +2,8 @@
 
     <s> The cat sat. </s> <pad> <pad>        begin 1, end 2, pad 0
 
-A model draws an end token when its answer is complete.  A token that begins every text belongs to
-the encoding: `ByteBPE.prefix`.
+An answer of a model ends with the first end token that it draws.  If the encoding itself puts a
+token before every text, that is `ByteBPE.prefix`.
 """
 
 from dataclasses import asdict, dataclass

@@ -17,7 +17,7 @@ from .markers import Markers
 
 
 def documentation_text() -> str:
-    """The documentation of the language that Python carries, about half a megabyte of English.
+    """The language documentation that comes with Python, about half a megabyte of English.
 
     It differs between versions of Python.  Raises FileNotFoundError for an installation without it.
     """
@@ -66,7 +66,7 @@ class CharacterVocabulary:
                              f"{characters[:20]!r}: make it with CharacterVocabulary.from_text")
         self.characters, self.markers = characters, markers or Markers()
         self._codes = _code_points(characters)
-        self._id_of_code = np.full(self._codes[-1] + 2, -1)     # the last one: for all above
+        self._id_of_code = np.full(self._codes[-1] + 2, -1)     # the last place: all codes above
         self._id_of_code[self._codes] = np.arange(len(characters))
 
     @classmethod

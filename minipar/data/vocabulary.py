@@ -24,7 +24,7 @@ class Vocabulary(Protocol):
     def __len__(self) -> int: ...
 
     def encode(self, text: str) -> np.ndarray:
-        """The tokens of a text (n,), int64.  Raises ValueError if it has none."""
+        """The tokens of a text (n,), int64.  Raises ValueError for a text that it cannot encode."""
 
     def decode(self, ids: np.ndarray) -> str:
         """The text of tokens (n,)."""
@@ -71,7 +71,7 @@ class Numbers:
 
 
 def vocabulary_of(description: Any) -> Vocabulary:
-    """The vocabulary that `description()` of one described.  Raises ValueError if none did."""
+    """The vocabulary whose `description()` this is.  Raises ValueError if it is none."""
     if isinstance(description, str):
         return CharacterVocabulary(description)
     try:

@@ -32,7 +32,7 @@ def _(model: GPT) -> list[ChainPart]:
 
 
 class Run(Part):
-    """Neighbouring modules of a Sequential."""
+    """Neighbouring modules of a Sequential, as one part of its chain."""
 
     def forward(self, x: Tensor | Array) -> Tensor:
         """The output of the last of them."""
@@ -44,7 +44,10 @@ class Run(Part):
 
 @chain.register
 def _(model: Sequential) -> list[ChainPart]:
-    """Each part is a layer with parameters and the layers without any that follow it."""
+    """Each part is a layer with parameters and the layers without any that follow it.
+
+    The first part also has the layers without parameters at the beginning.
+    """
     runs: list[list[str]] = []
     for name, module in model._modules.items():
         if not runs or module.parameters() and any(

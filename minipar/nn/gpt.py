@@ -7,7 +7,8 @@
 
 With RMS norm, SwiGLU, rotary positions and no biases it is a Llama (Touvron et al. 2023).
 
-b = batch, t = tokens of a sequence, d = width, h = heads of width d/h, V = vocabulary, L = layers.
+b = batch, t = tokens of a sequence, d = width, V = vocabulary.  There are h heads of queries and
+kv heads of keys and values, of width n: by default kv = h and n = d/h.
 """
 
 import math
@@ -28,7 +29,7 @@ NORMS = {"layer": LayerNorm, "rms": RMSNorm}
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """Sizes of a GPT.  Raises ValueError for sizes that cannot work, saying which."""
+    """The configuration of a GPT.  Raises ValueError for values that cannot work, saying which."""
 
     vocab_size: int
     context: int = 128
@@ -69,7 +70,7 @@ class GPTConfig:
 
 
 def residual_std(config: GPTConfig) -> float:
-    """The initial standard deviation of weights that end a residual branch (2 in each layer)."""
+    """The initial standard deviation of the weights that end a branch: 2 branches in each block."""
     return 0.02 / math.sqrt(2 * config.num_layers)
 
 
@@ -113,7 +114,10 @@ class CoreAttention(Part):
 
 
 class FeedForward(Module):
-    """Two layers with a GELU between: x (b, t, d) → (b, t, 4d) → (b, t, d)."""
+    """Two linear layers with a GELU between: x (b, t, d) → (b, t, 4d) → (b, t, d).
+
+    4d stands for `mlp_width`, here and below.
+    """
 
     def __init__(self, config: GPTConfig):
         super().__init__()
@@ -128,7 +132,7 @@ class FeedForward(Module):
 
 
 class GatedFeedForward(FeedForward):
-    """SwiGLU: x (b, t, d) → silu(x gate) · (x fc) → (b, t, d), without a GELU."""
+    """A gated MLP (SwiGLU): x (b, t, d) → silu(c_gate x) · c_fc x (b, t, 4d) → (b, t, d)."""
 
     def __init__(self, config: GPTConfig):
         super().__init__(config)
@@ -144,7 +148,7 @@ MLPS = {"gelu": FeedForward, "swiglu": GatedFeedForward}
 
 
 def make_mlp(config: GPTConfig, block: int) -> Module:
-    """The MLP of block `block`, or its experts."""
+    """The MLP of block number `block`, or its mixture of experts."""
     mlp, experts = MLPS[config.mlp], config.experts
     if experts is None or not experts.has_experts(block):
         return mlp(config)
@@ -248,7 +252,8 @@ class GPT(Module):
     def forward(self, ids: Array, gather: bool = True) -> Tensor:
         """ids (b, t) → logits (b, t, V).  Raises ValueError if t is longer than the context.
 
-        If ranks hold parts of the logits, it returns all of them; without `gather`, this rank's.
+        `gather` is for tensor parallelism, which alters this call by `around`.  Each rank then
+        computes some of the logits, and returns all of them only with `gather`.
         """
         return self.run_parts(self, ids)
 
@@ -258,12 +263,13 @@ class GPT(Module):
 
     def criterion(self, logits: Tensor, targets: Array,
                   loss_divisor: float | None = None) -> Tensor:
-        """Cross-entropy of targets (b, t) under logits (b, t, V)."""
+        """Cross-entropy of targets (b, t) under logits (b, t, V), divided as in `loss`."""
         return self.cross_entropy(logits, targets, loss_divisor, self.ignore_index)
 
     def loss(self, ids: Array, targets: Array, loss_divisor: float | None = None) -> Tensor:
         """Cross-entropy in nats of targets (b, t), summed and divided by `loss_divisor`.
 
-        Targets equal to `self.ignore_index`, by default -100, do not count.
+        Targets equal to `self.ignore_index`, by default -100, do not count.  `loss_divisor` is by
+        default the number of targets that count.
         """
         return self.criterion(self(ids, gather=False), targets, loss_divisor)

@@ -69,11 +69,11 @@ class RMSNorm(Module):
 
 
 class Dropout(Module):
-    """Sets elements to 0 with probability `rate` and scales the others up, while training.
+    """While training, sets elements to 0 with probability `rate` and scales the others up.
 
-    Training means inside `training_step`, which holds the seed, the step and the global
-    number of each sample.  These and the layer's name determine the mask, whichever rank computes
-    the sample.  The first axis of x is the batch.
+    Training means inside `training_step`, which holds the seed, the step and the global number of
+    each sample.  These and the layer's name determine the mask, whichever rank computes the sample.
+    The first axis of x is the batch.
     """
 
     def __init__(self, rate: float):
@@ -83,7 +83,7 @@ class Dropout(Module):
         self.rate = rate
 
     def mask(self, x: Array, shape: tuple[int, ...], cuts: tuple[slice, ...] = ()) -> Array | None:
-        """The mask (batch, *shape) of elements to keep, on the device of x; None when not training.
+        """The mask (batch, *shape) of elements to keep, on the device of x; None for no dropout.
 
         With `cuts`, slices of the leading axes of `shape`, only that part of the mask.
         """
@@ -136,9 +136,10 @@ class Activation(Module):
 
 
 class CrossEntropy(Part):
-    """The loss of logits (…, V): the mean cross-entropy in nats of targets (…)."""
+    """The loss of a model: the cross-entropy in nats of targets (…) under logits (…, V)."""
 
     def forward(self, logits: Tensor, targets: Array, loss_divisor: float | None = None,
                 ignore_index: int = IGNORE_INDEX) -> Tensor:
-        """The sum over targets other than `ignore_index`, divided by `loss_divisor`."""
+        """The sum over targets other than `ignore_index`, divided by `loss_divisor` (their number).
+        """
         return ag.cross_entropy(logits, targets, loss_divisor, ignore_index)

@@ -14,7 +14,8 @@ class MLP(Sequential):
     """x (batch, sizes[0]) → (batch, sizes[-1]).
 
     `MLP([64, 32, 10])` is Linear, activation, Linear; its parameters are `0.weight`, `0.bias`,
-    `2.weight`, `2.bias`.  Weights start at a standard deviation of √(2 / fan-in), He et al. 2015.
+    `2.weight`, `2.bias`.  With `dropout`, a Dropout layer follows each activation, and takes a
+    number too.  Weights start at a standard deviation of √(2 / fan-in), He et al. 2015.
     """
 
     def __init__(self, sizes: Sequence[int], activation: str = "relu", dropout: float = 0.0):
@@ -39,5 +40,8 @@ class MLP(Sequential):
         return self.cross_entropy(logits, labels, loss_divisor, self.ignore_index)
 
     def loss(self, x: Array, labels: Array, loss_divisor: float | None = None) -> Tensor:
-        """Cross-entropy of the labels (batch,), summed and divided by `loss_divisor`."""
+        """Cross-entropy of the labels (batch,), summed and divided by `loss_divisor`.
+
+        `loss_divisor` is by default the number of labels other than `ignore_index`.
+        """
         return self.criterion(self.logits(x), labels, loss_divisor)

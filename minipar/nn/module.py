@@ -1,9 +1,9 @@
 """Modules: trees of parameters with stable names, and nothing about parallelism.
 
-A new model has shapes but no numbers, and costs nothing to build.  `initialize` draws each
-parameter from a generator seeded by its own name.  So every layout of a model, over any number of
-ranks, starts from the same values.  On shape-only arrays (`shape_array.py`) a model of any size
-runs, to count its costs.
+A new model has shapes but no numbers, so it takes hardly any memory.  `initialize` draws each
+parameter from a generator seeded by (seed, the parameter's name).  So every layout of a model, over
+any number of ranks, starts from the same values.  On shape-only arrays (`backend/shape_array.py`) a
+model of any size runs, to count its costs.
 
 A strategy changes a model from outside, by two doors:
 
@@ -92,7 +92,8 @@ class Module:
 
     @classmethod
     def replacing(cls, module: "Module", **attributes: Any) -> Self:
-        """A `cls` for the place of `module`, with its parameters, modules and attributes."""
+        """A `cls` to take the place of `module`, with the parameters, modules and attributes of it.
+        """
         made = object.__new__(cls)
         made.__dict__.update(vars(module), **attributes)
         return made
@@ -138,7 +139,7 @@ class Module:
         return self
 
     def to_empty(self, dtype: Any = np.float32, array: Array = None):
-        """Give every parameter memory without values, as `load_state_dict` needs; return self."""
+        """Give every parameter memory, but draw no values, for `load_state_dict`; return self."""
         for name, module in self.named_modules():
             module.full_name = name
         if np.dtype(dtype).kind != "f":
@@ -204,8 +205,8 @@ class PartsRunner(Module):
 class Part(Module):
     """A step of a model's forward that has no parameters of its own.
 
-    It computes with those modules of `model` that have one of the `names`, or with the modules that
-    have replaced them since.  It is no module of the model, so parameters keep their names.
+    It computes with the modules of `model` that have these `names`, or with the modules that have
+    replaced them since.  It is not registered in the model, so parameters keep their names.
     """
 
     def __init__(self, model: Module, *names: str):
@@ -253,4 +254,3 @@ def replace_module(model: Module, old: Module, new: Module) -> None:
     for _, module in [*model.named_modules()]:
         module._modules.update({name: new for name, each in module._modules.items()
                                 if each is old})
-

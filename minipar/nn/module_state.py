@@ -1,4 +1,4 @@
-"""Methods of Module beside what training needs: its state by name, its copy and its tree."""
+"""Methods of Module that a training step does not need: its state by name, its copy, its tree."""
 
 import copy
 import difflib
@@ -59,7 +59,7 @@ def deep_copy(self: "Module", memo: dict) -> "Module":
 
 
 def tree(self: "Module") -> str:
-    """The tree of modules with the shapes of their parameters; layers that are alike, once.
+    """The tree of modules with the shapes of their parameters; neighbours that are alike, once.
 
         (h): ModuleList(
           (0-11): 12 x Block(

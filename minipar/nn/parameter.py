@@ -25,7 +25,7 @@ def ones(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def normal(std: float) -> Initializer:
-    """Initial values from the normal distribution of mean 0."""
+    """Initial values from the normal distribution of mean 0 and standard deviation `std`."""
     return lambda rng, shape: rng.standard_normal(shape) * std
 
 
@@ -43,7 +43,7 @@ def slice_box(values: Array, box: tuple[tuple[int, int], ...],
 def mark_changed(parameters: Iterable[Tensor]) -> None:
     """Note that the values of these leaves have changed in place.
 
-    Backward through a graph that used them before raises RuntimeError.
+    Backward through a graph that used the old values then raises RuntimeError.
     """
     for parameter in parameters:
         parameter.grad_target.changed_at = next(clock)      # type: ignore[union-attr]
@@ -51,7 +51,10 @@ def mark_changed(parameters: Iterable[Tensor]) -> None:
 
 @contextmanager
 def changing_copies(parameters: Iterable[Tensor]) -> Iterator[None]:
-    """Context in which the values that change are in new arrays, no graph's: backward goes on."""
+    """Context for changing leaves whose values are now in new arrays.
+
+    Graphs made before hold the old arrays, so backward through them stays allowed.
+    """
     slots = [parameter.slot for parameter in parameters]
     changed = [slot.changed_at for slot in slots]
     yield
@@ -98,10 +101,10 @@ class Parameter(Tensor):
     """A leaf of a model: a Tensor that always takes a gradient and knows its initial values.
 
     It may be a part of a global parameter of `global_shape`: the `box`, a (start, stop) pair for
-    each axis.  If there is an `order`, it reorders the last axis before the box is cut out.  So the
-    q, k, v columns of one rank's heads can lie side by side.  `replicated` names the mesh axes
-    along which every rank holds the same values.  Backward refuses a graph that used values which
-    `data -= …` changed since; after a write into `data[…]` call `mark_changed`.
+    each axis.  An `order`, if any, reorders the last axis before the box is cut out.  So the q, k
+    and v columns of one rank's heads can lie side by side.  `replicated` names the mesh axes along
+    which every rank holds the same values.  After `data -= …` backward refuses a graph that used
+    the old values; after a write into `data[…]` call `mark_changed`.
 
     A module that uses it sees the result of its `transforms`, which `on_use` adds.  `cut_by`, if
     not None, gathers the boxes of all ranks (`TensorSplit.gather`).

@@ -62,7 +62,7 @@ class FlatBuffer(Protocol):
     data: Array                     # (n,)
     grad: Array                     # (n,), read through `complete_grad`
     segments: list[Segment]         # of this rank's elements, in order
-    norm_comm: Any                  # the ranks whose parts add up in a norm; None for a whole
+    norm_comm: Any                  # the ranks whose parts add up in a norm; None if all is here
 
     @property
     def parameters(self) -> Sequence[Tensor]:
@@ -82,13 +82,13 @@ class FlatBuffer(Protocol):
 class Slab:
     """The flat arrays behind `parameters`, (name, Parameter) pairs, which become views of them.
 
-    The parameters' values are copied in.  `like` decides the kind of array (NumPy, CuPy or
-    shape-only) and its dtype.  All are whole, or cut by the same ranks.
+    The parameters' values, if they have any, are copied in.  `like` decides the kind of array
+    (NumPy, CuPy or shape-only) and its dtype.  All parameters are whole, or cut by the same ranks.
     """
 
     norm_comm: Any = None       # the Communicator of all ranks with other parts; None: no others
-    tp: Any = None              # … with the other boxes of these parameters, if they are cut
-    ep: Any = None              # … with different experts
+    tp: Any = None              # the Communicator of the ranks with the other boxes, if any
+    ep: Any = None              # the Communicator of the ranks with other experts, if any
     is_copy = False
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):
@@ -172,12 +172,12 @@ class Buffers(list):
 
 
 def sharded_gradient_error() -> ValueError:
-    """The gradients of a slab, asked for after `drop_grad`."""
+    """The error for reading the gradients of a slab after `drop_grad`."""
     return ValueError("the gradients of this slab are sharded over the ranks: use the strategy's "
                       "slabs, strategy.slabs, instead of model.slabs")
 
 
 def replaced_array_error(name: str) -> ValueError:
-    """A parameter whose `data` is no longer a view of the slab."""
+    """The error for a parameter whose `data` is no longer a view of the slab."""
     return ValueError(f"{name}.data was replaced and would not be trained: write into it instead, "
                       f"{name}.data[...] = values")

@@ -1,4 +1,4 @@
-"""The training step that layers compute: dropout and routers of experts ask for it.
+"""The training step that is computed now: dropout and routers of experts ask for it.
 
     with training_step(seed, step, samples):        dropout is active, its masks those of the step
         loss = model.loss(inputs, targets)
@@ -18,8 +18,8 @@ import numpy as np
 class TrainingStep:
     """The training step as layers see it: dropout and routers of experts need it.
 
-    `samples` holds the global sample number of each row of the current microbatch.  `shares`,
-    if given, its part of the loss of the whole batch: its targets / all targets.
+    `samples` holds the global sample number of each row of the current microbatch.  `shares`, if
+    given, holds the part of each row in the loss of the whole batch: its targets / all targets.
     `sum_over_samples` sums an array of float64 over the ranks that have other samples.  `routed`
     notes what routers have counted, so that a recomputed forward counts nothing twice.
     """

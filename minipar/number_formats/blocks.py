@@ -120,5 +120,5 @@ class BlockFormat:
         return np.where(largest < np.inf, codes, E8M0_NAN).astype(FLOAT8_E8M0.dtype)
 
     def _divide(self, blocks: Array, scales: Array) -> Array:
-        """Exact, but for quotients far below the smallest element, which are rounded to zero."""
+        """The blocks over their scales: exact, except far below the smallest `element` number."""
         return blocks / FLOAT8_E8M0.decode(scales)[..., None]

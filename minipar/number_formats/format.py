@@ -14,7 +14,7 @@ Formats differ in what their last codes mean:
 
 A number is rounded once, to nearest with ties to even or stochastically, as if the exponent had no
 upper end.  A result above the largest number, infinity included, overflows: it becomes the largest
-number ("saturate"), infinity ("inf") or NaN ("nan").  (`max`, … are named as in np.finfo.)
+number ("saturate"), infinity ("inf") or NaN ("nan").
 
 Source: IEEE 754-2019; Micikevicius et al., FP8 formats for deep learning (2022), for fn; Noune et
 al., 8-bit numerical formats for deep neural networks (2022), for fnuz.
@@ -70,7 +70,8 @@ class Format:
     """A number format: its codes, and what becomes of numbers above its largest.
 
     A code has 1 sign bit, exponent_bits and mantissa_bits; it is an unsigned integer of `dtype`, of
-    8, 16 or 32 bits.  Raises ValueError for an impossible combination.
+    8, 16 or 32 bits.  Raises ValueError for an impossible combination.  `bits`, `max`,
+    `smallest_normal` and `smallest_subnormal` mean what they mean in np.finfo.
     """
 
     name: str
@@ -154,7 +155,7 @@ class Format:
         return 2.0 ** (self.e_min - self.mantissa_bits)
 
     def holds(self, size: Array) -> bool:
-        """True if no number is NaN, infinite or too large; False where looking would cost more."""
+        """True only if every `size` is below the largest number; False where looking costs more."""
         return is_host(size) and bool(size.max(initial=0) < self.max)
 
     @cached_property
@@ -270,9 +271,10 @@ class Format:
         out[...] = codes
 
     def add(self, a: Array, b: Array, out: Array) -> Array:
-        """The rounded sums of two arrays of codes, into `out`: a ufunc for collectives.
+        """The rounded sums of two arrays of codes, into `out`: an `op` for collectives.
 
-        The sums are float32's, rounded again: that changes nothing for up to 10 mantissa bits.
+        They are sums in float32, rounded to the format.  For up to 10 mantissa bits the result is
+        that of rounding once.
         """
         with np.errstate(over="ignore"):
             out[...] = self.encode(self.decode(a) + self.decode(b))

@@ -36,7 +36,7 @@ def in_groups(rows: Array, size: int) -> Array:
 
 
 def pack(codes: Array, bits: int) -> Array:
-    """The bytes (uint8, (…, ⌈n·bits/8⌉)) of codes (…, n), whose upper 8 - bits bits are ignored.
+    """The bytes (uint8, (…, ⌈n·bits/8⌉)) of the lowest `bits` bits of the codes (…, n).
 
     Raises ValueError unless `bits` is 1 to 8.
     """
@@ -53,7 +53,7 @@ def pack(codes: Array, bits: int) -> Array:
 def unpack(packed: Array, bits: int, length: int) -> Array:
     """The `length` codes (uint8, (…, length)) that `pack` made into these bytes.
 
-    Raises ValueError if that many codes do not fill as many bytes.
+    Raises ValueError if the bytes are too many or too few for them.
     """
     num_codes, num_bytes, word = _group(bits)
     if packed.shape[-1] != -(-length * bits // 8):

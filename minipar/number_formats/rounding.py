@@ -73,7 +73,7 @@ def copy_sign(size: Array, signed: Array, out: Array) -> None:
 
 
 def nearest_by_bits(bits: Array, drop: int) -> Array:
-    """`bits`, unsigned integers, with the last `drop` ones zero: the nearest, of a tie the even."""
+    """`bits`, unsigned integers, rounded to multiples of 2^drop: to the nearest, ties to even."""
     rounded = bits >> drop
     rounded &= 1                                # 1 where the last place that stays is odd
     rounded += (1 << (drop - 1)) - 1            # just less than half: a tie goes up where it is odd

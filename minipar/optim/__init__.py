@@ -4,7 +4,8 @@
     groups.py         weight decay and learning rate by rule    lr_schedule.py    warm-up and cosine
     clip.py           the norm over all ranks, and clipping       registry.py       all by name
     adamw_8bit.py     AdamW with states of 8 bits                 moment_codes.py   their codes
-    whole_tensors     Muon, LAMB and LARS, which need whole tensors also where ranks have pieces
+    whole_tensors/    Muon, LAMB and LARS, which need whole tensors, or their norms, where ranks
+                      have pieces
 
 The constructor's arguments are PyTorch's: lr, momentum, betas, weight_decay.
 """

@@ -4,9 +4,9 @@
     v ← β₂ v + (1 - β₂) g²           v̂ = v / (1 - β₂ᵗ)
     p ← p - lr m̂ / (√v̂ + ε)
 
-Both corrections are folded into two numbers per step: with s = √(1 - β₂ᵗ) the update is
+Both corrections become two numbers per step: with s = √(1 - β₂ᵗ) the update is
 (lr s / (1 - β₁ᵗ)) m / (√v + ε s).  Adam's weight decay is added to the gradient, and so divided by
-√v̂; AdamW's shrinks p by lr · weight_decay directly (`decoupled`, in optimizer.py).
+√v̂; AdamW's shrinks p by the factor 1 - lr · weight_decay (`decoupled`, in optimizer.py).
 """
 
 import math
@@ -36,14 +36,14 @@ class Adam(Optimizer):
         self.betas, self.epsilon = betas, epsilon
 
     def begin_step(self):
-        """lr s / (1 - β₁ᵗ) and ε s, with s = √(1 - β₂ᵗ)."""
+        """Compute lr s / (1 - β₁ᵗ) and ε s, with s = √(1 - β₂ᵗ)."""
         beta1, beta2 = self.betas
         s = math.sqrt(1 - beta2**self.num_steps)
         self._rate = self.lr * s / (1 - beta1**self.num_steps)
         self._epsilon = self.epsilon * s
 
     def compute_step(self, g, scratch, m, v):
-        """lr m̂ / (√v̂ + ε), after m and v have moved."""
+        """Move m and v, and return lr m̂ / (√v̂ + ε)."""
         beta1, beta2 = self.betas
         np.multiply(g, 1 - beta1, out=scratch)
         m *= beta1
@@ -60,6 +60,6 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay: p shrinks by lr · weight_decay directly."""
+    """Adam with decoupled weight decay: p shrinks by the factor 1 - lr · weight_decay."""
 
     default_decay, decoupled = 0.01, True

@@ -1,10 +1,11 @@
-"""AdamW with states of 8 bits: 2 bytes for each parameter and 8 for each block of 2048, not 8.
+"""AdamW with states of 8 bits: 2 bytes a parameter, and 8 a block of 2048, instead of 8 each.
 
     m, v ← decode(codes)        AdamW's step        codes ← encode(m, v)        a chunk at a time
 
-The codes are in `moment_codes.py`.  Blocks are cut from a slab, or from a rank's piece of one, so
-layouts differ by rounding.  A checkpoint has decoded moments, and the scale of each element: so a
-run on the same layout goes on exactly.  Dettmers et al. 2022, arXiv 2110.02861.
+`moment_codes.py` has the codes.  Blocks are cut from a slab, or from a rank's piece of one, so the
+results of two layouts differ by rounding.  A checkpoint has the decoded moments, and the scale of
+each element, so that a run on the same layout goes on exactly.  Dettmers et al. 2022, arXiv
+2110.02861.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from ..backend import Array
 from ..nn.parameter import mark_changed
 from ..nn.slab import FlatBuffer
 from .adam import AdamW
-from .groups import ParameterGroup, spans_of, within
+from .groups import ParameterGroup, spans_of, spans_within
 from .moment_codes import BLOCK, Moment
 
 CHUNK = 16 * BLOCK          # elements that are decoded at once
@@ -36,7 +37,7 @@ class AdamW8bit(AdamW):
         self._scratch = np.empty((2, CHUNK), slabs[0].data.dtype, like=slabs[0].data)
 
     def states_of(self, slab: FlatBuffer) -> tuple[str, ...]:
-        """None: `states` is filled for checkpoints alone."""
+        """No names: `states` is empty, but while a checkpoint is written or read."""
         return ()
 
     def step(self) -> None:
@@ -48,14 +49,14 @@ class AdamW8bit(AdamW):
             for start in range(0, n, CHUNK):
                 stop = min(start + CHUNK, n)
                 m, v = (moment.decode(start, stop) for moment in moments)
-                self.update_block(within(spans, start, stop), slab.data[start:stop],
+                self.update_block(spans_within(spans, start, stop), slab.data[start:stop],
                                   grad[start:stop], m, v)
                 for moment, values in zip(moments, (m, v)):
                     moment.encode(start, values)
             mark_changed(slab.parameters)
 
     def local_states(self) -> list[dict[str, Array]]:
-        """Codes and scales, of each slab."""
+        """The codes and scales of each slab, by name."""
         return [{f"{name}_{kind}": getattr(moment, kind) for kind in ("codes", "scales")
                  for name, moment in zip(("first", "second"), moments)} for moments in self.moments]
 
@@ -74,7 +75,7 @@ class AdamW8bit(AdamW):
         return found
 
     def load_state_dict(self, state: dict[str, Any], num_steps: int) -> None:
-        """Encode what `state_dict` gave."""
+        """Encode the moments and scales of a `state_dict`."""
         self.states = self.decoded()
         super().load_state_dict(state, num_steps)
         for moments, states in zip(self.moments, self.states):

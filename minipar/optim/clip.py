@@ -51,11 +51,11 @@ def grad_norm(slabs: Sequence[FlatBuffer]) -> Array:
 
 
 def clip_grad_norm(slabs: Sequence[FlatBuffer], max_norm: float) -> Array:
-    """Scale all gradients down to a global norm of `max_norm`; return the norm before.
+    """Collective.  Scale all gradients down to a global norm of `max_norm`; return the norm before.
 
-    `slabs` are what this rank optimizes: `model.slabs`, or `strategy.slabs`.  PyTorch's equation:
-    the factor is min(1, max_norm / (norm + 1e-6)).  Gradients with an infinity or a NaN are not
-    scaled: the returned norm shows them.
+    `slabs` are what this rank optimizes: `model.slabs`, or `strategy.slabs`.  As in PyTorch, the
+    factor is min(1, max_norm / (norm + 1e-6)).  If a gradient has an infinity or a NaN, none is
+    scaled: the returned norm shows it.
     """
     if max_norm <= 0:
         raise ValueError(f"max_norm must be positive, not {max_norm}")

@@ -5,8 +5,8 @@
     slab     [ ln_1.weight  ln_1.bias │ c_attn.weight │ c_attn.bias │ c_proj.weight │ …
     spans    [ ───────── 0.0 ──────── │ ──── 0.1 ──── │ ─── 0.0 ─── │ ──── 0.1 ──── │
 
-A rule sees a Segment, which knows the name and the shape of the whole parameter.  So a shard that
-holds a flat piece of a matrix treats it as part of a matrix, wherever the rest is.
+A rule sees a Segment, which knows the name and the shape of the whole parameter.  So a flat piece
+of a matrix counts as part of a matrix, wherever the rest is.
 """
 
 import math
@@ -43,12 +43,12 @@ class Span(NamedTuple):
 
 
 def is_vector(segment: Segment) -> bool:
-    """True for a bias, also of experts, which has two axes, and for the gain of a norm."""
+    """True for a bias (that of experts has two axes), and for the gain of a norm."""
     return len(segment.global_shape) < 2 or segment.name.endswith(".bias")
 
 
 def is_hidden_matrix(segment: Segment) -> bool:
-    """True for a weight, also of experts, which is not an embedding or the head."""
+    """True for a weight, also of experts, but not for a GPT's embeddings and head (by name)."""
     return not is_vector(segment) and not segment.name.endswith(NOT_HIDDEN)
 
 
@@ -58,7 +58,7 @@ NO_DECAY_FOR_VECTORS = ParameterGroup(is_vector, weight_decay=0.0)
 
 def spans_of(segments: Iterable[Segment], groups: Sequence[ParameterGroup],
              weight_decay: float) -> list[Span]:
-    """The spans of a slab, neighbours of one group joined."""
+    """The spans of a slab; neighbours with equal decay and factor are one span."""
     spans: list[Span] = []
     for segment in segments:
         span = span_of(segment, groups, weight_decay)
@@ -76,7 +76,7 @@ def span_of(segment: Segment, groups: Sequence[ParameterGroup], weight_decay: fl
                 group.weight_decay, group.lr_scale)
 
 
-def within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
+def spans_within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
     """The parts of ascending `spans` that lie in start … stop - 1, counted from start."""
     first = bisect_right(spans, start, key=lambda span: span.stop)
     last = bisect_left(spans, stop, key=lambda span: span.start)
@@ -100,7 +100,7 @@ def spans_of_blocks(slabs: Sequence[FlatBuffer], groups: Sequence[ParameterGroup
         spans = [span for span in spans_of(slab.segments, groups, weight_decay)
                  if span.weight_decay or span.lr_scale != 1]
         limits = accumulate((block.shape[0] for (block,) in l2_blocks(slab.data)), initial=0)
-        found.append([within(spans, start, stop) for start, stop in pairwise(limits)])
+        found.append([spans_within(spans, start, stop) for start, stop in pairwise(limits)])
     return found
 
 

@@ -1,12 +1,12 @@
 """Codes of 8 bits for an optimizer's states: one of 256 levels, and a scale for 2048 elements.
 
     block of m   [ 3e-5  -2e-3  7e-7 … ]     scale = largest |m| = 2e-3
-    m / scale    [ 0.015  -1    3e-4 … ]     codes: of the nearest of 256 levels
+    m / scale    [ 0.015  -1  3.5e-4 … ]     each code is the number of the nearest of 256 levels
 
-Levels are dense near 0, as moments are: there are 64 between 0.1 and 1, half as many from 0.01 on,
-and so on for seven powers of ten.  m has levels of both signs, v positive ones, and so twice as
-many.  A v that is not 0 keeps at least the smallest level.  Were it 0, m / √v would be a step of
-any length as soon as the gradient vanishes, as it does behind a ReLU.
+Levels are dense near 0, as moments are.  m has levels of both signs: 64 of each between 0.1 and 1,
+half as many between 0.01 and 0.1, and so on for seven powers of ten.  v has no negative levels, and
+so twice as many positive ones.  A v that is not 0 keeps at least the smallest positive level.  Were
+it 0, m / √v would be a step of any length as soon as the gradient vanishes, as behind a ReLU.
 
 Dettmers, Lewis, Shleifer & Zettlemoyer 2022, arXiv 2110.02861; the levels of bitsandbytes.
 """
@@ -49,7 +49,10 @@ class Moment:
         return self.levels[self.codes[start:stop]] * self.scale(start, stop)
 
     def encode(self, start: int, values: Array, at_least: Array | None = None) -> None:
-        """Keep values from `start` on; scales are their largest, or that of `at_least`."""
+        """Keep `values` as the elements from `start` on.
+
+        The scale of a block is the largest size of its values, or of its part of `at_least`.
+        """
         stop = start + values.shape[0]
         sizes = np.abs(values if at_least is None else at_least)
         blocks = np.zeros((-(-values.shape[0] // BLOCK), BLOCK), sizes.dtype, like=sizes)

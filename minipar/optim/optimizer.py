@@ -7,7 +7,7 @@
 from one span of a slab to the next (`groups.py`).
 
 A block of parameters, gradients and states goes through all the passes of the update while it is
-in the L2 cache.  A scratch block serves every step, so a step allocates nothing.
+in the L2 cache.  Two scratch blocks serve all steps, so a step of SGD or Adam allocates no array.
 
 States made inside `backend.allocating_with` may be in a file: one block at a time is in memory.  Or
 they are on the host beside a GPU: the host takes the step.  Ren et al. 2021, ZeRO-Offload.
@@ -31,8 +31,8 @@ class Optimizer:
     """Base of the optimizers: a subclass names its states and defines `compute_step`.
 
     `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A missing gradient
-    counts as 0.  `weight_decay` holds for all parameters but those in a group of `groups` that has
-    a weight decay of its own.
+    counts as 0.  `weight_decay` holds for all parameters except those in a group of `groups` that
+    has its own.
     """
 
     state_names: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class Optimizer:
             slab.zero_grad()
 
     def local_states(self) -> list[dict[str, Array]]:
-        """The arrays, not copies, in which this rank keeps its states: of each slab, by name."""
+        """The arrays in which this rank keeps its states, not copied: for each slab, by name."""
         return self.states
 
     # States by the names of parameters, for checkpoints.
@@ -131,7 +131,7 @@ class Optimizer:
     def load_state_dict(self, state: dict[str, np.ndarray], num_steps: int) -> None:
         """Load the states of whole parameters after `num_steps` steps; keep this rank's part.
 
-        Raises ValueError, naming it, for a state that is missing or of a different shape.
+        Raises ValueError for a state that is missing or of a different shape, and names it.
         """
         for slab, own in zip(self.slabs, self.states):
             for name, values in own.items():

@@ -18,7 +18,10 @@ from .whole_tensors.muon import Muon
 
 
 class OptimizerEntry(NamedTuple):
-    """`kind(slabs, lr, weight_decay=…, groups=…)` makes it; `momentum` too, if it takes one."""
+    """An optimizer: kind(slabs, lr, weight_decay=…, groups=…) makes it, and its defaults.
+
+    `kind` takes a momentum too, unless `momentum` is None.
+    """
 
     kind: Callable[..., Optimizer]
     lr: float = 3e-3                # the peak learning rate that `minipar train` takes by default
@@ -41,7 +44,7 @@ def make_optimizer(name: str, slabs: Sequence[FlatBuffer], lr: float, weight_dec
                    momentum: float | None, groups: Sequence[ParameterGroup] = ()) -> Optimizer:
     """The optimizer of that name; None as weight decay or momentum means its entry's.
 
-    Raises ValueError for an unknown name.
+    An optimizer that takes no momentum ignores it.  Raises ValueError for an unknown name.
     """
     if name not in OPTIMIZERS:
         raise ValueError(f"unknown optimizer {name!r}: choose from {', '.join(OPTIMIZERS)}")

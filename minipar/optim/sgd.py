@@ -3,7 +3,7 @@
     g ← g + weight_decay p,   v ← momentum v + g,   p ← p - lr v
                                                     p ← p - lr (g + momentum v)     with Nesterov
 
-Without momentum v is g.  All numbers are changed in place.
+v begins as 0.  Without momentum v is g, and no state is kept.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class SGD(Optimizer):
         super().__init__(slabs, lr, weight_decay, groups)
 
     def compute_step(self, g, scratch, velocity=None):
-        """lr v, after v has moved."""
+        """Move v, and return lr v, or lr (g + momentum v) with Nesterov."""
         if velocity is None:
             return np.multiply(g, self.lr, out=scratch)
         velocity *= self.momentum

@@ -1,11 +1,11 @@
-"""Loss scaling: multiply the loss, so that no gradient is too small for a narrow format.
+"""Loss scaling: multiply the loss, so that fewer gradients are too small for a narrow format.
 
     loss · 2¹⁶ ─▶ backward ─▶ gradients · 2¹⁶ ─▶ finite? ─ yes ─▶ divide by 2¹⁶, clip, step
                                                     └──── no ──▶ skip the step, halve the scale
 
-float16 has no number between 0 and 2⁻²⁴, where many gradients lie.  The scale is a power of two, so
-no digit changes.  It is kept as large as possible: doubled after `interval` steps without overflow,
-halved when a gradient, or the loss itself, overflows.
+float16 has no number between 0 and 2⁻²⁴, where many gradients lie.  By default the scale is a power
+of two, so no digit changes.  It is kept as large as possible: doubled after `interval` steps
+without overflow, halved when a gradient, or the loss itself, overflows.
 
     rank 0   its shards: finite    ─┐            An overflow may show on one rank alone.  The other
     rank 1   its shards: infinite  ─┼─▶ Σ = 1    ranks would step: different parameters and
@@ -39,8 +39,8 @@ def unscale(strategy: HasGradients, scale: float) -> bool:
     """Collective.  Divide all gradients by `scale`; return whether all are finite on every rank.
 
     If one is not, all are left as they are, and the step must not be taken.  Call it before
-    clipping, which needs the norm of the unscaled gradients.  Costs one control message, 8 bytes of
-    every rank to all.
+    clipping, which needs the norm of the unscaled gradients.  It costs an all-gather of 8 bytes
+    from each rank, labelled control.
     """
     grads = [slab.complete_grad() for slab in strategy.slabs]
     num_bad = sum(not np.isfinite(g).all() for grad in grads for (g,) in l2_blocks(grad))

@@ -43,8 +43,8 @@ def set_precision(model: Module, precisions: Precision | Mapping[str, Precision]
     Call it before a strategy takes the model.  A mapping goes from patterns of names to precisions:
     {"": FP16, "h.*.mlp": FP8, "ln_f": FP32}.  "" is the model.  A precision holds for everything
     inside a module, except what has its own.  "*" stands for one name; the last pattern that
-    matches wins.  The criterion is no module and stays in float32.  Raises ValueError for a pattern
-    that matches nothing, and for a model that is not in float32.
+    matches wins.  The loss of the logits stays in float32.  Raises ValueError for a pattern that
+    matches nothing, and for a model that is not in float32.
 
     With rematerialization set up before this call, the inputs of segments are kept in the model's
     own precision, otherwise in float32.
@@ -94,8 +94,8 @@ def _innermost(name: str, precisions: Mapping[str, Precision]) -> Precision | No
 
 # The call of a module that is running; every simulated rank has its own.
 _running: ContextVar["_Call | None"] = ContextVar("precision", default=None)
-# Whether an inner module already chose how the array is kept, which may reach an outer module
-# through a segment that is recomputed.
+# True while an inner module, which has chosen how to keep an array, hands it to the hooks outside.
+# Through a recomputed segment it may reach an outer module there, which must not choose again.
 _decided: ContextVar[bool] = ContextVar("decided", default=False)
 
 
@@ -151,7 +151,7 @@ class _Call:
         p = self.precision
         if p.inputs is None:
             return weight
-        fmt = p.inputs if len(weight.shape) > 1 else p.outputs     # a factor of products, or not
+        fmt = p.inputs if len(weight.shape) > 1 else p.outputs     # matrices; biases and gains
         rounded = round_to(weight, fmt, p.outputs)
         self.weights[id(rounded.data)] = rounded.data, weight.data, fmt
         return rounded
@@ -161,7 +161,7 @@ class _Call:
         return round_to(y, self.precision.outputs, self.precision.gradients)
 
     def keep(self, array: Array) -> Any:
-        """Pack hook: of a weight its master, of other numbers codes.
+        """Pack hook: keep the master of a weight, and the codes of other numbers.
 
         Statistics (one number for each row), masks and ids stay as they are.
         """

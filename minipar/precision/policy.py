@@ -43,9 +43,9 @@ PRECISIONS = {each.name: each for each in (FP32, BF16, FP16, FP8)}       # `--pr
 
 
 def precision_preset(name: str, model: Module) -> dict[str, Precision]:
-    """The precisions called `name`, as `set_precision` takes them.
+    """The mapping for `set_precision` that the preset `name` stands for.
 
-    With "fp8" the linear layers compute in 8 bits, except one that makes the logits; the rest,
+    With "fp8" the linear layers compute in 8 bits, except the one that makes the logits; the rest,
     experts too, in bfloat16.  Routers stay in float32, so that close scores do not become ties.
     """
     if name not in PRECISIONS:

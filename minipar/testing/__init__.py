@@ -1,6 +1,6 @@
 """For your own tests: `find_difference` compares two programs, `@worlds` runs one in both worlds.
 
-    find_difference(left, right, batches, ranks=(1, 4))     the first wrong array, if any: compare/
+    find_difference(left, right, batches, ranks=(1, 4))     the first array that differs: compare/
     record(name, values, …)                                 more arrays to compare
     @worlds(2, 4)                       a test on simulated and on real ranks: a pytest plugin
 

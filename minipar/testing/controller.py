@@ -5,8 +5,8 @@
       +-- worker gw0  XdistWorker       each gives up its mpi tests, and says which they are
       +-- worker gw1  XdistWorker
 
-Either way the job runs beside the serial tests, and its reports become ordinary reports of this
-pytest.  There is one closing line and one exit status.
+The job runs beside the serial tests (without xdist, after them on a single core).  Its reports
+become ordinary reports of this pytest.  There is one closing line and one exit status.
 """
 
 import json
@@ -38,7 +38,7 @@ class Controller:
         items.sort(key=lambda item: (_is_mpi(item), needs_many(ranks_needed(item) or 0)))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Note the mpi tests that are left of the selection."""
+        """Note the mpi tests among the selected ones."""
         self.mpi.tests = [_mpi_test(item) for item in session.items if _is_mpi(item)]
 
     @pytest.hookimpl(tryfirst=True)
@@ -66,7 +66,7 @@ class Controller:
         self.mpi.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say it if tests on real ranks did not run."""
+        """Say how many tests on real ranks did not run, if any, and why."""
         if self.num_skipped:
             terminalreporter.write_line(
                 f"{self.num_skipped} tests on real ranks did not run: {self.mpi.missing}",

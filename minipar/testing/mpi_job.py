@@ -99,7 +99,7 @@ class MpiJob:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of the ranks: one BLAS thread each, no options of this pytest."""
+    """The environment of the ranks: one BLAS thread each unless set, no options of this pytest."""
     inherited = environment.mpirun_environment()
     for name in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"):
         inherited.pop(name, None)
@@ -108,7 +108,7 @@ def _environment() -> dict[str, str]:
 
 
 def _options(config: pytest.Config) -> list[str]:
-    """The options of the ranks' pytest: the options of this pytest that shape a report.
+    """The options of the ranks' pytest: those of this pytest that shape a report or load plugins.
 
     Options that select tests (-k, -m, -x, ini's addopts) were applied here already.
     """

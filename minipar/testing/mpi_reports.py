@@ -5,9 +5,9 @@
     first job      test 1 ----- 2 -----+-- 3 (stuck: job ended)     |
     second job                                       +---- 4 -------+
 
-A job runs ahead of the questions.  It ends early when a test leaves its ranks stuck or kills one.
-That test has failed then, and a new job takes the tests after it.  Tests on more than DEFAULT_RANKS
-ranks have a job of their own, after the others: ranks that do nothing take time, too.
+A job runs ahead of pytest's questions.  It ends early when a test leaves its ranks stuck or kills
+one.  Then that test has failed, and a new job takes the tests after it.  Tests on more than
+DEFAULT_RANKS ranks share a job of their own, after the others: ranks that do nothing take time too.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ from minipar.testing.mpi_job import MpiJob
 from minipar.testing.reports import MpiTest, failed_report, unpack
 from minipar.testing.status_board import POLL
 
-DEFAULT_RANKS = 4       # if no test says how many it needs; more are many
+DEFAULT_RANKS = 4       # of a job whose tests do not say how many they need; more are many
 START_LIMIT = 60.0      # seconds for a job to start, on top of the time limit of a test
 
 

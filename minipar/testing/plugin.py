@@ -1,11 +1,11 @@
-"""The pytest plugin: tests marked `mpi(min_size=N)` run on N real ranks, however pytest starts.
+"""The pytest plugin: tests marked `mpi(min_size=N)` run on N or more real ranks, in an MPI job.
 
     python -m pytest                           controller.py: serial tests here, the others in
      |                                         an MPI job, whose reports it shows as its own
      +-- mpirun -n 4 python -m pytest ...      ranks.py: each test on all ranks, together
 
 `python -m pytest -n 2` (pytest-xdist) spreads the serial tests over two workers, beside the job.
-The second line also works when typed by hand.  tests/conftest.py loads this module.
+The command with mpirun also works when typed by hand.  tests/conftest.py loads this module.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)      # after the terminal, which silent ranks replace, and xdist
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin for this process: controller or rank."""
-    config.addinivalue_line("markers", "mpi(min_size=N): run on N real ranks")
+    config.addinivalue_line("markers", "mpi(min_size=N): run on N or more real ranks")
     launched = environment.launched()
     if launched is None:
         from minipar.testing.controller import controller

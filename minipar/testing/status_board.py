@@ -4,9 +4,9 @@
     rank 0   board/events               ranks 1, 2, ... and the pytest that started the job
     rank r   board/rank-r               all ranks: "running test 7", "finished", "stuck"
 
-Files, not messages: the watched tests may leave MPI blocked for good.  A process that waits for
-a file sleeps, while a rank that waits in MPI keeps its core busy.  All ranks must see the same
-directory: they run on one machine or share a file system.
+The board is made of files, not messages, since a test may leave MPI blocked for good.  A process
+that waits for a file sleeps, while a rank that waits in MPI keeps its core busy.  All ranks run on
+one machine: they see the same directory and the same clock.
 """
 
 import json
@@ -37,7 +37,7 @@ class StatusBoard:
 
     def set_status(self, rank: int, **state: Any) -> None:
         """Replace the status of a rank; a reader sees the old one or the new one."""
-        state["at"] = time.monotonic()          # this clock is the same in all processes
+        state["at"] = time.monotonic()          # a clock that all processes of a machine share
         draft = self.directory / f".rank-{rank}"
         draft.write_text(json.dumps(state, default=str))
         draft.rename(self.directory / f"rank-{rank}")

@@ -31,7 +31,7 @@ from minipar.testing.status_board import POLL, StatusBoard
 
 LOOK = 0.1          # seconds between two looks of the watchdog
 ANSWER = 1.0        # seconds that ranks have to say where they are stuck
-BACKSTOP = 15.0     # seconds after all limits at which faulthandler ends the process
+BACKSTOP = 15.0     # seconds after both limits, at which faulthandler ends the process
 
 States = dict[int, dict[str, Any]]
 

@@ -69,8 +69,8 @@ def worlds(*sizes: int, mpi: Sequence[int] = (4,), slow: Sequence[int] = (),
            slow_mpi: Sequence[int] = ()) -> "pytest.MarkDecorator":
     """Run a test once per world: simulated with each of `sizes`, on real ranks with each of `mpi`.
 
-    The test takes an argument `world` with `size` and `run(body)`.  `slow` are simulated sizes,
-    and `slow_mpi` real ones, whose tests are marked slow: the default sizes cover them well enough.
+    The test takes an argument `world` with `size` and `run(body)`.  `slow` are more simulated sizes
+    and `slow_mpi` more real ones, whose tests are marked slow.
     """
     import pytest  # only here: `find_difference`, beside it, needs none
     simulated = [pytest.param(SimulatedWorld(n), id=f"sim-{n}") for n in sizes]

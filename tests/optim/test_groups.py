@@ -6,7 +6,7 @@ import pytest
 from minipar.backend import arrays
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
-from minipar.optim.groups import Span, spans_of, within
+from minipar.optim.groups import Span, spans_of, spans_within
 from tests.optim.test_optimizers import CASES, IDS, plain_adamw, set_gradients
 
 GROUPS = [ParameterGroup(lambda segment: segment.name.startswith("h.1.mlp"), 0.7, 0.5),
@@ -73,11 +73,11 @@ def test_neighbours_of_one_group_are_one_span():
 
 def test_spans_are_cut_with_the_blocks():
     spans = [Span(0, 4, 0.1, 1), Span(6, 9, 0, 2), Span(9, 20, 0.3, 1)]
-    assert within(spans, 0, 4) == [spans[0]]
-    assert within(spans, 4, 6) == []
-    assert within(spans, 3, 10) == [Span(0, 1, 0.1, 1), Span(3, 6, 0, 2), Span(6, 7, 0.3, 1)]
+    assert spans_within(spans, 0, 4) == [spans[0]]
+    assert spans_within(spans, 4, 6) == []
+    assert spans_within(spans, 3, 10) == [Span(0, 1, 0.1, 1), Span(3, 6, 0, 2), Span(6, 7, 0.3, 1)]
     for start, stop in ((a, b) for a in range(21) for b in range(a, 21)):
-        covered = [(start + i, span[2:]) for span in within(spans, start, stop)
+        covered = [(start + i, span[2:]) for span in spans_within(spans, start, stop)
                    for i in range(span.start, span.stop)]
         assert covered == [(i, span[2:]) for span in spans for i in range(span.start, span.stop)
                            if start <= i < stop]

@@ -1,11 +1,11 @@
-"""Differentiable operations, one file for each family, which the file is named after.
+"""Differentiable operations: one file for each family, with the family's name.
 
-    matmul, attention, embedding        products, and operations made of them
+    matmul, attention, embedding        products; attention; rows of a table and rotary positions
     activations, elementwise            non-linearities, softmax, dropout; arithmetic
     normalization, cross_entropy        layer norm and RMS norm; the loss
-    reductions, movement                sums and means; shapes, axes, slices
+    reductions, movement                sums, means, maxima; shapes, axes, slices
 
-A function named ..._by_autograd writes the operation that follows it in plain operations.
+A function named ..._by_autograd writes the operation of the class below it in plain operations.
 
 Two files are no family: operators.py gives Tensor its Python operators, and rounding.py rounds to a
 number format.

@@ -9,10 +9,10 @@
 Inside, q is (batch, kv heads, group, queries, d) and k, v are (batch, kv heads, 1, keys, d).
 
     keys     0 ····· 63 64 ··· 127      A causal query sees no later key, so each block of queries
-    queries  0 ┌───────┐                goes only with the keys up to its own end: little more than
-            63 │ ╲     │                half of all pairs are computed and kept.  A cache-sized
-            64 ├───────┼───────┐        piece of the batch at a time goes through the whole chain.
-           127 │       │ ╲     │        Saves the probabilities, block by block.
+    queries  0 ┌───────┐                goes only with the keys up to its own end.  Of long
+            63 │ ╲     │                sequences little more than half of all pairs are computed
+            64 ├───────┼───────┐        and kept.  A cache-sized piece of the batch at a time goes
+           127 │       │ ╲     │        through the whole chain.  The probabilities are saved.
 """
 
 import math
@@ -52,7 +52,7 @@ def attention_by_autograd(q: Tensor, k: Tensor, v: Tensor, causal: bool = False,
 
 
 def _query_blocks(time: int, causal: bool) -> list[tuple[slice, slice]]:
-    """Blocks of queries, each with the keys that its last query sees; the last block sees all."""
+    """Blocks of queries, each with the keys that its last query sees; one block unless `causal`."""
     if not causal:
         return [(slice(0, time), slice(0, time))]
     ends = [*range(QUERIES, time, QUERIES), time]
@@ -67,7 +67,7 @@ def _new_probabilities(q: Array, query_blocks: list) -> list[Array]:
     return [np.empty(shape, q.dtype, like=q) for shape in shapes]
 
 
-def _computed(query_blocks: list, probabilities: list[Array]) -> list[tuple]:
+def _blocks_to_compute(query_blocks: list, probabilities: list[Array]) -> list[tuple]:
     """The blocks of queries with their probabilities; of shape-only ones the last, the largest."""
     if is_host(probabilities[-1]) or is_gpu(probabilities[-1]):
         return list(zip(query_blocks, probabilities))
@@ -78,7 +78,8 @@ def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal
             scale: float) -> list[Array]:
     """Fill `out`, of the shape of q, with the attention; return the blocks of probabilities.
 
-    `keep` is a dropout mask (…, queries, keys) of the probabilities; kept ones are times `scale`.
+    `keep` is a dropout mask (…, queries, keys) of the probabilities; those kept are multiplied by
+    `scale`.
     """
     shrink = 1 / math.sqrt(q.shape[-1])
     query_blocks = _query_blocks(q.shape[-2], causal)
@@ -86,7 +87,7 @@ def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal
     probabilities = _new_probabilities(q, query_blocks)
     for *pieces, q_, k_, v_, out_, keep_ in l2_blocks(
             *probabilities, q, k, v, out, q if keep is None else keep):
-        for (rows, cols), p in _computed(query_blocks, pieces):
+        for (rows, cols), p in _blocks_to_compute(query_blocks, pieces):
             size = p.shape[-2]
             np.matmul(q_[..., rows, :] * shrink, k_[..., cols, :].swapaxes(-1, -2), out=p)
             if causal:
@@ -102,7 +103,7 @@ def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal
 def _attend_backward(g: Array, q: Array, k: Array, v: Array, keep: Array | None, causal: bool,
                      scale: float, probabilities: list[Array],
                      dq: Array, dk: Array, dv: Array) -> None:
-    """Fill dq, dk, dv.  With P the probabilities and S = q kᵀ/√d:
+    """Fill dq, dk, dv.  With P the probabilities, S = q kᵀ/√d, and without dropout:
 
     dv = Pᵀ g,   dP = g vᵀ,   dS = P (dP - Σ dP P),   dq = dS k/√d,   dk = dSᵀ q/√d.
     """
@@ -111,7 +112,7 @@ def _attend_backward(g: Array, q: Array, k: Array, v: Array, keep: Array | None,
     for *pieces, g_, q_, k_, v_, keep_, dq_, dk_, dv_ in l2_blocks(
             *probabilities, g, q, k, v, q if keep is None else keep, dq, dk, dv):
         is_first = True         # the last queries come first: they see all keys
-        for (rows, cols), p in reversed(_computed(query_blocks, pieces)):
+        for (rows, cols), p in reversed(_blocks_to_compute(query_blocks, pieces)):
             g_rows, k_cols = g_[..., rows, :], k_[..., cols, :]
             ds = g_rows @ v_[..., cols, :].swapaxes(-1, -2)
             used = p
@@ -163,8 +164,8 @@ def _count_flops(q: Array, causal: bool, has_dropout: bool) -> tuple[int, int]:
 class FusedAttention(Function):
     """`attention_by_autograd` on the output of one linear layer, in one operation.
 
-    qkv is (batch, time, (heads + 2 kv heads) d).  No copy to split q, k and v, none to join their
-    gradients: all are views of one array.
+    qkv is (batch, time, (heads + 2 kv heads) d).  q, k and v are views of it, and their gradients
+    views of one array, so nothing is copied to split or join them.
     """
 
     expects = "qkv (batch, time, (heads + 2 · kv heads) · d), kv heads dividing heads"

@@ -1,7 +1,7 @@
 """Cross-entropy: the loss of classifiers and language models.
 
-`cross_entropy_by_autograd` is the formula.  `CrossEntropy` is the same in one operation, and finite
-for logits of any size.
+`cross_entropy_by_autograd` is the formula.  `CrossEntropy` is the same in one operation.  Its loss
+is finite for all finite logits, where the formula would take the logarithm of 0.
 """
 
 import numpy as np
@@ -78,8 +78,9 @@ def cross_entropy(logits: Tensor, targets: Array, loss_divisor: float | None = N
     """Mean negative log-likelihood in nats of targets (...) under logits (..., classes).
 
     Targets equal to `ignore_index` do not count.  The sum is divided by `loss_divisor`, by default
-    the number of targets in this call that count (at least 1).  In data-parallel training it is the
-    *global* number, so that the losses and gradients of all ranks simply add up.
+    the number of targets in this call that count (at least 1).  In data-parallel training
+    `loss_divisor` is the *global* number: the losses and gradients of all ranks then add up to
+    those of the whole batch.
     """
     if loss_divisor is None:
         loss_divisor = count_targets(targets, ignore_index) or 1

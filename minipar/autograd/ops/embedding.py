@@ -85,6 +85,6 @@ def embedding(table: Tensor, ids: Array) -> Tensor:
 def rotary(x: Tensor, cos: Array, sin: Array, num_heads: int) -> Tensor:
     """x (batch, time, heads · n) with the first `num_heads` heads turned.
 
-    `cos` and `sin` (batch or 1, time, n/2) are of each position's angles.
+    `cos` and `sin` (batch or 1, time, n/2) are those of the angles of each position.
     """
     return Rotary.apply(x, cos=cos, sin=sin, num_heads=num_heads)

@@ -69,7 +69,7 @@ class Linear(Function):
 
 
 def shape_error(x: Array, w: Array, bias: Array | None) -> ValueError:
-    """Arrays that `Linear` cannot multiply and add."""
+    """The error for arrays that `Linear` cannot multiply and add."""
     if w.ndim != 2 or x.shape[-1] != w.shape[0]:
         return ValueError(f"the last axis of x has {x.shape[-1]} elements, the weight takes "
                           f"{w.shape[0]}")

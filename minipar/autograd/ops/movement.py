@@ -1,4 +1,4 @@
-"""Operations that move elements and compute nothing: shapes, axes, slices, pieces."""
+"""Operations that move elements: shapes, axes, slices, pieces.  They compute only in backward."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from .elementwise import Broadcast, unbroadcast
 
 
 class _View(Function):
-    """Base of the operations that return a view: nothing to meter."""
+    """Base of the operations that return a view (reshape copies where it must): not metered."""
 
     metered = False
 
@@ -112,7 +112,7 @@ class Concatenate(Function):
                 for size, end in zip(ctx.sizes, ends)]
 
 
-def _flat(numbers: tuple) -> tuple[int, ...]:
+def _as_tuple(numbers: tuple) -> tuple[int, ...]:
     """(2, 3) of f(2, 3) as well as of f((2, 3))."""
     return tuple(numbers[0]) if len(numbers) == 1 and isinstance(numbers[0], tuple | list) \
         else numbers
@@ -120,12 +120,12 @@ def _flat(numbers: tuple) -> tuple[int, ...]:
 
 def reshape(x: Tensor, *shape: int | tuple[int, ...]) -> Tensor:
     """The elements of x in a different shape, given as numbers or as one tuple."""
-    return Reshape.apply(x, shape=_flat(shape))
+    return Reshape.apply(x, shape=_as_tuple(shape))
 
 
 def transpose(x: Tensor, *axes: int | tuple[int, ...]) -> Tensor:
     """x with its axes in the order `axes` (numbers or one tuple); reversed if none are given."""
-    return Transpose.apply(x, axes=_flat(axes) or tuple(reversed(range(x.ndim))))
+    return Transpose.apply(x, axes=_as_tuple(axes) or tuple(reversed(range(x.ndim))))
 
 
 def broadcast_to(x: Tensor, shape: tuple[int, ...]) -> Tensor:

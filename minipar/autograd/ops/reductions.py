@@ -52,7 +52,7 @@ class Max(Function):
 
         def dx():
             where = at_max()
-            count = np.sum(where, axis=axis, keepdims=True)     # float16 ends at 65504
+            count = np.sum(where, axis=axis, keepdims=True)     # an integer: float16 ends at 65504
             return keep_where(where, (g / count).astype(g.dtype))
         return [dx]
 

@@ -5,7 +5,7 @@
 
 The derivative of a staircase is 0 or infinite.  So the gradient passes as if through the identity
 ("straight through", Bengio et al. 2013, arXiv 1308.3432), and is rounded in its turn.  A gradient
-below half of the smallest number of `back` is lost here; one above its largest overflows as the
+below half of the smallest number of `back` becomes 0; one above its largest number overflows as the
 format says.
 """
 

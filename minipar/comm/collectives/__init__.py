@@ -2,12 +2,16 @@
 
     every rank → every rank    all_reduce, reduce_scatter, all_gather, all_to_all, barrier
     one rank ↔ the others      broadcast, scatter, gather, reduce
-    rank r ← ranks 0 … r       scan, exscan
+    rank r ← ranks 0 … r       scan, exscan (both in scan.py)
     all of them by name        operations.py
 
 Call operation(comm, array, …, algorithm="auto") on all ranks of `comm`.  "auto" takes the algorithm
 that the communicator chooses (`comm.choose`), by default the operation's first in
-`comm/algorithms.py`.  That table has all algorithms by name, each with its cost.
+`comm/algorithms.py`.  That table has these algorithms by name, each with its cost.
+
+The docstring of an algorithm begins with its cost for p ranks: the rounds, and the bytes that
+travel one after the other (the critical path).  n is the bytes of the whole vector: what a rank
+gives to an all-reduce, or gets from an all-gather (`cost.predict` has the list).
 """
 
 from ..arguments import chunk_bounds

@@ -40,8 +40,9 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     """Collective.  The arrays of all ranks, one after the other along `dim`: in `out`, if given.
 
     Every rank gives the same length; with `total`, its piece of `total` by `chunk_bounds`; or with
-    `counts` (equal on all ranks), counts[rank].  Raises ValueError for a different length.  An
-    array without axes counts as one of length 1: the result is a vector of one number of each rank.
+    `counts` (equal on all ranks), counts[rank].  Raises ValueError if the length does not fit
+    `total` or `counts`.  An array without axes counts as one of length 1: the result is a vector of
+    one number of each rank.
     """
     array = array if getattr(array, "ndim", 1) else array.reshape(1)
     piece = axis_first(array, dim)
@@ -68,13 +69,13 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
 
 
 def recursive_doubling(comm: Communicator, chunks: list[Array]) -> None:
-    """log₂ p rounds, n(p-1)/p bytes: swap all chunks so far with a rank twice as far away.
+    """log₂ p rounds, n(p-1)/p bytes: swap all chunks so far with ranks 1, 2, 4 … away.
 
         round 0   0 ◀─▶ 1   2 ◀─▶ 3             each has 2 chunks,
         round 1   0 ◀─▶ 2   1 ◀─▶ 3             then 4
 
-    If p is no power of two, ⌊log₂ p⌋ + 2 rounds: some ranks first give their chunk to a partner.
-    In the end they get all chunks from it (`subgroup.power_of_two`).  Then `bruck` is better.
+    If p is no power of two, there are ⌊log₂ p⌋ + 2 rounds, and `bruck` needs fewer.  Some ranks
+    first give their chunk to a partner, and in the end get all from it (`subgroup.power_of_two`).
     Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     core, partner = power_of_two(comm)
@@ -96,7 +97,8 @@ def recursive_doubling(comm: Communicator, chunks: list[Array]) -> None:
 
 
 def double(core: Communicator, flat: Array, bounds: list[tuple[int, int]]) -> None:
-    """Recursive doubling on 2^k ranks: each begins with its part of `flat` and ends with all."""
+    """Recursive doubling on 2^k ranks: each begins with its part of `flat` and ends with all parts.
+    """
     r, have = core.rank, 1
     while have < core.size:
         mine, theirs = (slice(bounds[first][0], bounds[first + have - 1][1])

@@ -22,7 +22,7 @@ from .reduce import binomial as binomial_reduce
 from .reduce_scatter import halve
 from .reduce_scatter import ring as ring_reduce_scatter
 
-BLOCK_BYTES = 4 << 20       # of a blocked ring: with all ranks' temporaries it stays in the cache
+BLOCK_BYTES = 4 << 20       # of a blocked ring: the block and its temporaries should fit the cache
 
 
 def ring(comm: Communicator, flat: Array, op: str | Combine) -> None:
@@ -31,8 +31,8 @@ def ring(comm: Communicator, flat: Array, op: str | Combine) -> None:
         chunks     0 1 2 3         first each rank gets its own chunk reduced,
         rank 1     · Σ · ·         then it passes the sum on until all ranks have all
 
-    No algorithm sends fewer bytes, for any p.  Every chunk is summed once, in one order, so that
-    all ranks get the same bits.  Patarasuk & Yuan 2009.
+    In no algorithm does the busiest rank send fewer bytes, for any p.  Every chunk is summed once,
+    in one order, so that all ranks get the same bits.  Patarasuk & Yuan 2009.
     """
     chunks = [flat[start:stop] for start, stop in chunk_bounds(flat.size, comm.size)]
     ring_reduce_scatter(comm, chunks, find_operator(op))
@@ -43,7 +43,7 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
                out: Array | None = None) -> Array:
     """Collective.  The reduction of `array` over all ranks, of its shape and dtype, on every rank.
 
-    `op` is sum, prod, max, min or a function.  The result is written into `out`, if given, which
+    `op` is sum, prod, max, min or a function.  The result is written into `out`, if given.  `out`
     may be `array` itself; otherwise `array` is not changed.
     """
     find_operator(op, array)
@@ -80,8 +80,8 @@ def blocked_ring(comm: Communicator, flat: Array, op: str | Combine,
                  ▓▓▓▓▓▓▓▓░░░░        then of the second, …
 
     Between ranks that share memory a message is a copy, limited by the memory's bandwidth.  A block
-    that is still in the cache is summed and passed on several times as fast as one that must be
-    fetched again.  For long arrays on one node; over a network the extra rounds cost latency.
+    that is still in the cache is summed and passed on faster than one that must be fetched again.
+    So this is for long arrays on one node; over a network the extra rounds cost latency.
     """
     length = max(1, block_bytes // flat.itemsize)
     for start in range(0, max(1, flat.size), length):
@@ -89,14 +89,14 @@ def blocked_ring(comm: Communicator, flat: Array, op: str | Combine,
 
 
 def recursive_doubling(comm: Communicator, flat: Array, op: str | Combine) -> None:
-    """log₂ p rounds of n bytes: swap sums with a rank twice as far away, and add.
+    """log₂ p rounds of n bytes: swap sums with ranks 1, 2, 4 … away, and add.
 
         round 0   0 ◀─▶ 1   2 ◀─▶ 3             each has the sum of 2 ranks,
         round 1   0 ◀─▶ 2   1 ◀─▶ 3             then of 4
 
-    If p is no power of two, ⌊log₂ p⌋ + 2 rounds (`subgroup.power_of_two`).  The fewest rounds, so
-    for short arrays.  Every rank adds by itself, always with the lower rank's part first, so that
-    all get the same bits.  Thakur, Rabenseifner & Gropp 2005, section 4.
+    If p is no power of two, ⌊log₂ p⌋ + 2 rounds (`subgroup.power_of_two`).  No algorithm here has
+    fewer rounds, so short arrays go this way.  Every rank adds by itself, always with the lower
+    rank's part first, so that all get the same bits.  Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     combine, arrived = find_operator(op), np.empty_like(flat)
 
@@ -116,8 +116,9 @@ def rabenseifner(comm: Communicator, flat: Array, op: str | Combine) -> None:
         halving    0: Σa · · ·        1: · Σb · ·       2: · · Σc ·       3: · · · Σd
         doubling   0: Σa Σb Σc Σd     1: Σa Σb Σc Σd    …
 
-    If p is a power of two, it sends as many bytes as the ring in far fewer rounds.  Otherwise two
-    more rounds of n bytes are needed (`subgroup.power_of_two`).  Rabenseifner 2004.
+    If p is a power of two, it sends as many bytes as the ring, and from p = 4 on in fewer rounds.
+    Otherwise it has 2⌊log₂ p⌋ rounds among the largest power of two, and two more of n bytes
+    (`subgroup.power_of_two`).  Rabenseifner 2004.
     """
     combine = find_operator(op)
 
@@ -152,8 +153,9 @@ def tree(comm: Communicator, flat: Array, op: str | Combine) -> None:
 
         0 ◀─ 1   2 ◀─ 3,   0 ◀─ 2          and back          0 ─▶ 1,   0 ─▶ 2   1 ─▶ 3
 
-    Only 2(p-1) messages, but never the fastest: half of the ranks are busy in the second round, a
-    quarter in the third, and so on.
+    It needs only 2(p-1) messages, but `recursive_doubling` has no more rounds and is never slower
+    on equal links.  Here only half of the ranks are busy in the second round, a quarter in the
+    third, and so on.
     """
     binomial_reduce(comm, flat, find_operator(op))
     binomial_broadcast(comm, flat, 0)
@@ -167,9 +169,9 @@ def hierarchical(comm: Communicator, flat: Array, op: str | Combine,
                 0 ◀──────────────▶ 2               slow links: one message where there were many
                 0 ─▶ 1             2 ─▶ 3
 
-    On N nodes of p/N ranks 2⌈log₂(p/N)⌉ rounds of n bytes within nodes, and Rabenseifner's between
-    them.  Only one rank of each node sends between nodes; with `torus` each of them sends a part.
-    A node is `ranks_per_node` consecutive ranks; without that see `nodes_of`.
+    N nodes of p/N ranks need 2⌈log₂(p/N)⌉ rounds of n bytes within nodes, and Rabenseifner's rounds
+    between the nodes.  Only one rank of each node sends to other nodes; in `torus` all of them send
+    a part.  `ranks_per_node` is for `nodes_of`.
     """
     nodes = nodes_of(comm, ranks_per_node)
     local = Subgroup(comm, next(node for node in nodes if comm.rank in node))
@@ -187,10 +189,11 @@ def torus(comm: Communicator, flat: Array, op: str | Combine,
                  │    │    │    2. all-reduce │ between nodes: all ranks number i sum piece i
         node 1   3 ══ 4 ══ 5    3. all-gather ══ within nodes
 
-    On N nodes 2(p/N - 1) + 2(N - 1) rounds and 2n(p-1)/p bytes, as many as a ring.  Each node sends
-    2n(N-1)/N bytes over the slow links, as in `hierarchical`, but all its ranks share that work.
-    There are as many pieces as the smallest node has ranks; in larger nodes the other ranks have an
-    empty piece.  The 2D-torus all-reduce of Mikami et al. 2018 (arXiv 1811.05233), section 3.2.
+    N nodes of p/N ranks need 2(p/N - 1) + 2(N - 1) rounds and 2n(p-1)/p bytes, the bytes of a ring.
+    Each node sends 2n(N-1)/N bytes over the slow links, as in `hierarchical` for N = 2^k, but all
+    its ranks share that work.  There are as many pieces as the smallest node has ranks; in larger
+    nodes the other ranks have an empty piece.  The 2D-torus all-reduce of Mikami et al. 2018 (arXiv
+    1811.05233), section 3.2.
     """
     nodes = nodes_of(comm, ranks_per_node)
     row = Subgroup(comm, next(node for node in nodes if comm.rank in node))
@@ -207,8 +210,8 @@ def torus(comm: Communicator, flat: Array, op: str | Combine,
 def nodes_of(comm: Communicator, ranks_per_node: int | None = None) -> list[list[int]]:
     """The ranks of each node: `ranks_per_node` consecutive ranks (the last may have fewer).
 
-    Without `ranks_per_node`, consecutive ranks with the same `comm.node_of`.  Raises ValueError if
-    it is below 1.
+    Without `ranks_per_node`, a node is a run of consecutive ranks with the same `comm.node_of`.
+    Raises ValueError if `ranks_per_node` is below 1.
     """
     if ranks_per_node is not None and ranks_per_node < 1:
         raise ValueError(f"ranks_per_node={ranks_per_node}: give at least 1")

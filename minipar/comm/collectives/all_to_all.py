@@ -43,9 +43,9 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     """Collective.  The pieces that all ranks send to this one, joined along `concat_dim`.
 
     `array` is cut along `split_dim`, and piece i goes to rank i.  Rank i sends rank j a piece of
-    length `counts[i][j]` (a table equal on all ranks); without `counts`, all pieces are equal.  The
-    result is written into `out`, if given.  Raises ValueError if the lengths do not add up to the
-    axis `split_dim`.
+    length `counts[i][j]` (a table equal on all ranks).  Without `counts`, all pieces are equal, and
+    p must divide the axis.  The result is written into `out`, if given.  Raises ValueError if the
+    lengths do not add up to the axis `split_dim`.
     """
     p, r, lines = comm.size, comm.rank, axis_first(array, split_dim)
     check_axis(array, concat_dim, "concat_dim")
@@ -73,7 +73,7 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
 
 
 def mean_bytes(p: int, outgoing: list[Array], counts: Sequence[Sequence[int]] | None) -> int:
-    """Bytes that a rank sends on average: the same number on all ranks, by which "auto" chooses."""
+    """Bytes that a rank gives on average, its own piece included; the same number on all ranks."""
     if counts is None:
         return outgoing[0].nbytes * p
     return sum(map(sum, counts)) * outgoing[0].itemsize * prod(outgoing[0].shape[1:]) // p
@@ -81,7 +81,7 @@ def mean_bytes(p: int, outgoing: list[Array], counts: Sequence[Sequence[int]] | 
 
 def bruck(comm: Communicator, outgoing: list[Array], incoming: list[Array],
           counts: Sequence[Sequence[int]] | None = None) -> None:
-    """⌈log₂ p⌉ rounds of about n/2 bytes: a piece with j ranks to go jumps 2^k for each bit k of j.
+    """⌈log₂ p⌉ rounds of about n/2 bytes: a piece for the j-th next rank jumps 2^k per bit k of j.
 
         j = 5 = 101₂     r ─▶ r+1 ─▶ r+1 ─▶ r+5     in round k all pieces with bit k travel in
                          round 0     1      2       one message
@@ -111,5 +111,5 @@ def bruck(comm: Communicator, outgoing: list[Array], incoming: list[Array],
             pieces[j] = arrived[slice(*bounds)]
         jump *= 2
     for j in range(p):
-        source = incoming[(r - j) % p]
-        source[...] = pieces[j].reshape(source.shape)
+        place = incoming[(r - j) % p]
+        place[...] = pieces[j].reshape(place.shape)

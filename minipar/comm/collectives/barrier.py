@@ -1,4 +1,4 @@
-"""Barrier: no rank continues before all have arrived.  Its messages are empty; rounds count."""
+"""Barrier: no rank continues before all have arrived.  Its messages are empty: only rounds cost."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def dissemination(comm: Communicator) -> None:
 
 
 def tree(comm: Communicator) -> None:
-    """2⌈log₂ p⌉ rounds, but only 2(p-1) messages: up a binomial tree, and down again.
+    """2⌈log₂ p⌉ rounds with 2(p-1) messages in all: up a binomial tree, and down again.
 
         up     0 ◀─ 1   2 ◀─ 3     then   0 ◀─ 2
         down   0 ─▶ 2              then   0 ─▶ 1   2 ─▶ 3

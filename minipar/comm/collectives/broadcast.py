@@ -24,7 +24,7 @@ LATENCY, BANDWIDTH = 5e-6, 1e10     # assumed links: seconds, bytes per second
 
 
 def binomial(comm: Communicator, array: Array, root: int) -> None:
-    """⌈log₂ p⌉ rounds of n bytes: in each round every rank that has the array passes it on.
+    """⌈log₂ p⌉ rounds of n bytes: in each round every rank that has the array sends it to one more.
 
         round 0   0 ─▶ 1                        with ranks counted from the root
         round 1   0 ─▶ 2   1 ─▶ 3
@@ -68,7 +68,8 @@ def chain(comm: Communicator, array: Array, root: int) -> None:
 
         0 ─▶ 1 ─▶ 2 ─▶ 3                        with ranks counted from the root
 
-    The slowest of all; `pipelined_chain` improves on it.  Chan et al. 2007, section 7.
+    For p > 3 it is slower than `binomial`; `pipelined_chain` improves on it.
+    Chan et al. 2007, section 7.
     """
     pipelined_chain(comm, array, root, num_segments=1)
 
@@ -81,8 +82,8 @@ def pipelined_chain(comm: Communicator, array: Array, root: int,
         round 1   0 ─b▶ 1 ─a▶ 2                 while it receives the next
         round 2   0 ─c▶ 1 ─b▶ 2 ─a▶ 3
 
-    With few ranks and a long array about n bytes, the least possible.  Without `num_segments`, k is
-    `best_num_segments`.  Chan et al. 2007, section 7.
+    For few ranks and a long array that is about n bytes, the least possible.  Without
+    `num_segments`, k is `best_num_segments`.  Chan et al. 2007, section 7.
     """
     ranks = rooted(comm, root)
     p, r = ranks.size, ranks.rank
@@ -106,7 +107,8 @@ def scatter_all_gather(comm: Communicator, array: Array, root: int) -> None:
         scatter      a b c d  ─▶  a · · ·   · b · ·   · · c ·   · · · d
         all-gather            ─▶  a b c d   a b c d   a b c d   a b c d
 
-    For long arrays and any p.  Van de Geijn's; Thakur, Rabenseifner & Gropp 2005, section 4.
+    For long arrays and any p.  Van de Geijn's algorithm; see Thakur, Rabenseifner & Gropp 2005,
+    section 4.
     """
     ranks = rooted(comm, root)
     with flattened(array) as flat:
@@ -117,8 +119,10 @@ def scatter_all_gather(comm: Communicator, array: Array, root: int) -> None:
 
 def best_num_segments(p: int, num_bytes: float, latency: float = LATENCY,
                       bandwidth: float = BANDWIDTH) -> int:
-    """The k that minimizes (p + k - 2)(α + n β / k), the time of a pipelined chain:
-    √((p-2) n β / α)."""
+    """The number of segments k for which a pipelined chain takes least time: √((p-2) n β / α).
+
+    Its time is (p + k - 2)(α + n β / k), with α = `latency` and β = 1 / `bandwidth`.
+    """
     return max(1, round(sqrt(max(p - 2, 0) * num_bytes / (latency * bandwidth))))
 
 

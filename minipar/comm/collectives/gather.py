@@ -51,7 +51,7 @@ def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> No
 
         0 ◀─ 1, 0 ◀─ 2, 0 ◀─ 3, …
 
-    No byte is sent twice; rank 0 receives all of them in any case.
+    No byte is sent twice.  Rank 0 receives n(p-1)/p bytes in any algorithm.
     """
     if comm.rank:
         comm.send(line[slice(*bounds[comm.rank])], 0)
@@ -65,8 +65,8 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
     """Collective.  On `root` the arrays of all ranks, joined along `dim`; None elsewhere.
 
     The result is written into `out`, if `root` gives one.  Every rank gives the same length; or,
-    with `counts` (equal on all ranks), counts[rank].  Raises ValueError for a different length.  An
-    array without axes counts as one of length 1.
+    with `counts` (equal on all ranks), counts[rank].  Raises ValueError for a length other than
+    counts[rank].  An array without axes counts as one of length 1.
     """
     comm.check_peer(root, "root")
     array = array if getattr(array, "ndim", 1) else array.reshape(1)

@@ -1,13 +1,15 @@
-"""Every operation by name, called in one way: each rank gives a vector of n elements.
+"""Every operation by name, called in one way: each rank passes a vector of n elements to `call`.
 
     operation                                   rank r gives                        gets
     all_reduce, reduce, scan, exscan            its vector                          n elements
     broadcast, scatter                          the root its vector                 n; its piece
     gather, all_gather                          its r-th piece                      n elements
     reduce_scatter, all_to_all                  its vector, cut into p pieces       its piece(s)
+    barrier                                     nothing                             nothing
 
-Pieces are cut by `chunk_bounds`, so that n need not be a multiple of p.  The cost of such a call is
-`cost.predict(operation, algorithm, p, n)`.
+Only the root gets the result of a reduce or gather.  Pieces are cut by `chunk_bounds`, so that n
+need not be a multiple of p.  The cost of such a call is `cost.predict(operation, algorithm, p, n)`;
+for an all_to_all with counts=`table_of_pieces(p, n)`.
 """
 
 from collections.abc import Callable
@@ -49,8 +51,8 @@ def table_of_pieces(p: int, n: int) -> list[list[int]]:
 def own_options(operation: str, algorithm: str) -> set[str]:
     """The options of this algorithm that some other algorithm of its operation lacks.
 
-    {"num_segments"}, {"block_bytes"} or {"ranks_per_node"}: it does not cut the vector into one
-    chunk for each rank, or it needs nodes.  Empty for most algorithms.
+    They are {"num_segments"}, {"block_bytes"} or {"ranks_per_node"}, of algorithms that do not cut
+    the vector into one chunk for each rank, or that need nodes.  Empty for most algorithms.
     """
     def options(function: Callable) -> set[str]:
         return {name for name, parameter in signature(function).parameters.items()

@@ -23,7 +23,7 @@ def binomial(comm: Communicator, flat: Array, combine: Combine) -> None:
         round 1   0 ◀───── 2        4 ◀───── 6
         round 2   0 ◀────────────── 4
 
-    In place: afterwards `flat` is the result on rank 0, a partial sum on the others.
+    In place: afterwards `flat` is the result on rank 0, a partial sum or its own on the others.
     Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     p, r, distance = comm.size, comm.rank, 1
@@ -44,8 +44,8 @@ def rabenseifner(comm: Communicator, flat: Array, combine: Combine) -> None:
         halving    0: Σa · · ·   1: · Σb · ·   2: · · Σc ·   3: · · · Σd
         gather     0: Σa Σb Σc Σd
 
-    If p is no power of two, a round of n bytes before that (`subgroup.power_of_two`).  In place, as
-    `binomial`.  Rabenseifner 2004.
+    If p is no power of two, a round of n bytes comes before that (`subgroup.power_of_two`).  It
+    works in place, as `binomial`.  Rabenseifner 2004.
     """
     core, partner = power_of_two(comm)
     if core is None:
@@ -64,8 +64,8 @@ def reduce(comm: Communicator, array: Array, op: str | Combine = "sum", root: in
            algorithm: str = "auto", out: Array | None = None) -> Array | None:
     """Collective.  On `root` the reduction of `array` over all ranks; None elsewhere.
 
-    `op` is sum, prod, max, min or a function; the result has the shape and dtype of `array`.  It is
-    written into `out`, if `root` gives one.  No other array is changed.
+    `op` is sum, prod, max, min or a function.  The result has the shape and dtype of `array`, and
+    is written into `out`, if `root` gives one.  No other array is changed.
     """
     comm.check_peer(root, "root")
     combine = find_operator(op, array)

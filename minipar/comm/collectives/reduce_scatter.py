@@ -29,7 +29,7 @@ from ..subgroup import core_ranks, power_of_two
 
 
 def ring(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
-    """p - 1 rounds, n(p-1)/p bytes: each partial sum travels once around the ring, to its owner.
+    """p - 1 rounds, n(p-1)/p bytes: each partial sum travels around the ring, to its owner.
 
         round 0   rank r sends chunk r-1 to rank r+1, which adds its own
         round 1   rank r passes on chunk r-2, …   until chunk r arrives at rank r, complete
@@ -53,11 +53,12 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
                    out: Array | None = None, in_place: bool = False) -> Array:
     """Collective.  Rank r's piece, along `dim`, of the reduction of `array` over all ranks.
 
-    `op` is sum, prod, max, min or a function. Pieces have the lengths `counts`, or are cut by
-    `chunk_bounds`. The result is written into `out`, if given.  `out` has the piece's shape, or is
-    contiguous with as many elements, such as a slice of a flat buffer. `array` is not changed,
-    unless it shares memory with `out`. With `in_place` the result is a view of `array`, whose other
-    pieces are lost; raises ValueError unless `array` is contiguous and `dim` is 0.
+    `op` is sum, prod, max, min or a function.  Pieces have the lengths `counts`, or are cut by
+    `chunk_bounds`.  The result is written into `out`, if given.  `out` has the piece's shape, or is
+    contiguous with as many elements, such as a slice of a flat buffer.  With `in_place` the sum is
+    made in `array`, whose other pieces may be overwritten; without `out` the result is a view of
+    it.  Raises ValueError for `in_place` unless `array` is contiguous and `dim` is 0.  Otherwise
+    `array` is not changed, unless it shares memory with `out`.
     """
     combine = find_operator(op, array)
     if not -array.ndim <= dim < array.ndim or in_place and (dim or not array.flags.c_contiguous):
@@ -76,7 +77,7 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
 
 
 def cut_error(array: Array, dim: int) -> ValueError:
-    """The error of an axis that is not there, or, in place, has pieces that are not contiguous."""
+    """The error for an axis that `array` lacks, or whose pieces are not contiguous in place."""
     check_axis(array, dim)
     return ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
                       f"{array.shape}: leave in_place out")
@@ -100,14 +101,14 @@ def pairwise(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
 
 
 def recursive_halving(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
-    """log₂ p rounds, n(p-1)/p bytes: swap half of what is left with a rank half as far away.
+    """log₂ p rounds, n(p-1)/p bytes: swap half of what is left with ranks p/2, p/4 … 1 away.
 
         round 0   0 ◀─▶ 2   1 ◀─▶ 3             halves: chunks 0 1 to the left, 2 3 to the right
         round 1   0 ◀─▶ 1   2 ◀─▶ 3             then quarters
 
-    If p is no power of two, ⌊log₂ p⌋ + 2 rounds: some ranks first give all they have to a partner.
-    In the end they get their chunk from it (`subgroup.power_of_two`).  Thakur, Rabenseifner & Gropp
-    2005, section 4.
+    If p is no power of two, there are ⌊log₂ p⌋ + 2 rounds.  Some ranks first give all they have to
+    a partner, and in the end get their chunk from it (`subgroup.power_of_two`).
+    Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     core, partner = power_of_two(comm)
     r, mine = comm.rank, chunks[comm.rank]

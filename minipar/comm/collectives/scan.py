@@ -16,13 +16,13 @@ from ..communicator import Communicator
 
 def recursive_doubling(comm: Communicator, mine: Array, before: Array | None,
                        combine: Combine) -> None:
-    """⌈log₂ p⌉ rounds of n bytes: in round k each rank passes on the sum of the last 2^k ranks.
+    """⌈log₂ p⌉ rounds of n bytes: in round k rank r sends r + 2^k its sum of up to 2^k ranks.
 
         round 0   0 ─▶ 1   1 ─▶ 2   2 ─▶ 3   …      each has the sum of up to 2 ranks,
         round 1   0 ─▶ 2   1 ─▶ 3   …               then of 4
 
-    In place: afterwards `mine` is the scan.  With `before`, that becomes the exclusive scan (on
-    rank 0 it stays as it is), and `mine` is lost.  Hillis & Steele 1986.
+    In place: without `before`, `mine` becomes the scan.  With it, `before` becomes the exclusive
+    scan (on rank 0 it stays as it is), and `mine` is scratch.  Hillis & Steele 1986.
     """
     p, r, distance = comm.size, comm.rank, 1
     arrived, has_before = np.empty_like(mine), False
@@ -82,7 +82,7 @@ def exscan(comm: Communicator, array: Array, op: str | Combine = "sum", algorith
 
     On rank 0 it is the neutral element: 0 for sum, 1 for prod, the least number for max, the
     largest for min.  The result has the shape and dtype of `array`; it is written into `out`, if
-    given.  Raises ValueError for a function, whose neutral element is not known.
+    given.  Raises ValueError for any other function, as its neutral element is not known.
     """
     combine = find_operator(op, array)
     run = find_algorithm(comm, "scan", algorithm, array.nbytes)
@@ -109,4 +109,4 @@ def neutral(op: str | Combine, dtype: np.dtype) -> complex | int | bool:
     if dtype.kind in "iu":
         return np.iinfo(dtype).max if largest else np.iinfo(dtype).min
     infinity = np.inf if largest else -np.inf
-    return complex(infinity, infinity) if dtype.kind == "c" else infinity       # in NumPy's order
+    return complex(infinity, infinity) if dtype.kind == "c" else infinity       # NumPy orders these

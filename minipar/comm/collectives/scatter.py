@@ -55,7 +55,7 @@ def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> No
 
         0 ─▶ 1, 0 ─▶ 2, 0 ─▶ 3, …
 
-    No byte is sent twice; rank 0 sends all of them in any case.
+    No byte is sent twice.  Rank 0 sends n(p-1)/p bytes in any algorithm.
     """
     if comm.rank:
         comm.recv(line[slice(*bounds[comm.rank])], 0)
@@ -70,9 +70,9 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
     """Collective.  This rank's piece, along `dim`, of rank `root`'s array: in `out`, if given.
 
     On the other ranks `array` gives the shape and dtype of the root's array.  If it is None,
-    `shape` and `dtype` do.  By default these are taken from `out`, and the `shape` is a vector's,
-    of sum(counts).  Pieces have the lengths `counts` (equal on all ranks) or are cut by
-    `chunk_bounds`.
+    `shape` and `dtype` do.  By default the dtype is that of `out`, and the shape that of `out` with
+    sum(counts) along `dim`.  Without `out` it is a vector of sum(counts).  Pieces have the lengths
+    `counts` (equal on all ranks) or are cut by `chunk_bounds`.
     """
     comm.check_peer(root, "root")
     if out is not None:

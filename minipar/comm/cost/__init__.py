@@ -7,9 +7,9 @@ seconds per byte that a rank combines (Thakur, Rabenseifner & Gropp 2005, sectio
 
 `choose` returns the fastest algorithm on a `Network`, which has a link within nodes and a link
 between nodes.  A simulated cluster knows its links; on a real machine `measure` and `fit` find
-them.  `predict` lists the messages of each round, independently of the collectives' code.  Tests
-compare it with the messages counted on the simulated cluster.  The rounds and the textbook's form
-of an algorithm stand in its entry of `comm/algorithms.py`.
+them.  `predict` adds up the messages of each round, which `comm/rounds.py` lists independently of
+the collectives' code.  Tests compare it with the messages counted on the simulated cluster.  The
+entry of an algorithm in `comm/algorithms.py` names its rounds and its textbook form.
 
     alpha_beta, predict, textbook   what a collective costs
     network, choose                 which algorithm "auto" takes

@@ -12,8 +12,8 @@ from ..rounds import Round
 class Cost(NamedTuple):
     """The cost of a collective.
 
-    `rounds`, `num_bytes` and `reduced` are lengths of critical paths, which may differ.  They are
-    the time if only messages take time (1 each), only bytes sent, or only bytes combined.
+    `rounds` is the time if only messages take time, 1 each.  `num_bytes` is the time if only bytes
+    sent do, and `reduced` if only bytes combined do.  Each has a critical path of its own.
     `messages` is the number of messages of all ranks, empty ones too.
     """
 
@@ -25,8 +25,10 @@ class Cost(NamedTuple):
 
 def seconds(cost: Cost, latency: float, bandwidth: float,
             combining: float = float("inf")) -> float:
-    """rounds · α + bytes · β + reduced · γ, with α = latency (seconds), β = 1 / bandwidth and
-    γ = 1 / combining (bytes per second)."""
+    """The seconds of a cost: rounds · α + bytes · β + reduced · γ.
+
+    α = `latency` (seconds), β = 1 / `bandwidth`, γ = 1 / `combining` (both in bytes per second).
+    """
     return cost.rounds * latency + cost.num_bytes / bandwidth + cost.reduced / combining
 
 

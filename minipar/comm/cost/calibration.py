@@ -6,8 +6,8 @@
 `minipar calibrate` measures both (measure.py) and keeps them in the user's cache folder, in a file
 for each host and MPI.  When the world is made, rank 0 reads the file and sends it to all, so that
 all ranks choose alike.  A measured table is preferred to the model, since it includes effects that
-the model ignores, such as caches.  For each size the table ranks all algorithms, the fastest first;
-algorithms that do not exist or cannot run are skipped.
+the model ignores, such as caches.  For each size the table ranks the measured algorithms, the
+fastest first; names of algorithms that do not exist or cannot run are skipped.
 """
 
 import json
@@ -49,7 +49,7 @@ class Calibration:
                 num_nodes: int) -> tuple[str, ...]:
         """The algorithms, the fastest first, by the table with the most ranks up to `num_ranks`.
 
-        Empty without a table for as many nodes.
+        Empty without a table of `operation` for as many nodes and for no more ranks.
         """
         known = [table for table in self.tables + BUILT_IN.tables if operation in table.rows
                  and table.num_nodes == num_nodes and table.num_ranks <= num_ranks]
@@ -59,7 +59,7 @@ class Calibration:
         return [names for start, names in rows if start <= num_bytes][-1]
 
     def with_tables(self, *tables: Table) -> "Calibration":
-        """A copy with these tables; of two for the same ranks and nodes, the later one."""
+        """A copy with these tables only; of two for the same ranks and nodes, the later counts."""
         by_place = {table[:2]: table for table in tables}
         return Calibration(self.within, self.between, self.combining, tuple(by_place.values()))
 
@@ -70,8 +70,8 @@ class Calibration:
                            "combining": self.combining, "tables": tables}, indent=1)
 
 
-# Measured with MPICH 5.0 on two cores of an AMD Zen 5, with 2 and 4 ranks.  Used on machines that
-# were not calibrated; `ranking` also reads its table beside a machine's own tables.  The link
+# Measured with MPICH 5.0 on two cores of an AMD Zen 5; the table with 2 ranks.  Used on machines
+# that were not calibrated; `ranking` also reads this table beside a machine's own tables.  The link
 # between nodes is a guess for 10 Gbit Ethernet.
 BUILT_IN = Calibration(Link(5e-6, 7.5e9), Link(3e-5, 1.2e9), 2e10, (
     Table(2, 1, {"all_reduce": ((0, ("recursive_doubling",)),
@@ -115,7 +115,7 @@ def _rows(rows: list) -> Rows:
 
 
 def file_of(MPI: Any) -> Path:
-    """The file for the calibration of this host and this MPI library."""
+    """The path of the calibration of this host and this MPI library."""
     library = MPI.Get_library_version().split("\n")[0].strip("\0 ")
     name = re.sub(r"[^\w.]+", "-", f"{platform.node()} {library}").strip("-").lower()
     return cache_folder() / f"calibration-{name}.json"
@@ -137,7 +137,7 @@ def write(path: Path, calibration: Calibration) -> None:
     replace_file(path, lambda file: file.write(calibration.as_json().encode()))
 
 
-def shared(mpi_comm: Any, MPI: Any) -> Calibration:
+def read_on_all(mpi_comm: Any, MPI: Any) -> Calibration:
     """Collective.  The calibration in rank 0's file, on all ranks; BUILT_IN without a sound one."""
     found = None
     if mpi_comm.Get_rank() == 0:

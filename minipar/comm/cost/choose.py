@@ -8,11 +8,11 @@
                  ╲_____________╱_____ ring          few bytes while bytes · β does: where the lines
                       bytes ─▶  ▲                   cross, the choice changes
 
-The cost model compares the algorithms whose entry says that they can be the fastest by it.  A table
-(`calibration.py`) ranks all algorithms, `blocked_ring` included.
+The cost model compares the algorithms that are candidates by their entries.  A table
+(`calibration.py`) ranks all algorithms that were measured, `blocked_ring` included.
 
-The choice follows from the communicator's ranks, the operation and the number of bytes alone, so
-all ranks choose alike.  Each choice is worked out once for a size, and then looked up.
+The choice follows from the communicator's ranks, its links or table, the operation and the number
+of bytes.  These are equal on all ranks, so all choose alike.  A communicator remembers its choices.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -29,7 +29,8 @@ MOST_KEPT = 4096        # sizes whose choice a communicator remembers
 
 
 def candidates(operation: str, network: Network) -> tuple[str, ...]:
-    """The algorithms to choose from; those with parts only if several nodes have several ranks."""
+    """The algorithms to choose from; those with parts only on several nodes, one of several ranks.
+    """
     several = len(network.runs) > 1 and max(network.runs) > 1
     return tuple(name for name, entry in ALGORITHMS[operation].items()
                  if entry.is_candidate and entry.rounds and (entry.form or several and entry.parts))
@@ -45,7 +46,7 @@ def choose(operation: str, p: int, num_bytes: int, network: Network = UNKNOWN) -
 
 
 def network_of(comm: Any) -> Network:
-    """The links of a communicator, the same value on all its ranks."""
+    """The network of a communicator, the same value on all its ranks."""
     while isinstance(comm, Subgroup):
         comm = comm.comm
     if comm.is_simulated:
@@ -88,8 +89,8 @@ def pick(known: Calibration, p: int, network: Network, available: Container[str]
 def crossings(best: Callable[[int], str], sizes: Sequence[int]) -> list[tuple[int, str, str]]:
     """The sizes at which best(num_bytes) changes, between the first and the last of `sizes`.
 
-    [(first number of bytes of the new algorithm, the old one, the new one), …], found by bisection
-    between neighbouring sizes.
+    They are [(first number of bytes of the new algorithm, the old one, the new one), …], found by
+    bisection between neighbouring sizes whose choices differ.
     """
     found = []
     for low, high in zip(sizes, sizes[1:]):

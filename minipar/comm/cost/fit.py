@@ -27,10 +27,10 @@ class Fit(NamedTuple):
 
 
 def fit(sizes: Sequence[float], times: Sequence[float]) -> Fit:
-    """The Link that explains messages of `sizes` bytes taking `times` seconds best.
+    """The Link that fits best to messages of `sizes` bytes that took `times` seconds.
 
-    A latency is never negative, nor is the time per byte.  Raises ValueError unless there are at
-    least two sizes with a positive time each.
+    Its latency and its time per byte are at least 0.  Raises ValueError unless there are at least
+    two different sizes with a positive time each.
     """
     n, t = np.array(sizes, dtype=np.float64), np.array(times, dtype=np.float64)
     if n.shape != t.shape or len(set(sizes)) < 2 or t.min() <= 0:

@@ -4,7 +4,7 @@
 
 Measurements that are compared run in turn, round after round, so that other programs disturb all of
 them alike.  The result is the median over the rounds; a collective takes as long as its slowest
-rank.  On a simulated cluster the times are virtual, and exact.
+rank.  On a simulated cluster the times of messages are virtual, and exact.
 """
 
 import time
@@ -65,7 +65,8 @@ def measure_links(comm: Communicator, sizes: Sequence[int] = LINK_SIZES,
                   num_rounds: int = 15) -> tuple[Fit | None, Fit | None]:
     """Collective.  The link within a node and the link between nodes, fitted to ping-pongs.
 
-    Rank 0 plays with the next rank of its node, and with the first of another; None without one.
+    Rank 0 plays with the next rank of its node, and with the first rank of another node.  A link is
+    None if there is no such rank.
     """
     peers: dict[bool, int] = {}
     for rank in range(1, comm.size):
@@ -78,8 +79,7 @@ def measure_links(comm: Communicator, sizes: Sequence[int] = LINK_SIZES,
 
 def measure_combining(comm: Communicator, num_bytes: int = 1 << 20,
                       num_rounds: int = 15) -> float:
-    """Collective.  Bytes per second that the slowest rank adds up, with all ranks adding at once.
-    """
+    """Collective.  Bytes per second that the slowest rank adds up, in wall time."""
     total, addend, times = np.zeros(num_bytes // 4, np.float32), np.ones(num_bytes // 4,
                                                                          np.float32), []
     for _ in range(num_rounds):
@@ -92,7 +92,7 @@ def measure_combining(comm: Communicator, num_bytes: int = 1 << 20,
 
 
 def comparable(comm: Communicator, operation: str) -> list[str]:
-    """The algorithms that "auto" may take; on one node without those for several."""
+    """The algorithms that "auto" may take; on one node without those for several nodes."""
     single = operation == "all_reduce" and comm.node_of(0) == comm.node_of(comm.size - 1)
     return [name for name in algorithms_of(comm, operation) if not (single and name in OVER_NODES)]
 
@@ -108,7 +108,7 @@ def prepare(comm: Communicator, operation: str, num_bytes: int) -> Callable[[str
 def measure_algorithms(comm: Communicator, operation: str, sizes: Sequence[int] = SIZES,
                        num_rounds: int = 15,
                        names: Sequence[str] | None = None) -> dict[str, list[float]]:
-    """Collective.  Seconds of each algorithm (of `names`, by default all) for each size."""
+    """Collective.  Seconds of each algorithm of `names` (by default all `comparable`) by size."""
     names = names or comparable(comm, operation)
     found: dict[str, list[float]] = {}
     for size in sizes:
@@ -134,8 +134,8 @@ def between_sizes(sizes: Sequence[int], times: Sequence[float], num_bytes: float
 def rows_of(sizes: Sequence[int], times: dict[str, list[float]]) -> Rows:
     """The rows of a table: (first number of bytes, all algorithms from the fastest to the slowest).
 
-    A row's fastest algorithm remains first until another one is faster by MARGIN at a measured
-    size.  The next row then begins where the lines between the measured sizes cross.
+    A row lasts until another algorithm is faster than its first one by MARGIN at a measured size.
+    The next row then begins where the lines between the measured sizes cross.
     """
     rows: list[tuple[int, tuple[str, ...]]] = []
     since = 0                               # index of the size where the last row was made

@@ -8,10 +8,10 @@
     torus                   2 rounds ══ of half the bytes, 2 rounds ── of a quarter, by all ranks
 
 Up to 64 ranks the time is simulated round by round, each message on its own link.  For more ranks
-the closed forms of the textbook are used, if the algorithm has one.  Algorithms that send to ranks
-2^k away have rounds within nodes and rounds between nodes.  This holds if the numbers of nodes and
-of ranks per node are powers of two.  For any other algorithm all rounds count as slow: an upper
-bound.
+the closed forms of the textbook are used, if the algorithm has one.  An algorithm with a `pattern`
+has rounds within nodes and rounds between nodes.  This holds if the numbers of nodes and of ranks
+per node are powers of two.  An algorithm with `parts` is the sum of these.  In all other cases
+every round counts as slow, an upper bound.
 """
 
 from collections.abc import Sequence
@@ -52,9 +52,9 @@ def runs_of(nodes: Sequence[int]) -> tuple[int, ...]:
 
 
 def network_of_cluster(cluster: Any, members: Sequence[int]) -> Network:
-    """The network of `members`, world numbers, of a simulated cluster that runs.
+    """The network of the ranks `members` (world numbers) of a simulated cluster that runs.
 
-    Combining is free there: collectives report only messages to the cluster, no computation.
+    Combining is free there: collectives do not report their sums to the cluster as computation.
     """
     common = Link(cluster.latency, cluster.bandwidth)
     within, between = cluster.links.slowest(members) if cluster.links else (common, common)

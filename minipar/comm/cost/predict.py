@@ -1,8 +1,8 @@
 """The exact cost of each algorithm, from the messages of each round.
 
-Each prediction is a list of rounds: how often a rank combines what it receives (0 or 1, …), and the
-messages, each a (source, dest, elements).  The algorithm's entry in `comm/algorithms.py` gives
-them, `critical` adds them up.
+Each prediction is a list of rounds: how often a rank combines what it receives (0, 1 or 2 times),
+and the messages, each a (source, dest, elements).  The algorithm's entry in `comm/algorithms.py`
+gives them, and `critical` adds them up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,10 +28,10 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
         gather                                                          the root gets it
 
     `counts` are the lengths of its pieces; for all_to_all, counts[i][j] goes from rank i to rank j.
-    By default n is cut as by np.array_split.  `num_segments` is for a pipelined chain,
-    `ranks_per_node` for hierarchical and torus, `block_bytes` for a blocked ring.  The root is rank
-    0; without `counts` the cost is the same for any.  Raises ValueError for an unknown operation or
-    algorithm, and for one whose entry gives no rounds.
+    By default n is cut as by np.array_split, and for all_to_all into pieces of n // p.
+    `num_segments` is for a pipelined chain, `ranks_per_node` for hierarchical and torus,
+    `block_bytes` for a blocked ring.  The root is rank 0.  Raises ValueError for an unknown
+    operation or algorithm, and for one whose entry gives no rounds.
     """
     node_sizes = rounds.fill(p, ranks_per_node or max(p, 1))
     call = Call(p, n, itemsize, counts, num_segments, node_sizes, block_bytes)
@@ -59,12 +59,12 @@ class Call(NamedTuple):
 
     @property
     def table(self) -> list:
-        """The lengths from each rank (row) to each (column): n / p, where not given."""
+        """The lengths from each rank (row) to each (column): by default n // p."""
         return [[self.n // self.p] * self.p] * self.p if self.counts is None else list(self.counts)
 
     @property
     def segments(self) -> list[int]:
-        """The lengths of a pipelined chain's segments: none empty, unless all is."""
+        """The lengths of a pipelined chain's segments: none is empty, unless n = 0."""
         k = self.num_segments or best_num_segments(self.p, self.n * self.itemsize)
         return rounds.cut(self.n, max(1, min(k, self.n)))
 

@@ -1,7 +1,4 @@
-"""The closed forms of the textbooks, which the entries of `comm/algorithms.py` give.
-
-Exact where p is a power of two that divides n; elsewhere near enough to choose by.
-"""
+"""The cost of an algorithm by its closed form in the textbooks, given in `comm/algorithms.py`."""
 
 from ..algorithms import known
 from .alpha_beta import Cost
@@ -22,7 +19,7 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float,
 class Sizes:
     """The arguments of `textbook`, and the numbers that make up the closed forms.
 
-    Algorithms that double a distance run among `power_of_two` ranks.  If there are others
+    Recursive doubling and halving run among `power_of_two` ranks.  If there are others
     (`has_others` is 1), these give their vectors before and get the result after.
     """
 

@@ -12,7 +12,7 @@ Traffic = dict[str, dict[tuple[int, int], int]]
 
 
 def bytes_by_axis(trace: Trace, mesh: DeviceMesh) -> Traffic:
-    """Bytes of each axis over each link (source, dest), in ranks of the mesh.
+    """Bytes of each axis over each link (source, dest); both are ranks of the mesh.
 
     Messages labelled "control", and messages from or to other ranks, do not count.  If two ranks
     differ along several axes, the names of these are joined: "pp dp".

@@ -5,7 +5,7 @@
     process.py                  what the communicators of a process share, what it waits for
     library.py                  loads MPI, after checking that launcher and library fit
     watchdog.py, guardian.py    report ranks that are stuck, and ranks that died
-    check/                      MINIPAR_CHECK=1: report mistakes of ranks that do not fit together
+    check/                      MINIPAR_CHECK=1: report calls of ranks that do not fit together
     builtin_collectives.py      algorithm="mpi": the library's own collectives
     shared_memory.py            algorithm="shared": an all-reduce without messages on a node
     shared_window.py            the memory that it uses

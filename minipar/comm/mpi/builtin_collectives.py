@@ -16,16 +16,16 @@ from ..collectives.broadcast import flattened
 from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup
 
-# MPI's operators, for the kinds of numbers that they combine as NumPy does.  MPI's MAX and MIN drop
-# a NaN on some ranks, and complex numbers and bool have none.
+# NumPy's operator -> (MPI's, dtype kinds that it combines as NumPy does).  MPI's MAX and MIN drop a
+# NaN on some ranks, and have no rule for complex numbers and bool.
 NAMES: dict[Any, tuple[str, str]] = {np.add: ("SUM", "iufc"), np.multiply: ("PROD", "iuf"),
                                      np.maximum: ("MAX", "iu"), np.minimum: ("MIN", "iu")}
-# No rank is through with one of these before all have begun, so a rank that has left is missing.
-# In the others a rank may have done its part, and left, while a late one holds up the rest.
+# No rank ends one of these before all have begun it.  So if a rank has left the program during one,
+# the others wait for it in vain.  In the other collectives a rank may have done its part and left.
 ALL_MEET = {"barrier", "all_gather", "reduce_scatter", "all_reduce", "all_to_all"}
 
 
-def open_up(comm: Communicator) -> tuple:
+def handles_of(comm: Communicator) -> tuple:
     """(mpi4py's communicator, its module MPI, the ranks in the order of `comm`)."""
     whole = whole_of(comm)
     members = comm.members if isinstance(comm, Subgroup) else range(comm.size)
@@ -33,9 +33,9 @@ def open_up(comm: Communicator) -> tuple:
 
 
 def whole_of(comm: Communicator) -> Any:
-    """The communicator itself; `comm` may be the same ranks, counted from a root.
+    """The communicator itself, where `comm` may be a Subgroup of the same ranks in another order.
 
-    Raises TypeError for some of its ranks only.
+    Raises TypeError for a Subgroup of some of its ranks only.
     """
     whole = comm.comm if isinstance(comm, Subgroup) else comm
     if whole.size != comm.size:
@@ -45,7 +45,7 @@ def whole_of(comm: Communicator) -> Any:
 
 
 def watched(operation: str, run: Callable[..., None]) -> Callable[..., None]:
-    """`run`, watched as one wait, which is reported if it needs a rank that has left."""
+    """`run` as one wait that the watchdog sees, and that may need ranks that have left."""
     @functools.wraps(run)
     def watched_run(comm: Communicator, *args: Any) -> None:
         whole = whole_of(comm)
@@ -60,8 +60,8 @@ def watched(operation: str, run: Callable[..., None]) -> Callable[..., None]:
 def translated(combine: Combine, array: Array, MPI: Any) -> Iterator[tuple[Any, Callable]]:
     """Context: (operator, describe) to reduce arrays like `array`; describe(array) is for mpi4py.
 
-    The operator is MPI's own where that does what `combine` does.  Else MPI calls `combine`, for
-    elements that are mere bytes to it: in the order of ranks, so that all get the same bits.
+    The operator is MPI's own where that does what `combine` does.  Else MPI calls `combine` on
+    elements that are mere bytes to it, and keeps the order of ranks, as it does not commute.
     """
     dtype = array.dtype
     name, kinds = NAMES.get(combine, ("", ""))
@@ -103,12 +103,12 @@ def fill(arrays: Sequence[Array], flat: Array) -> None:
 
 def barrier(comm: Communicator) -> None:
     """MPI_Barrier."""
-    open_up(comm)[0].Barrier()
+    handles_of(comm)[0].Barrier()
 
 
 def broadcast(comm: Communicator, array: Array, root: int) -> None:
     """MPI_Bcast."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     with flattened(array) as flat:
         mpi_comm.Bcast([flat.view(np.uint8), MPI.BYTE], root)
 
@@ -123,7 +123,7 @@ def by_rank(line: Array, bounds: list, members: Sequence[int], MPI: Any) -> list
 
 def scatter(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
     """MPI_Scatterv."""
-    mpi_comm, MPI, members = open_up(comm)
+    mpi_comm, MPI, members = handles_of(comm)
     mine = line[slice(*bounds[comm.rank])].copy()
     mpi_comm.Scatterv(by_rank(line, bounds, members, MPI), [mine, MPI.BYTE], members[0])
     if comm.rank:                               # the root has it, perhaps in a read-only array
@@ -132,14 +132,14 @@ def scatter(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> N
 
 def gather(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
     """MPI_Gatherv."""
-    mpi_comm, MPI, members = open_up(comm)
+    mpi_comm, MPI, members = handles_of(comm)
     mine = line[slice(*bounds[comm.rank])].copy()
     mpi_comm.Gatherv([mine, MPI.BYTE], by_rank(line, bounds, members, MPI), members[0])
 
 
 def reduce(comm: Communicator, flat: Array, combine: Combine) -> None:
     """MPI_Reduce."""
-    mpi_comm, MPI, members = open_up(comm)
+    mpi_comm, MPI, members = handles_of(comm)
     with translated(combine, flat, MPI) as (operator, describe):
         sending, receiving = describe(flat), None
         if comm.rank == 0:
@@ -149,7 +149,7 @@ def reduce(comm: Communicator, flat: Array, combine: Combine) -> None:
 
 def all_gather(comm: Communicator, chunks: list[Array]) -> None:
     """MPI_Allgatherv."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     flat, described = in_bytes(chunks, MPI)
     mpi_comm.Allgatherv(MPI.IN_PLACE, described)
     fill(chunks, flat)
@@ -157,7 +157,7 @@ def all_gather(comm: Communicator, chunks: list[Array]) -> None:
 
 def reduce_scatter(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
     """MPI_Reduce_scatter."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     flat = joined([c.reshape(c.size) for c in chunks])
     mine = np.empty(chunks[comm.rank].size, flat.dtype, like=flat)
     with translated(combine, flat, MPI) as (operator, describe):
@@ -167,7 +167,7 @@ def reduce_scatter(comm: Communicator, chunks: list[Array], combine: Combine) ->
 
 def all_reduce(comm: Communicator, flat: Array, op: str | Combine) -> None:
     """MPI_Allreduce."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     with translated(find_operator(op), flat, MPI) as (operator, describe):
         mpi_comm.Allreduce(MPI.IN_PLACE, describe(flat), operator)
 
@@ -175,7 +175,7 @@ def all_reduce(comm: Communicator, flat: Array, op: str | Combine) -> None:
 def all_to_all(comm: Communicator, outgoing: list[Array], incoming: list[Array],
                counts: Sequence[Sequence[int]] | None = None) -> None:
     """MPI_Alltoallv."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     flat, described = in_bytes(incoming, MPI)
     mpi_comm.Alltoallv(in_bytes(outgoing, MPI)[1], described)
     fill(incoming, flat)
@@ -183,7 +183,7 @@ def all_to_all(comm: Communicator, outgoing: list[Array], incoming: list[Array],
 
 def scan(comm: Communicator, mine: Array, before: Array | None, combine: Combine) -> None:
     """MPI_Scan, or MPI_Exscan."""
-    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm, MPI, _ = handles_of(comm)
     with translated(combine, mine, MPI) as (operator, describe):
         if before is None:
             mpi_comm.Scan(MPI.IN_PLACE, describe(mine), operator)

@@ -1,9 +1,9 @@
 """A Communicator over real MPI processes, through mpi4py.
 
-Messages are plain bytes, so every dtype travels.  An array that is not contiguous, or lives on a
-GPU, is staged through a host buffer.  Sizes are compared, dtypes are not.  (The simulated cluster
-compares both.)  Every wait for a message is announced (`process.py`), and watched
-(`watchdog.py`): none is endless.
+Messages are plain bytes, so every dtype but Python objects travels.  An array that is not
+contiguous, or lives on a GPU, is staged through a host buffer.  Sizes are compared, dtypes are not.
+(The simulated cluster compares both.)  Every wait for a message is announced (`process.py`), and
+watched (`watchdog.py`): none is endless.
 """
 
 import sys
@@ -19,7 +19,7 @@ from ..communicator import Choose, Chooser, Communicator, OwnAlgorithm, Request,
 from ..errors import NUM_TAGS, check_message
 from ..work import ProgressEngine, pause
 from .process import Process
-from .request import MPIRequest, check_size, explain, lies_ready
+from .request import MPIRequest, check_size, explain_error, is_usable_in_place
 
 
 class MPICommunicator(Communicator):
@@ -31,7 +31,7 @@ class MPICommunicator(Communicator):
 
     is_simulated = False
     rank_state: Process
-    uses = 1                # of tags, which share their range
+    num_kinds = 1           # of messages, which share the tags; 2 under MINIPAR_CHECK=1
     memory: Any = None      # what its ranks share on this node (shared_window.py)
 
     def __init__(self, mpi_comm: Any, MPI: Any, rank_state: Process, members: list[int],
@@ -47,9 +47,12 @@ class MPICommunicator(Communicator):
         self.world_rank = rank_state.world_rank
 
     def with_tags(self, index: int) -> "MPICommunicator":
-        """The same ranks, with tags of its own: messages of another `index` never meet these."""
+        """The same ranks, with a range of tags of its own.
+
+        Ranges are used again after `num_ranges` indices, thousands in MPICH and Open MPI.
+        """
         # Only the world has the attribute by the standard; Open MPI's other communicators do not.
-        num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS // self.uses - 1
+        num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS // self.num_kinds - 1
         if num_ranges < 1:
             raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
                                "call the collective itself")
@@ -61,7 +64,7 @@ class MPICommunicator(Communicator):
         return MPIProgressEngine(self.rank_state)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
-        """The choice of the chooser; None without one."""
+        """The algorithm that the chooser takes; None without a chooser."""
         if self.choice is None:
             if self.chooser is None:
                 return None
@@ -126,7 +129,7 @@ class MPICommunicator(Communicator):
         if not (type(out) is np.ndarray and out.flags.writeable and not out.dtype.hasobject
                 and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
             check_message(self, out, source, "source", tag)
-        buffer = out if lies_ready(out) else np.empty(out.shape, out.dtype)
+        buffer = out if is_usable_in_place(out) else np.empty(out.shape, out.dtype)
         request = self.mpi_comm.Irecv([buffer, self.MPI.BYTE], source, tag + self.first_tag)
         description = ("receive from", source, tag, buffer.nbytes, self.label)
         action = self.rank_state.log("recv", self.group, tag, source, buffer.nbytes)
@@ -143,7 +146,7 @@ class MPICommunicator(Communicator):
                 and 0 <= dest < size and 0 <= source < size and 0 <= tag < NUM_TAGS):
             check_message(self, array, dest, "dest", tag)
             check_message(self, out, source, "source", tag)
-        # lies_ready of both, written out: two calls would take a tenth of a short message's time
+        # is_usable_in_place of both, written out: two calls would add a tenth to a short message
         if not (are_plain and array.flags.c_contiguous and out.flags.c_contiguous
                 and me.trace is None and me.engine is None):
             Communicator.sendrecv(self, array, dest, out, source, tag)
@@ -156,7 +159,7 @@ class MPICommunicator(Communicator):
         try:
             self.mpi_comm.Sendrecv([array, BYTE], dest, tag, [out, BYTE], source, tag, status)
         except Exception as error:
-            explain(error, description, out)
+            explain_error(error, description, out)
             raise
         finally:
             me.waiting = None
@@ -183,11 +186,11 @@ class MPICommunicator(Communicator):
 class MPIProgressEngine(ProgressEngine):
     """The Works of one real rank: each asks MPI for its request whenever it is resumed.
 
-    The program blocks inside the MPI library if one Work is under way, and else polls one request
-    after the other.
+    A program that waits for its only Work blocks inside the MPI library.  In all other cases it
+    polls one request after the other.
     """
 
-    alone = False           # whether the only Work may block the process
+    alone = False           # True while the program waits for its only Work, which may then block
 
     def __init__(self, rank_state: Any):
         super().__init__(rank_state)
@@ -238,7 +241,7 @@ def connect(mpi_comm: Any, MPI: Any, chooser: Chooser | None = None,
             kind: type[MPICommunicator] = MPICommunicator) -> MPICommunicator:
     """Collective.  A communicator of the ranks of `mpi_comm`, which become a world of their own.
 
-    `watch` is called with the process and the mpi4py communicator of its node: see `world.py`.
+    `watch` is called with the Process and the mpi4py communicator of its node: see `world.py`.
     """
     comm = mpi_comm.Dup()           # our messages never meet those of other libraries
     rank, size = comm.Get_rank(), comm.Get_size()

@@ -16,7 +16,8 @@ rank is not blamed while another is dead, or dying of something else.
     mpirun                    │                └─▶ kills ranks 0 and 2       its number is higher
     guardian                  └─▶ reports rank 1       └─▶ their lines close: no cause
 
-    "left"  This rank has left the program.  Passed on, since a wait for this rank would not end.
+    "left"  This rank has left the program.  The guardian tells all ranks of the node, since a wait
+            for this rank would not end.
     "told"  This rank has reported what is wrong, and ends the run: report no other death.
 
 Under MINIPAR_CHECK=1, a rank notes what it does in a file, which the report of its death quotes.
@@ -44,8 +45,8 @@ from typing import Any, ClassVar
 NOTE = 1000         # bytes of the note of what a rank does, at most
 PATIENCE = 2.0      # seconds that mpirun has to end the others
 BY_MPIRUN = {-signal.SIGKILL, -signal.SIGTERM}      # exit codes of ranks that mpirun ends
-HIGH = 200          # a number of a file that is higher than those of the launcher's sockets
-MOST_NAMED = 60     # bytes of a folder's name; that of a socket in it may have about 100
+HIGH = 200          # a file descriptor above those of the launcher's sockets
+MOST_NAMED = 60     # bytes of a folder's name, since the path of a socket in it may have about 100
 
 
 class Guardian:
@@ -95,7 +96,7 @@ class Guardian:
             os.pwrite(self.file, what.encode()[:NOTE].ljust(NOTE), 0)
 
     def departed(self) -> set[int]:
-        """The world numbers of this node's ranks that have left so far."""
+        """The world numbers of the ranks of this node that have left the program so far."""
         with suppress(OSError):
             self._departed |= set(map(int, self.line.recv(1 << 16).split()))
         return self._departed
@@ -116,7 +117,7 @@ def abort(MPI: Any, code: int) -> None:
 
 
 def short_folder() -> str:
-    """The folder of temporary files, if short enough for the name of a socket; else /tmp."""
+    """The folder of temporary files, if its path is short enough for a socket in it; else /tmp."""
     usual = tempfile.gettempdir()
     return usual if len(os.fsencode(usual)) <= MOST_NAMED else "/tmp"
 
@@ -124,7 +125,7 @@ def short_folder() -> str:
 class Ward:
     """A rank as the guardian knows it."""
 
-    may_go = False
+    has_left = False
 
     def __init__(self, line: socket.socket):
         self.line = line
@@ -138,13 +139,13 @@ class Ward:
         return note and f"; seen last: {note}"
 
     def hear(self) -> list[str]:
-        """The words it has written since; none if its line has closed."""
+        """The words that the rank has written since the last call; [] if its line has closed."""
         with suppress(ConnectionResetError):        # closed with a message of ours unread
             return self.line.recv(1 << 12).decode().splitlines()
         return []
 
     def has_hung_up(self) -> bool:
-        """True if its line has closed, though words of it may be left to read."""
+        """True if the rank's line has closed, even if words of it are left to read."""
         line = select.poll()
         line.register(self.line, 0)
         return bool(line.poll(0))
@@ -152,7 +153,7 @@ class Ward:
 
 def guard(listener: socket.socket, size: int) -> None:
     """Watch the lines of all ranks of the node until the last one closes."""
-    # On Linux it reports lines in the order of their news.  A line whose word is still to be read
+    # On Linux a selector reports lines in the order of their news.  A line whose word is unread
     # keeps its place when it closes.  So all first words are read before a rank may go on …
     lines = selectors.DefaultSelector()
     listener.setblocking(False)
@@ -168,13 +169,13 @@ def guard(listener: socket.socket, size: int) -> None:
     while lines.get_map():
         events = lines.select(PATIENCE if is_told else None)
         # … and a rank that has left comes after those that have not.
-        for ward in sorted([key.data for key, _ in events], key=lambda ward: ward.may_go):
+        for ward in sorted([key.data for key, _ in events], key=lambda ward: ward.has_left):
             words = ward.hear()
             for word in words:
                 if word == "told":
                     is_told = True
                 else:
-                    ward.may_go = True
+                    ward.has_left = True
                     tell_all(lines, f"{ward.rank}\n")
             if not words:
                 lines.unregister(ward.line)
@@ -202,16 +203,20 @@ def shared_memory(pid: int) -> set[Path]:
 
 
 def tell_all(lines: selectors.BaseSelector, words: str) -> None:
-    """Write to every rank whose line is open."""
+    """Write `words` to every rank whose line is open."""
     for key in lines.get_map().values():
         with suppress(OSError):
             key.data.line.sendall(words.encode())
 
 
 def first_cause(ward: Ward, others: list[Ward]) -> tuple[int, str] | None:
-    """(rank, death) of `ward`, whose line has closed, or of the one for which mpirun killed it."""
+    """(rank, cause of death) of `ward`, whose line has closed, or of the rank that died before it.
+
+    If mpirun killed `ward`, it did so because another rank had died.
+    """
     if exit_code(ward.pid) in BY_MPIRUN:
-        # One that mpirun has already, and whose line has closed too, died after this one.
+        # Lines close in the order of deaths: a rank that mpirun has collected, with a closed line
+        # that comes after this one's, died after this one.
         victims = {0, *BY_MPIRUN}
         dying = [other for other in others if exit_code(other.pid) not in
                  (victims | {None} if other.has_hung_up() else victims)]
@@ -221,9 +226,9 @@ def first_cause(ward: Ward, others: list[Ward]) -> tuple[int, str] | None:
 
 
 def exit_code(pid: int) -> int | None:
-    """The exit code of a process that is ending: -n if signal n killed it; None if mpirun has it.
+    """The exit code of a process: -n if signal n killed it, 0 while it runs.
 
-    0 before.
+    None once mpirun has collected the dead process.
     """
     with suppress(OSError, ValueError):
         status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])     # field 52
@@ -236,7 +241,7 @@ def death(ward: Ward) -> str | None:
     code = exit_code(ward.pid)
     if code is not None and code < 0:
         return f"was killed by signal {-code} ({signal.strsignal(-code)}){ward.seen}"
-    if ward.may_go:
+    if ward.has_left:
         return None
     if code is None:
         return f"died suddenly: killed, or crashed (mpirun may name the signal){ward.seen}"

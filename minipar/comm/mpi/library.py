@@ -19,8 +19,8 @@ from ...environment import Launched, launched, minipar_command, prepare_mpi, spe
 def library_vendor() -> str | None:
     """"mpich" or "openmpi": the library that mpi4py is about to load; None if that is unknown.
 
-    A wheel of mpi4py chooses a library on import, and knows its kind before it loads it.  An mpi4py
-    built from source has one library built in, and does not tell which.
+    A wheel of mpi4py chooses an MPI library on import, and can tell which one before it loads it.
+    An mpi4py built from source has one library built in, and does not tell which.
     """
     try:
         place = importlib.import_module("mpi4py").__path__
@@ -64,9 +64,9 @@ def has_wheel(package: str) -> bool:
 def forget_shared_memory() -> None:
     """Remove the name of MPICH's shared memory from /dev/shm, once all ranks of this node use it.
 
-    The memory itself stays until the last of them ends.  With its name it would stay, megabytes,
-    after every job that is killed, until the machine restarts.  (Open MPI opens its own by name
-    while it runs; its mpirun removes them, or the guardian does.)
+    The memory itself stays until the last of these ranks ends.  With its name, megabytes would stay
+    after every job that is killed, until the machine restarts.  (Open MPI opens its segments by
+    name while it runs; its mpirun removes them, or the guardian does.)
     """
     with suppress(OSError):                         # there is no /proc on macOS
         for line in Path("/proc/self/maps").read_text().splitlines():

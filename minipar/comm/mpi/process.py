@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Waiting:
-    """Context of one wait.  A class of its own: a generator would take longer than a message."""
+    """Context of one wait.  A class, since @contextmanager would take longer than a message."""
 
     __slots__ = ("process", "description", "peers")
 
@@ -30,8 +30,8 @@ class Waiting:
 class Process(RankState):
     """The state that all communicators of one process share.
 
-    `waiting` is the current wait, (description, peers).  It is a new tuple for each wait, so the
-    watchdog's thread recognizes the one that it saw last time.  So no wait needs to read the clock.
+    `waiting` is the current wait, (description, peers), or None.  It is a new tuple for each wait,
+    by which the watchdog's thread tells a new wait from an old one.  So no wait reads the clock.
     """
 
     def __init__(self, MPI: Any, rank: int, size: int):

@@ -11,13 +11,13 @@ from ..trace import POLL
 from .library import import_mpi
 
 
-def lies_ready(array: Array) -> bool:
+def is_usable_in_place(array: Array) -> bool:
     """True if MPI can read or write this array in place."""
     return type(array) is np.ndarray and array.flags.c_contiguous
 
 
-def what(description: tuple) -> str:
-    """The description of a message, for an error."""
+def in_words(description: tuple) -> str:
+    """A message in words, for an error."""
     kind, peer, tag, _, label = description
     return f"{kind} rank {peer} (tag {tag}{', part of ' + label if label else ''})"
 
@@ -26,18 +26,18 @@ class MessageMismatch(ValueError):
     """A message does not fit the array that it is received into."""
 
 
-def explain(error: Exception, description: tuple, out: Array | None = None) -> None:
+def explain_error(error: Exception, description: tuple, out: Array | None = None) -> None:
     """Raise MessageMismatch for a message that is too long, ValueError for a read-only `out`.
 
-    Any other error of MPI usually means that a peer has died.  Then mpirun ends this rank within
-    moments, and the guardian reports the cause: wait for that before the caller raises the error.
+    Return for any other error, which the caller raises.  An error of MPI usually means that a peer
+    has died.  Then wait a second first: mpirun ends this rank, and the guardian reports the cause.
     """
     MPI = import_mpi()
     if not isinstance(error, MPI.Exception):
         check_place(out)
     elif error.Get_error_class() == MPI.ERR_TRUNCATE:
-        raise MessageMismatch(f"{what(description)}: the message is larger than the receive buffer "
-                              f"of {description[3]} bytes") from error
+        raise MessageMismatch(f"{in_words(description)}: the message is larger than the receive "
+                              f"buffer of {description[3]} bytes") from error
     else:
         time.sleep(1)
 
@@ -45,7 +45,7 @@ def explain(error: Exception, description: tuple, out: Array | None = None) -> N
 def check_size(num_bytes: int, description: tuple) -> None:
     """Refuse a message that is shorter than its buffer."""
     if num_bytes != description[3]:
-        raise MessageMismatch(f"{what(description)}: {num_bytes} bytes came, but the receive "
+        raise MessageMismatch(f"{in_words(description)}: {num_bytes} bytes came, but the receive "
                               f"buffer holds {description[3]}: sizes and dtypes must be equal")
 
 
@@ -91,7 +91,7 @@ class MPIRequest:
         try:
             answer = question(status)
         except self.comm.MPI.Exception as error:
-            explain(error, self.description)
+            explain_error(error, self.description)
             raise
         if answer:
             self._finish(status)

@@ -2,14 +2,15 @@
 
     round 0   each rank writes block 0          into its tray of the shared window, except the
               ── meet ──                        chunk that it will sum itself
-    round 1   sums its chunk of block 0         over the trays of all ranks, in their order
-              writes block 1
+    round 1   writes block 1
+              sums its chunk of block 0         over the trays of all ranks, in their order
               ── meet ──
-    round 2   reads the sums of block 0         that the other ranks made
-              sums its chunk of block 1, writes block 2 …
+    round 2   writes block 2
+              sums its chunk of block 1
+              reads the sums of block 0         that the other ranks made …
 
 The kernel copies a message between processes page by page.  Here each rank reads the others'
-numbers in place, and waits once for each block.
+numbers in place, and meets them once for each block and once more at the end.
 """
 
 import time
@@ -21,19 +22,19 @@ from ..arguments import Combine, chunk_bounds, find_operator
 from ..collectives.all_reduce import blocked_ring, ring
 from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup
-from .shared_window import TRAY, NodeMemory, can_share, node_memory
+from .shared_window import TRAY_BYTES, NodeMemory, can_share, node_memory
 
-SHORT = 1 << 14         # bytes up to which each rank sums everything itself
+SHORT = 1 << 14         # bytes up to which, on one node, each rank sums everything itself
 
 
 def shared(comm: Communicator, flat: Array, op: str) -> None:
-    """Over an MPI shared window; with several nodes, the ring between them.
+    """All-reduce `flat` in place over an MPI shared window, and by the ring between nodes.
 
-    Each sum is computed in the order of ranks, by one rank for all: the same bits everywhere.  The
-    window is made at a communicator's first call.  On one node no bytes are sent: `cost.predict`
-    has no entry, and a trace has a span "all_reduce in shared memory" in place of messages.  (The
-    messages of the ring between nodes are traced.)  A Work, a Subgroup, and processors other than
-    x86-64 run the blocked ring.
+    Every rank gets the same bits: on a node each sum is made in the order of ranks.  A communicator
+    makes the window at its first call.  On one node no bytes are sent: `cost.predict` has no entry,
+    and a trace has a span "all_reduce in shared memory" in place of messages.  (The messages of the
+    ring between nodes are traced.)  A Work, a Subgroup, and processors other than x86-64 run the
+    blocked ring.
     """
     memory = getattr(comm, "memory", None) or node_memory(comm)
     if memory is None:
@@ -55,7 +56,7 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
 
 
 def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine: Combine) -> None:
-    """A short array: one meeting, after which each rank sums all of it."""
+    """Reduce a short array: the ranks meet once, then each rank sums all of it."""
     trays = memory.next_trays(flat.dtype, flat.size)
     trays[memory.rank][...] = flat
     memory.meet()
@@ -79,13 +80,13 @@ class Block:
         self.start, self.stop = self.bounds[memory.rank] if sums else (0, 0)
 
     def write(self) -> None:
-        """Write all but the own chunk into this rank's tray."""
+        """Write all but this rank's chunk into its tray."""
         array, tray = self.array, self.trays[self.memory.rank]
         tray[:self.start] = array[:self.start]
         tray[self.stop:array.size] = array[self.stop:]
 
     def sum(self) -> None:
-        """Sum the own chunk over all ranks of the node, then between the nodes."""
+        """Sum this rank's chunk over all ranks of the node, then between the nodes."""
         memory, own = self.memory, slice(self.start, self.stop)
         combine, mine = find_operator(self.op), self.array[own]
         parts = [tray[own] for tray in self.trays]
@@ -111,8 +112,8 @@ class Block:
 
 
 def in_blocks(comm: Communicator, memory: NodeMemory, flat: np.ndarray, op: str) -> None:
-    """A long array, block by block, as drawn at the head of this file."""
-    length = TRAY // flat.itemsize
+    """Reduce a long array block by block, as drawn at the head of this file."""
+    length = TRAY_BYTES // flat.itemsize
     ahead: Block | None = None                  # the block to sum next …
     behind: Block | None = None                 # … and the one to read next
     for start in range(0, flat.size + 2 * length, length):

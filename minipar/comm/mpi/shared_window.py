@@ -3,16 +3,16 @@
     rank 0   flag │ tray 0 │ tray 1 │ tray 2 │      every rank writes into its own part
     rank 1   flag │ tray 0 │ tray 1 │ tray 2 │      and reads those of all
 
-A flag is a counter: this rank has come to the n-th meeting.  A meeting costs one store, and one
-load for each other rank: far less than a barrier made of messages.  Trays are used in turn: two
-meetings after a rank has used a tray, no other rank reads it any more.
+A flag is a counter: this rank has come to the n-th meeting.  A meeting costs one store, and at
+least one load for each rank: far less than a barrier made of messages.  Trays are used in turn: two
+meetings after a rank last wrote to a tray, no other rank reads it any more.
 
 A rank that sees another's flag also sees all that was written before it, on processors that show
 stores in order (x86-64).  On others `can_share` is false.  (MPI_Win_sync would order them on any
 processor, but needs MPI_Win_lock_all, which hangs in MPICH 5.0 from a process's tenth window on.)
 
-MPICH removes the segment's name as soon as all ranks have it, so nothing stays behind in /dev/shm,
-however the job ends.  Hoefler et al. 2013, "MPI + MPI".
+MPICH removes the segment's name as soon as all ranks have it, so there nothing stays behind in
+/dev/shm, however the job ends.  Hoefler et al. 2013, "MPI + MPI".
 """
 
 import os
@@ -26,8 +26,8 @@ from ...environment import shows_stores_in_order
 from ..subgroup import Subgroup
 
 NUM_TRAYS = 3
-TRAY = 1 << 20              # bytes; long enough to be worth a meeting, and stays in a cache
-LINE = 4096                 # bytes reserved for a flag; the data starts behind them
+TRAY_BYTES = 1 << 20              # bytes; long enough to be worth a meeting, and stays in a cache
+FLAG_BYTES = 4096                 # bytes (a page) reserved for a flag; the trays start behind them
 MOST_KEPT = 256            # pairs of dtype and length whose views of the trays are kept
 SPINS = 100                 # looks at a flag before this rank yields its core …
 YIELDS = 2000               # … and before it sleeps between looks
@@ -54,7 +54,7 @@ class NodeMemory:
         what = "make a shared window", None, None, 0, comm.label
         with comm.rank_state.wait_for(what, comm.members):
             node = comm.mpi_comm.Split(comm.node, comm.rank)
-            self.window = MPI.Win.Allocate_shared(LINE + NUM_TRAYS * TRAY, 1, comm=node)
+            self.window = MPI.Win.Allocate_shared(FLAG_BYTES + NUM_TRAYS * TRAY_BYTES, 1, comm=node)
             self.parts = [self.window.Shared_query(k)[0] for k in range(len(self.ranks))]
             self.flags = [memoryview(part).cast("B")[:8].cast("q") for part in self.parts]
             self.flags[self.rank][0] = 0
@@ -68,8 +68,8 @@ class NodeMemory:
         return self.views(dtype, length)[self.num_uses % NUM_TRAYS]
 
     def _make_views(self, dtype: np.dtype, length: int) -> list[list[np.ndarray]]:
-        return [[np.frombuffer(part, dtype, length, LINE + i * TRAY) for part in self.parts]
-                for i in range(NUM_TRAYS)]
+        return [[np.frombuffer(part, dtype, length, FLAG_BYTES + i * TRAY_BYTES)
+                 for part in self.parts] for i in range(NUM_TRAYS)]
 
     def meet(self) -> None:
         """Wait until all ranks of the node are here; each then sees what all wrote before."""
@@ -106,10 +106,10 @@ class NodeMemory:
 
 
 def can_share(comm: Any) -> bool:
-    """True if the ranks of `comm` can share memory.
+    """True if those ranks of `comm` that are on one node can share memory.
 
-    Not inside a Work, which must not block, nor in a Subgroup, which cannot make a window without
-    the other ranks.  The processor must show stores in order.
+    False inside a Work, which must not block, and for a Subgroup, which cannot make a window
+    without the other ranks.  The processor must show stores in order.
     """
     return not isinstance(comm, Subgroup) and not comm.first_tag and shows_stores_in_order()
 

@@ -7,7 +7,8 @@
     comm = Communicator.from_mpi(MPI.COMM_WORLD)        # collective; once, at the start
     total = all_reduce(comm, gradient)                  # beside MPI.COMM_WORLD.Allreduce(…)
 
-Such a communicator measures nothing: it chooses algorithms by what `minipar calibrate` has kept.
+Such a communicator measures nothing: it chooses algorithms by what `minipar calibrate` has kept, or
+by built-in numbers.
 """
 
 import functools
@@ -43,7 +44,7 @@ def from_mpi(mpi_comm: Any) -> MPICommunicator:
     else:
         connect_ranks = connect
     comm = connect_ranks(mpi_comm, MPI, measured_choice, {**BUILTIN, **SHARED}, watch)
-    comm.rank_state.calibration = calibration.shared(comm.mpi_comm, MPI)
+    comm.rank_state.calibration = calibration.read_on_all(comm.mpi_comm, MPI)
     return comm
 
 
@@ -51,7 +52,7 @@ def watch(process: Process, node: Any) -> None:
     """Collective on the node.  Have this process watched: its waits, and its death."""
     process.guardian = Guardian(node, process.world_rank, len(process.nodes))
     forget_shared_memory()
-    if not is_checking():               # then an observer watches: check/observer.py
+    if not is_checking():               # under MINIPAR_CHECK=1 check/observer.py watches instead
         Watchdog(import_mpi(), process, process.guardian)
 
 

@@ -4,7 +4,7 @@
     matching.py                             where a send meets its receive
     ready.py                                which rank continues next
     progress.py                             non-blocking collectives
-    links.py                                links that differ
+    links.py                                links within and between nodes, random delays
     deadlock.py, mismatch.py                the reports: who waits for what, who called what
     replay.py                               the same messages on another cluster
     copy_stream.py                          copies between device and host

@@ -30,7 +30,7 @@ def by_model(comm: Communicator) -> Choose:
 
 
 class Closed(dict):
-    """Takes the place of the queues when the run is over: using a communicator then fails."""
+    """Takes the place of the queues when the run is over: messages and collectives then fail."""
 
     def _refuse(self, *args: Any) -> Any:
         raise RuntimeError("this run is over: its communicators can no longer be used")
@@ -73,7 +73,7 @@ class Cluster:
         self._begin()
 
     def _begin(self) -> None:
-        # (group, source, dest, tag) -> the first request without a peer
+        # (group, source, dest, tag) -> the first request whose other half has not been posted
         self.sends: dict = {}
         self.recvs: dict = {}
         self.splits: dict = {}      # (group, n) -> its n-th split(), until all ranks are there

@@ -25,7 +25,7 @@ class SimulatedCommunicator(Communicator):
         self.size = len(cluster.groups[group])
         self.world_rank = me.world_rank
         self.num_calls, self.label = 0, ""     # set here: found faster than on the class
-        # of `sendrecv`, which ends with both done: so one pair serves all of its calls
+        # `sendrecv` returns with both done, so all its calls can use the same two requests
         self.sending = SimulatedRequest(me, None, "")
         self.receiving = SimulatedRequest(me, None, "")
 
@@ -182,7 +182,8 @@ class SimulatedCommunicator(Communicator):
 
     def collective(self, operation: str, array: Array | None = None, uneven: int | None = None,
                    **options: Any) -> Labelled:
-        """Context of a collective.  A rank whose call differs from the first rank's stops here."""
+        """Context of a collective.  The first rank whose call differs stops here, and later ones.
+        """
         self.num_calls += 1
         if self.cluster.compare is not None and self.size > 1:
             self.cluster.compare(self, operation, array, uneven, options)

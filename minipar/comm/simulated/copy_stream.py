@@ -41,7 +41,7 @@ class SimulatedCopyStream(CopyStream):
         self.under_way: deque[Copy] = deque()
 
     def copy(self, source: Array, dest: Array) -> Copy:
-        """Copy `source` into `dest`, and queue the time that it takes."""
+        """Copy `source` into `dest` at once, and queue the virtual time that it takes."""
         super().copy(source, dest)
         self.release_finished()
         self.under_way.append(copy := Copy(source, self.comm.now()))
@@ -99,7 +99,7 @@ class TracedCopyStream(CopyStream):
 
 
 def copy_streams(comm: Communicator, link: Link = HOST_LINK) -> tuple[CopyStream, CopyStream]:
-    """(out, in) of this rank; in virtual time, each direction has the latency of `link`."""
+    """(out, in) of this rank; in virtual time, each direction is a `link` of its own."""
     if isinstance(comm, SimulatedCommunicator):
         return SimulatedCopyStream(comm, COPY_OUT, link), SimulatedCopyStream(comm, COPY_IN, link)
     return TracedCopyStream(comm, COPY_OUT), TracedCopyStream(comm, COPY_IN)

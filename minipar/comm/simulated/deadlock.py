@@ -41,7 +41,7 @@ def describe_stuck(stuck: list[Rank], cluster: Any) -> str:
 
 
 def deadlock_sentence(what: str, lines: list[str], labels: set[str]) -> str:
-    """The report: a line for each rank, and advice; `labels` are what the ranks are in."""
+    """The report: a line for each rank, and advice; `labels` are the collectives they are in."""
     collectives = sorted(labels - {""})
     advice = ("Every send needs its receive, in an order that lets both be reached: try sendrecv, "
               "or let one rank receive first.")

@@ -1,4 +1,4 @@
-"""Links that differ: fast within a node, slow between nodes, with random delays.
+"""Links that differ: fast within a node, slow between nodes, and random delays on request.
 
     node 0  [0]══[1]──────[2]══[3]  node 1        ══ within: 1 µs, 100 GB/s
                                                   ── between: 10 µs, 10 GB/s

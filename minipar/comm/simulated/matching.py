@@ -1,4 +1,4 @@
-"""Where a send meets its receive: a message is two requests, and the first waits for the second.
+"""A message is two requests, a send and a receive, which meet here; the first waits for the other.
 
     cluster.sends    (group, source, dest, tag) ─▶ send ─▶ the send behind it ─▶ …
     cluster.recvs    (group, source, dest, tag) ─▶ receive ─▶ …
@@ -34,7 +34,7 @@ class SimulatedRequest:
         self.action: int | None = None                  # its index in the rank's program, if logged
 
     def renew(self, array: Array, label: str, posted: float) -> "SimulatedRequest":
-        """The request once more, for a different message."""
+        """This object as the request of a new message."""
         self.array, self.label, self.posted, self.ended_at = array, label, posted, None
         return self
 

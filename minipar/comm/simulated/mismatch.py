@@ -39,7 +39,8 @@ class Call(NamedTuple):
 class Calls(list):
     """The calls of a communicator's ranks for their n-th collective.
 
-    A rank whose call does not fit the first one waits here until the run ends.
+    A rank whose call does not fit the first one waits here until the run ends, and so does every
+    rank that calls after it.
     """
 
     num_ranks, differ, ended_at = 0, False, None
@@ -59,7 +60,7 @@ class CollectiveMismatch(RuntimeError):
 
 def compare(comm: Any, operation: str, array: Array | None, uneven: int | None,
             options: dict) -> None:
-    """Compare this rank's call of a collective with the others'; block the rank if they differ.
+    """Compare this rank's call of a collective with the first rank's; block it if any differed.
 
     Called by `SimulatedCommunicator.collective`.
     """

@@ -58,8 +58,10 @@ class Rank(RankState):
         self.ready.next().switch()
 
     def compute_until(self, time: float) -> None:
-        """Advance the clock.  Earlier events of other ranks happen first, so that ports serve
-        messages in the order of time."""
+        """Advance the clock to `time`.
+
+        Earlier events of other ranks happen first, so that ports serve messages in order of time.
+        """
         self.clock = time
         if self.ready.has_before(time, self.world_rank) and getcurrent() is self.greenlet:
             self.give_way()

@@ -3,7 +3,7 @@
     later      2.5: 3 0 1      3.0: 2          many ranks are ready at the same time: one list each
     current    7 4 2           the list of the time that is simulated now, the lowest rank last
 
-A list is sorted once, when its time has come; a heap of all ranks would compare them at each step.
+A list is sorted once, when its time has come.  (One heap of all ranks would compare at each step.)
 """
 
 from bisect import insort

@@ -2,9 +2,9 @@
 
     trace ──program of each rank──▶  send 8 kB to 1 · wait · compute 2 ms · …  ──▶ Cluster ──▶ time
 
-Each rank of the other cluster repeats the actions of its rank here, in the same order.  Its arrays
-have a size and no contents.  So the simulator itself prices the links: on the cluster of the trace
-the time is the same, to the bit.  Like the LogP model (Culler et al. 1993), this accounts for
+Each rank of the other cluster repeats the actions of the same rank in the trace, in the same order.
+Its arrays have a size and no contents.  The simulator itself computes the time: on the cluster of
+the trace it is the same, to the bit.  Like the LogP model (Culler et al. 1993), this accounts for
 overlap, ports and waiting; but each link may have its own latency and bandwidth.
 
     replay(trace, Cluster(4, latency=1, bandwidth=inf), compute=0)      the rounds of a collective
@@ -41,11 +41,12 @@ def replay(trace: Trace, cluster: Cluster, compute: float = 1.0) -> float:
 
     The trace must have been asked for programs: Cluster(n, trace="replay"), or
     comm.start_trace(replay=True).  Computation takes `compute` times as long as it did (0: messages
-    alone).  A trace of real ranks knows only the computation that was reported.  Raises ValueError
-    if the trace has no programs, not as many ranks as the cluster, or began after a communicator
-    that it uses was made.  It also does if the program depended on what was done first (Works,
-    `test`, `wait_any`), which may differ on other links.  Raises Deadlock if no rank can continue,
-    as with the trace of a run that hung.
+    alone).  A trace of real ranks knows only the computation that was reported.
+
+    Raises ValueError if the trace has no programs, or not as many ranks as the cluster, or began
+    after a communicator that it uses was made.  Raises it also for an all-reduce in shared memory,
+    and if the program depended on what was done first (Works, `test`, `wait_any`).  That may differ
+    on other links.  Raises Deadlock if no rank can continue, as with the trace of a run that hung.
     """
     if not trace.programs:
         raise ValueError('the trace has no programs to play: make it by Cluster(n, '

@@ -27,7 +27,7 @@ class MoEConfig:
     top_groups: int = 1
     capacity_factor: float | None = None    # None: dropless
     drop: str = "choice"                # the order in which tokens take the places of an expert
-    capacity_per: str = "sequence"      # tokens that share the places
+    capacity_per: str = "sequence"      # the group of tokens that share the places of an expert
     balance_loss: float = 0.01          # coefficient; 0: no such loss
     balance_per: str = "sequence"       # "batch": of a microbatch over all ranks
     z_loss: float = 0.0                 # coefficient of the mean squared log-sum-exp

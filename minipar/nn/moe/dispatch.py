@@ -28,7 +28,7 @@ class Dispatch(NamedTuple):
     """The rows that experts compute, sorted by expert.
 
     Row i is token `tokens[i]`.  `choices[i]` is the number of its choice among all n k, counted
-    token by token.  Expert e has the next counts[e] rows.
+    token by token.  The first counts[0] rows are for expert 0, the next counts[1] for expert 1, …
     """
 
     tokens: Array                   # (rows,)

@@ -118,7 +118,7 @@ def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None,
 
 
 def add_rows(x: Tensor, ids: Array, num_rows: int) -> Tensor:
-    """The sums (num_rows, d) of the rows of x (m, d) that have each number in ids (m,)."""
+    """The sums (num_rows, d) of rows: row i of x (m, d) is added to row ids[i] of the result."""
     return AddRows.apply(x, Tensor(ids), num_rows=num_rows)
 
 

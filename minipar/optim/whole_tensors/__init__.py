@@ -2,8 +2,8 @@
 
     muon            Muon: orthogonalized momentum
     newton_schulz   its orthogonalization
-    layerwise       steps fitted to the norms of whole tensors
-    lamb, lars      LAMB and LARS, which do so
+    layerwise       base of LAMB and LARS: steps scaled by the norms of whole tensors
+    lamb, lars      LAMB and LARS
     exchange        bring matrices that are cut over ranks together on one rank each
     runs            neighbouring parameters of a slab, with states of their own
 

@@ -4,9 +4,9 @@
     rank 1   A A B B B     ──────────────▶    B B B B B B     and returns the parts of the result
 
 A rank that has more than half of a matrix takes it, since then the least must be sent.  Any other
-matrix goes to the rank that has least to do.  (So does a box of tp, whose ranks must choose alike.)
-Where pieces are whole parameters (ZeRO-1 with `whole_parameters`), nothing is sent.  With p equal
-pieces of p equal matrices, n numbers in all, a rank sends 2(p-1)n/p².
+matrix goes to the rank that has least to do, and so does any box of tp, whose ranks must choose
+alike.  Where pieces are whole parameters (ZeRO-1 with `whole_parameters`), nothing is sent.  If
+each of p equal matrices, n numbers in all, is cut into p equal pieces, a rank sends 2(p-1)n/p².
 
 The other way, `all_gather`, gives each matrix to all ranks: (p-1)n/p numbers, and each rank does
 all of the work.  Liu et al. 2025, arXiv 2502.16982, gathers; Ahn et al. 2025, Dion, exchanges.
@@ -97,7 +97,8 @@ def all_to_all(over: Any, matrices: Sequence[Matrix]) -> list[Array]:
 
 
 def choose_owners(matrices: Sequence[Matrix], num_ranks: int) -> list[int]:
-    """The rank that works on each matrix: the one that has most of it, or has least to do."""
+    """The rank that works on each matrix: the one with more than half of it, or with least to do.
+    """
     owners, loads = [], [0] * num_ranks
     for matrix in matrices:
         most = max(matrix.lengths)

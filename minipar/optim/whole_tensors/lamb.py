@@ -1,4 +1,4 @@
-"""LAMB: Adam's steps, as long as a part of each tensor's weights, for batches of many thousands.
+"""LAMB: Adam's step of each tensor, made lr times as long as its weights; for very large batches.
 
     m, v as Adam's        u = m̂ / (√v̂ + ε) + decay·w        w ← w - lr·(‖w‖ / ‖u‖)·u
 
@@ -29,7 +29,7 @@ class LAMB(Layerwise):
         self.betas, self.epsilon, self.bias_correction = betas, epsilon, bias_correction
 
     def direction(self, p: Array, g: Array, span: Span, *states: Array) -> Array:
-        """u, after m and v have moved."""
+        """Move m and v, and return u."""
         corrected = []
         for state, beta, value in zip(states, self.betas, (g, g * g)):
             state *= beta
@@ -43,5 +43,5 @@ class LAMB(Layerwise):
         return w / u if w and u else 1.0
 
     def move(self, p: Array, u: Array, span: Span, ratio: float, *states: Array) -> None:
-        """w ← w - lr·ratio·u."""
+        """Step: w ← w - lr·ratio·u."""
         p -= self.lr * span.lr_scale * ratio * u

@@ -1,4 +1,4 @@
-"""LARS: SGD with momentum, each tensor's gradient made as long as a part of its weights.
+"""LARS: SGD with momentum; each tensor's gradient is scaled to about `trust` times its weights.
 
     v ← μv + trust·‖w‖ / (‖g‖ + decay·‖w‖)·(g + decay·w)        w ← w - lr·v
 
@@ -13,7 +13,7 @@ from ...nn.slab import FlatBuffer, Segment
 from ..groups import NO_DECAY_FOR_VECTORS, ParameterGroup, Span, is_vector
 from .layerwise import Layerwise
 
-EPSILON = 1e-8          # beside the norms
+EPSILON = 1e-8          # added to the norms: no division by 0
 
 
 class LARS(Layerwise):
@@ -28,7 +28,7 @@ class LARS(Layerwise):
         self.momentum, self.trust = momentum, trust
 
     def direction(self, p: Array, g: Array, span: Span, *states: Array) -> Array:
-        """g: its norm is taken."""
+        """The gradient g itself."""
         return g
 
     def ratio(self, segment: Segment, span: Span, w: float, u: float) -> float:
@@ -38,7 +38,7 @@ class LARS(Layerwise):
         return self.trust * w / (u + span.weight_decay * w + EPSILON)
 
     def move(self, p: Array, u: Array, span: Span, ratio: float, *states: Array) -> None:
-        """v, then w."""
+        """Move v, then w."""
         (velocity,) = states
         velocity *= self.momentum
         velocity += ratio * (u + span.weight_decay * p)

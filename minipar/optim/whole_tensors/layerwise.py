@@ -1,11 +1,11 @@
-"""Optimizers whose step of a tensor is fitted to the norms of the whole tensor: LAMB and LARS.
+"""Base of LAMB and LARS, which scale the step of a tensor by norms of the whole tensor.
 
     tensor      c_fc.weight               c_fc.bias        each rank adds up the squares of its
     rank 0      ▓▓▓▓▓▓▓▓▓▓▓░░░░░░░░░      ░░░░░            parts; a sum over the ranks, two numbers
     rank 1      ░░░░░░░░░░░▓▓▓▓▓▓▓▓▓      ▓▓▓▓▓            for each tensor, gives the norms
 
-A slab's own norms would give one ratio to many tensors.  With a ratio of 1 where a norm is 0,
-tensors of zeros can move.
+The norms of a whole slab would give one ratio to many tensors.  Where a norm is 0 the ratio is 1,
+so that tensors of zeros can move.
 """
 
 import math
@@ -39,7 +39,7 @@ class Layerwise(Optimizer):
 
     @abstractmethod
     def direction(self, p: Array, g: Array, span: Span, *states: Array) -> Array:
-        """The array whose norm counts beside that of p."""
+        """The array u of the step, whose norm `ratio` gets beside that of p; moves the states."""
 
     @abstractmethod
     def ratio(self, segment: Segment, span: Span, w: float, u: float) -> float:

@@ -55,7 +55,8 @@ class Muon(AdamW):
         return ("momentum",) if slab.alone else self.state_names
 
     def update_block(self, spans: Sequence[Span], p: Array, g: Array, *states: Array) -> None:
-        """AdamW's step; where there is one state, a matrix's, its momentum moves, and p later."""
+        """AdamW's step; of a matrix, which has one state, only the momentum: `step` moves p later.
+        """
         if len(states) > 1:
             super().update_block(spans, p, g, *states)
         else:
@@ -93,7 +94,7 @@ class Muon(AdamW):
         p -= lr * to_device_of(step, p)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """The same as for other optimizers; a matrix has "momentum/name" alone."""
+        """A host copy of every state, as "state/parameter name"; a matrix has "momentum" alone."""
         return {f"{name}/{key}": array for name in ("momentum", *self.state_names)
                 for key, array in
                 self.slabs.named_state(name, self.states, name == "momentum").items()}

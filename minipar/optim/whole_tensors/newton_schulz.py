@@ -3,8 +3,8 @@
     X = U / max(‖U‖, 1e-7)          five times:  A = XXᵀ,  X ← aX + (bA + cA²)X
 
 A step takes each singular value s of X to a s + b s³ + c s⁵ and keeps the singular vectors.  With
-(a, b, c) = (3.4445, -4.775, 2.0315) those that are not tiny end between about 0.7 and 1.1; a
-steeper start is worth more than an end at 1.  Jordan et al. 2024; torch.optim.Muon.
+(a, b, c) = (3.4445, -4.775, 2.0315) all but tiny ones end between about 0.7 and 1.2.  They need not
+end at 1: these numbers make small values grow fastest.  Jordan et al. 2024; torch.optim.Muon.
 """
 
 import math

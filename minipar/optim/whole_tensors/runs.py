@@ -18,7 +18,7 @@ from ...nn.slab import Buffers, FlatBuffer, Segment
 
 
 class Run:
-    """Segments of a slab, or of a piece, seen like a slab; `alone` if a rule picked this one.
+    """Neighbouring segments of a slab, or of a piece, as a FlatBuffer; `alone` if a rule chose it.
 
     The first run stands for the slab: it completes the gradient, and has all `parameters`.
     """

@@ -17,7 +17,7 @@ from minipar.comm.cost.calibration import (
     file_of,
     from_json,
     read,
-    shared,
+    read_on_all,
     write,
 )
 from minipar.comm.cost.measure import (
@@ -134,12 +134,12 @@ def test_a_broken_file_is_ignored_in_one_line(tmp_path, text, wrong, monkeypatch
     assert path.parent == tmp_path and path.name.endswith("mpich-version-5.0.2.json")
     path.write_text(text)
     alone = SimpleNamespace(Get_rank=lambda: 0, bcast=lambda value: value)
-    assert shared(alone, MPI) == BUILT_IN
+    assert read_on_all(alone, MPI) == BUILT_IN
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and f"minipar: {path} is ignored: " in said and wrong in said
     assert "python -m minipar calibrate" in said
     write(path, SOME)
-    assert shared(alone, MPI) == SOME and not capsys.readouterr().err
+    assert read_on_all(alone, MPI) == SOME and not capsys.readouterr().err
 
 
 def test_infinite_bandwidth_survives():

@@ -8,14 +8,14 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.arguments import OPERATORS
 from minipar.comm.collectives import all_gather, all_reduce
-from minipar.comm.mpi.shared_window import TRAY
+from minipar.comm.mpi.shared_window import TRAY_BYTES
 from minipar.comm.simulated.replay import replay
 from minipar.comm.subgroup import Subgroup
 from minipar.comm.trace import Trace
 from minipar.comm.work import start_work
 from minipar.testing import worlds
 
-LENGTHS = (0, 1, 7, 3000, 4097, TRAY // 8 - 1, TRAY // 8, TRAY // 4 + 5)
+LENGTHS = (0, 1, 7, 3000, 4097, TRAY_BYTES // 8 - 1, TRAY_BYTES // 8, TRAY_BYTES // 4 + 5)
 
 
 def named_memory() -> set[str]:

@@ -3,9 +3,9 @@
     communicator.py     what each rank notes down of its messages and collectives
     mismatch.py         the collectives of all ranks, compared
     observer.py         the thread that tells the other ranks what this one waits for
-    waits.py            what it waits for, and what it has done for the waits of others
-    deadlock.py         who can never go on, and the report
+    waits.py            what a rank waits for, and what it has done for the waits of others
+    deadlock.py         which ranks can never go on, and the report
     places.py           the lines of the program
 
-It costs some microseconds a collective.  Without the variable nothing of it is imported.
+The check costs some microseconds a collective.  Without the variable none of it is imported.
 """

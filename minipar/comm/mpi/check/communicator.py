@@ -1,12 +1,12 @@
-"""A communicator that notes down what its rank is in, for the observer's thread.
+"""A communicator that notes down the calls and waits of its rank, for the observer's thread.
 
 Messages of a program travel with a header: the sender's dtype, shape and line.  They are sent
 synchronously, so that a send blocks until it is received, as on a simulated cluster.  Messages
-inside a collective are as fast as ever: all ranks' calls are compared instead.
+inside a collective are only counted: all ranks' calls are compared instead.
 
 A message is known by its channel, (communicator, source, dest, tag), and its number there.  The
 n-th send belongs to the n-th receive, since messages of one channel arrive in order.  So a rank
-whose peer has posted fewer waits for something that has not begun.
+that waits for the n-th, while its peer has posted fewer, waits for something that has not begun.
 """
 
 import json
@@ -29,19 +29,19 @@ from .mismatch import Log
 from .places import find_place, place_name
 
 HEADER = 1024               # bytes: dtype, shape and line of a message
-SHORT, ROW = 1 << 14, 512   # bytes of an array; words
+SHORT, ROW = 1 << 14, 512   # bytes up to which a checksum reads each; words of 8 bytes in a row
 
 Post = tuple                # (communicator, kind, peer, tag, number): a send or receive that began
 
 
 class Wait(tuple):
-    """The description of a wait, and what can end it: all posts of one of the `alternatives`."""
+    """The description of a wait; it ends when all posts of one of the `alternatives` are there."""
 
     alternatives: Sequence[Sequence[Post]] = ()
 
 
 class Record:
-    """What the observer's thread reads of its rank; `observer` is that thread's."""
+    """The notes of a rank, which the thread of its Observer (`observer`) reads."""
 
     def __init__(self) -> None:
         self.logs: dict[str, Log] = {}
@@ -55,7 +55,7 @@ class Record:
 class CheckedCommunicator(MPICommunicator):
     """An MPICommunicator under MINIPAR_CHECK=1."""
 
-    uses = 2                        # collectives, and messages of the program
+    num_kinds = 2                   # messages of collectives, and of the program
     inside = False                  # a collective
     num_splits = 0
     started = "an unknown line"     # of a Work: the line of the program that started it
@@ -71,7 +71,7 @@ class CheckedCommunicator(MPICommunicator):
             self.enroll("world", {})
 
     def enroll(self, key: str, posts: dict) -> None:
-        """Make it known as `key`, the same on all ranks; `posts` are counted by channel."""
+        """Give this communicator the name `key`, equal on all ranks; `posts` counts by channel."""
         self.key, self.posts = key, posts
         self.log = self.record.logs[key] = Log(self, key, self.members)
         if " work " not in key:             # a Work has tags of its own among its communicator's
@@ -207,9 +207,10 @@ class CheckedCall(Labelled):
 
 
 def checksum(array: Array) -> int:
-    """A checksum of the bytes of an array; of a long one that of sums of words: faster.
+    """A checksum of the bytes of an array; for a long array, of sums of its words, which is faster.
 
-    The words stand in rows of ROW: a sum of each row, and of each column, since elements may move.
+    The words stand in rows of ROW.  Sums of the rows and of the columns show a change of elements,
+    and mostly also that two have changed places.
     """
     data = np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8)
     words = data[:data.size // (8 * ROW) * 8 * ROW * (data.size > SHORT)].view(np.uint64)

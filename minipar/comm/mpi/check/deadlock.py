@@ -1,12 +1,12 @@
-"""Who can never go on, from what all ranks say of themselves; and the report.
+"""Find the ranks that can never go on, from what all ranks say of themselves, and report them.
 
 A row is what a rank says: whether it waits, and what can end its wait.  A wait has alternatives.
 Each needs some posts or calls of other ranks, its *peers*.  Each peer answers whether it has made
 them.  An alternative is lost if it needs something that a peer has not done and cannot do: the peer
 is stuck, has left, or is stopped.  A rank is stuck if all its alternatives are lost.
 
-This is exact, however slow messages are.  A peer counts its posts while it waits; so one that is
-stuck, and has not posted until now, never will.
+This is exact, however slow messages are.  A stuck peer posts nothing more, so what it has not
+posted until now, it never will.
 """
 
 from typing import Any
@@ -68,7 +68,7 @@ def describe_rows(rows: dict[int, Row], ranks: set[int], stopped: dict[int, str]
 
 
 def describe(row: Row, gone: str = "") -> str:
-    """What a rank does, and where."""
+    """A line on a rank: what it does, and where."""
     what = f"waits {row['wait']['text']}{gone}" if row["wait"] else "computes"
     return f"{what} at {row['line']}"
 

@@ -30,8 +30,9 @@ class Log:
         self.queue: deque[tuple] = deque()          # (arguments, place, a Work's start)
         self.calls: dict[int, tuple] = {}           # (checksum, arguments, place) by number
         self.num_calls = self.num_told = 0
-        self.num_equal = dict.fromkeys(self.peers, 0)       # the first so many are equal
-        self.theirs: dict[int, list[int]] = {rank: [] for rank in self.peers}    # what follows
+        self.num_equal = dict.fromkeys(self.peers, 0)       # number of its first calls that agree
+        # the checksums of its calls after these
+        self.theirs: dict[int, list[int]] = {rank: [] for rank in self.peers}
 
     def take(self, known: dict[tuple, Described]) -> None:
         """Number and describe the calls that the program has added."""
@@ -66,7 +67,7 @@ class Log:
         return None
 
     def first_missing(self) -> int | None:
-        """The number of the first call that some ranks have not made; None if all made as many."""
+        """The number of the first call that not all ranks have made; None if all made as many."""
         made = {self.num_calls, *(n + len(self.theirs[rank]) for rank, n in self.num_equal.items())}
         return min(made) if len(made) > 1 else None
 

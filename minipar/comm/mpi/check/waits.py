@@ -1,4 +1,4 @@
-"""What a rank waits for, what could end its wait, and what it has done for other ranks' waits."""
+"""The wait of a rank, what could end it, and what the rank has done for the waits of others."""
 
 from typing import Any
 
@@ -44,12 +44,15 @@ class Waits:
                 "label": label, "alternatives": alternatives}
 
     def answer(self, rank: int, alternatives: list) -> list[list[bool | None]]:
-        """What this rank, `rank`, has done of what another waits for; None for what it need not."""
+        """True for each need of another rank's wait that this one, `rank`, has met, else False.
+
+        None where the need is not for this rank.
+        """
         return [[self._has_done(*question) if rank in ranks else None
                  for ranks, question in needs] for needs in alternatives]
 
     def _has_done(self, kind: str, key: str, rank: int, tag: int, number: int) -> bool:
-        """Whether this rank has made the `number`-th call, or its half of a message to `rank`."""
+        """True if this rank made the `number`-th call, or its half of that message with `rank`."""
         if kind == "call":
             log = self.record.logs.get(key)
             return log is not None and log.num_calls >= number
