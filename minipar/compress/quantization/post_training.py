@@ -11,8 +11,8 @@ layer is calibrated with the inputs that it will get:
                             └ c_attn: Hessian of its inputs, quantize; c_proj: again; c_fc; c_proj;
                               then the outputs of the quantized h.0 are the inputs of h.1
 
-With `activations`, the inputs of linear layers are quantized to 8 bits as well, and the products
-are products of integers.  Calibration data decides their range.
+With `activations`, the inputs of linear layers are quantized to 8 bits as well, and the layers
+multiply integers.  Calibration data decides the ranges of the inputs.
 
 Source: Nagel et al., A white paper on neural network quantization (2021), section 3; Frantar et al.
 (2022).
