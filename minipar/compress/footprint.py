@@ -38,10 +38,9 @@ class ModelVersion(NamedTuple):
 
 def model_bytes(model: Module, masks: Mapping[str, Array] | None = None) -> int:
     """The bytes of all parameters; a masked one has its kept values and the bits of its mask."""
-    masks, total = masks or {}, 0
-    for name, p in model.named_parameters():
-        total += bitmap_bytes(masks[name], p.dtype.itemsize) if name in masks else p.data.nbytes
-    return total
+    masks = masks or {}
+    return sum(bitmap_bytes(masks[name], p.dtype.itemsize) if name in masks else p.data.nbytes
+               for name, p in model.named_parameters())
 
 
 def sparse_versions(model: Module, masks: Mapping[str, Array],

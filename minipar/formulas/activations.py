@@ -96,8 +96,9 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
 def gpt_activations(config: GPTConfig, batch: int, itemsize: int = 4) -> int:
     """Bytes that a whole GPT keeps for backward in one process.
 
-    They are the activations of all layers, the token ids (8 bytes each), the mask of the
-    embedding's dropout, the final norm, the input of the head, and the gradient of the logits.
+    They are the activations of all layers, the token ids (8 bytes each), and the mask of the
+    embedding's dropout.  At the end of the model, the final norm, the input of the head and the
+    gradient of the logits are added.
     """
     n, d = batch * config.context, config.width
     ends = itemsize * (2 * n * d + n + n * config.vocab_size) + 8 * n

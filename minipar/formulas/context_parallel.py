@@ -26,7 +26,7 @@ from itertools import pairwise
 import numpy as np
 
 from .activations import visible_pairs
-from .data_parallel import all_gather_elements, even, reduce_scatter_elements
+from .data_parallel import all_gather_elements, chunk_lengths, reduce_scatter_elements
 
 Positions = Sequence[np.ndarray]        # for each rank, the positions of its tokens
 
@@ -80,7 +80,7 @@ def computed_pairs(order: str, length: int, p: int) -> np.ndarray:
 
 def runs_of_ranks(order: str, length: int, p: int) -> list[list[tuple[int, int]]]:
     """For each rank, the runs (start, stop) of consecutive positions that it has."""
-    ends = np.cumsum([0, *even(length, p if order == "contiguous" else 2 * p)]).tolist()
+    ends = np.cumsum([0, *chunk_lengths(length, p if order == "contiguous" else 2 * p)]).tolist()
     pieces = list(pairwise(ends))
     if order == "contiguous":
         return [[piece] for piece in pieces]

@@ -12,9 +12,8 @@ reduce-scatter rank r sends partial sums of all chunks but its own; in an all-ga
 chunks but its successor's.  Other algorithms, which "auto" takes for short messages, may send more
 bytes in fewer rounds.
 
-The formulas read three facts about a strategy from the table in `parallel/registry.py`: what it
-shards, whether it reduces gradients for each microbatch, and whether it gathers parameters for
-each microbatch.
+The formulas read three facts about a strategy from the table in `parallel/registry.py`.  They are
+what it shards, and whether it reduces gradients, or gathers parameters, for each microbatch.
 
 Rajbhandari et al. 2020, arXiv 1910.02054; Zhao et al. 2023, arXiv 2304.11277.
 """
@@ -40,14 +39,14 @@ def _cost(name: str) -> PaperCost:
     return costs[name]
 
 
-def even(size: int, p: int) -> list[int]:
+def chunk_lengths(size: int, p: int) -> list[int]:
     """The lengths of the p chunks of `size` elements: they differ by at most 1, longer ones first.
     """
     return [stop - start for start, stop in chunk_bounds(size, p)]
 
 
 def piece(size: int, p: int, rank: int) -> int:
-    """The length of a rank's piece: even(size, p)[rank]."""
+    """The length of a rank's chunk: chunk_lengths(size, p)[rank]."""
     return size // p + (rank < size % p)
 
 
@@ -63,7 +62,7 @@ def all_gather_elements(counts: Sequence[int]) -> np.ndarray:
 
 def all_reduce_elements(size: int, p: int) -> np.ndarray:
     """Elements that each rank sends in a ring's all-reduce of `size`: (p,)."""
-    return reduce_scatter_elements(even(size, p)) + all_gather_elements(even(size, p))
+    return reduce_scatter_elements(counts := chunk_lengths(size, p)) + all_gather_elements(counts)
 
 
 def units_of(model: Module) -> tuple[list[int], list[int]]:
@@ -127,10 +126,10 @@ def bytes_per_step(name: str, sizes: Sequence[int], p: int, num_microbatches: in
     if cost.gathers_each_microbatch and uses:
         total = m * _fsdp_elements(sizes, p, uses, shard or p, kept)
     else:
-        reduced = sum(reduce_scatter_elements(even(n, p)) for n in sizes)
+        reduced = sum(reduce_scatter_elements(chunk_lengths(n, p)) for n in sizes)
         known = gathered if cost.gathers_each_microbatch else sizes
         total = (reduced * (m if cost.reduces_each_microbatch else 1)
-                 + sum(all_gather_elements(even(n, p)) for n in known)
+                 + sum(all_gather_elements(chunk_lengths(n, p)) for n in known)
                  * (m if cost.gathers_each_microbatch else 1))
     return (total * itemsize + np.zeros(p, np.int64)).tolist()
 
@@ -139,10 +138,10 @@ def _fsdp_elements(sizes: Sequence[int], p: int, uses: Sequence[int], group: int
                    kept: bool) -> np.ndarray:
     """Elements that each rank of fsdp sends for one microbatch, in groups of `group` ranks: (p,).
     """
-    within = sum(reduce_scatter_elements(even(n, group)) for n in sizes)
+    within = sum(reduce_scatter_elements(chunk_lengths(n, group)) for n in sizes)
     for unit in gathered_units(uses, kept):
-        within = within + all_gather_elements(even(sizes[unit], group))
-    between = [sum(all_reduce_elements(even(n, group)[r % group], p // group)[r // group]
+        within = within + all_gather_elements(chunk_lengths(sizes[unit], group))
+    between = [sum(all_reduce_elements(chunk_lengths(n, group)[r % group], p // group)[r // group]
                    for n in sizes) for r in range(p)]
     return np.tile(within, p // group) + between
 

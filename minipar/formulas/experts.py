@@ -42,7 +42,7 @@ def layer_parameters(config: GPTConfig, active: bool = False) -> int:
     return d * experts.num_experts + bias + used * (matrices * d * wide + biases) + of_shared
 
 
-class Parameters(NamedTuple):
+class ParameterCounts(NamedTuple):
     """Numbers of parameters of a layer with experts, by the axes of the mesh that cut them."""
 
     experts: int            # tp and ep cut them: matrices, and biases of their hidden layers
@@ -50,15 +50,15 @@ class Parameters(NamedTuple):
     others: int             # no axis cuts them: the router, the bias of a shared expert's output
 
 
-def parameters_by_place(config: GPTConfig) -> Parameters:
-    """The parameters of a layer by the axes that cut them.
+def parameter_counts(config: GPTConfig) -> ParameterCounts:
+    """The numbers of parameters of a layer, by the axes that cut them.
 
     The matrices and hidden biases of shared experts, which tp alone cuts, are not counted.
     """
     experts, d, wide, matrices = _sizes(config)
     biases = (matrices - 1) * wide * config.bias
     router = (d + bool(experts.bias_rate)) * experts.num_experts
-    return Parameters(experts.num_experts * (matrices * d * wide + biases),
+    return ParameterCounts(experts.num_experts * (matrices * d * wide + biases),
                       experts.num_experts * d * config.bias,
                       router + d * (config.bias and experts.num_shared > 0))
 

@@ -55,7 +55,7 @@ def in_flight(name: str | None, rank: int, num_ranks: int, num_microbatches: int
     return formula and formula(r=rank, p=num_ranks, m=num_microbatches, v=virtual_stages)
 
 
-def holds(name: str) -> bool:
+def has_formulas(name: str) -> bool:
     """True if a schedule has formulas of time and of memory for 4 ranks, 8 microbatches, W < F < I.
     """
     p, m, v = 4, 8, 2

@@ -6,7 +6,7 @@
 
 A method remembers arrays by the names of tensors.  So they stay valid when buckets are cut in
 another way, and go into checkpoints.  If the sum of a bucket has an infinity or NaN, nothing is
-remembered of the bucket: all ranks have the same sum, so all skip it.  (If the loss scaler then
+remembered of the bucket.  All ranks have the same sum, so all skip it.  (If the loss scaler then
 skips the step, what other buckets sent in it is lost.)  Gradients come multiplied by the loss
 scale; methods see them without.
 

@@ -6,6 +6,8 @@
     h.0.attn.c_attn.weight/zero     uint8, if the grid is asymmetric
     h.0.attn.c_attn.input/scale     of the layer's inputs, if they are quantized too; and /zero
     h.0.attn.c_attn.bias            a plain array, like all other parameters
+
+A name before the slash is that of the parameter, or of the input, that is quantized.
 """
 
 from typing import Any

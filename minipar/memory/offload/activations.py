@@ -5,7 +5,7 @@
                in                          │             ─2─  ─1─  ─0─
 
 A copy out starts when an operation saves an array; the array is freed once it is copied and unused.
-Backward unpacks arrays in about the reverse order of saving, so each unpack also starts copies in,
+Backward unpacks arrays in about the reverse order of saving.  So each unpack also starts copies in,
 until `ahead` of the arrays saved before are on their way.  Array 3 is still alive when backward
 needs it, so it is not copied back.  The device needs memory for the arrays in flight in each
 direction.  With ahead=1 one array is used while the next is copied (double buffering); a larger

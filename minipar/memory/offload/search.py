@@ -4,8 +4,8 @@
         ─▶ (("offload", "offload", "recompute", "keep"), seconds, bytes)
 
 There are up to 4ⁿ choices of decisions for n parts.  The search goes through the chain once.  It
-keeps only the Pareto-optimal prefixes (decisions for the first parts): a prefix affects the rest of
-the step through a few numbers only, and less is better in each of them.
+keeps only the Pareto-optimal prefixes, which are decisions for the first parts.  A prefix affects
+the rest of the step through a few numbers only, and less is better in each of them.
 
 *Memory.*  In the backward of part i, all later parts are finished, and these bytes are alive:
 

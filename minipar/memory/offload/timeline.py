@@ -5,7 +5,7 @@
     copy in                   ┃    ▐─1─▌   ▐──0──▌          3     keep      ▒ nothing to compute
 
 Here ahead = 1.  When an offloaded part has run, all that it saved is copied out in one copy.  The
-copy may last until the forward of the part `ahead` after it has ended; then the program waits for
+copy may last until the forward of the part `ahead` after it has ended.  Then the program waits for
 the copy and frees the memory.  The copy in starts when backward begins with the part `ahead` after
 it.  Each lane does one thing after the other.  So the order alone decides which bytes are alive,
 the same on every machine.  The time follows from

@@ -123,7 +123,7 @@ def cheapest(options: Sequence[Option]) -> Front:
     return Front(budgets[better], least[better], np.argmin(flops, axis=0)[better], options)
 
 
-def _only(peak: int) -> Front:
+def _empty_run(peak: int) -> Front:
     """The front of an empty run, which needs `peak` bytes and no FLOPs."""
     return Front(np.array([peak]), np.zeros(1), np.zeros(1, int), ())
 
@@ -155,7 +155,7 @@ class _Fronts:
     def of(self, run: PartRun) -> Front:
         """The front of a run over all its plans."""
         if run.start == run.stop:
-            return _only(run.end_bytes)
+            return _empty_run(run.end_bytes)
         key = self.kinds[run.start:run.stop], *run[2:]
         if key not in self.found:
             self.found[key] = cheapest(self._options(run))
@@ -170,7 +170,7 @@ class _Fronts:
         at_end = 0 if is_segment and part.saves_input else end
         rest = PartRun(start + 1, stop, at_end, bool(part.saves_output), again)
         options = [Option(flops, part.saved_bytes[held], self.of(rest),
-                          _only(part.peak_bytes[held]))]
+                          _empty_run(part.peak_bytes[held]))]
         own, at_end, flops = 0 if held else part.input_bytes, 0 if is_segment else end, 0
         # A segment inside a segment is shorter: one as long would only recompute it twice.
         for middle in range(start + 1, stop if is_segment else stop + 1):

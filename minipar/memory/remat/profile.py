@@ -54,7 +54,7 @@ def profile_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Te
 
     `x` is the input of the first part as the model gets it (array or Tensor, shape-only or not).
     `parameters` are those in use, which do not count as activations.  A part that saves arrays runs
-    twice, the second time up to its last saved array, and so does the loss; messages are sent in
+    twice, the second time up to its last saved array, and so does the loss.  Messages are sent in
     both runs.  No gradient changes, and running ledgers and meters count nothing.
     """
     costs = []
