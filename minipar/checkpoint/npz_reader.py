@@ -4,7 +4,7 @@
                    └ a header may claim any shape: it is compared with the bytes that follow
 
 An .npz is a zip of .npy files, which `np.savez` stores uncompressed.  So no array can be larger
-than the file.  The reader allocates nothing for an array that claims to be.
+than the file.  The reader allocates nothing for an array that claims to be larger.
 """
 
 import math
@@ -32,8 +32,7 @@ def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, n
 
 
 def check_sizes(members: list[ZipInfo], file_size: int) -> None:
-    """Raise ValueError for members that claim more than the file has, share a name, or are packed.
-    """
+    """Raise ValueError if members claim more than the file has, share a name, or are compressed."""
     if len({member.filename for member in members}) < len(members):
         raise ValueError("two arrays have one name")
     if any(member.compress_type != ZIP_STORED or member.compress_size != member.file_size

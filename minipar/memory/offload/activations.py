@@ -148,7 +148,7 @@ class OffloadActivations:
     def prefetch_candidates(self, number: int) -> list[OffloadedStorage]:
         """The arrays that backward probably needs after array `number`, the soonest first.
 
-        They are the last of the LOOK_BACK arrays saved before it that are not back yet, in reverse
+        They are those of the LOOK_BACK arrays saved before it that are not back yet, in reverse
         order.
         """
         found = (self._by_number.get(n)

@@ -175,9 +175,7 @@ class DecisionExecutor:
         return BackwardMark.apply(x, on_backward=partial(self._arrive, transfers, i))
 
     def _arrive(self, transfers: list[Transfer], i: int) -> None:
-        """Before backward of part i: start its copy in and those of `ahead` parts before, and wait.
-
-        It waits only for the copy of part i.
+        """Before the backward of part i: start the copies in of parts i … i - ahead; wait for i's.
         """
         for j in range(i, max(-1, i - self.ahead - 1), -1):
             transfers[j].begin_copy_in()

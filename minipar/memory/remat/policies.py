@@ -82,7 +82,7 @@ class OptimalPolicy:
 def max_over_ranks(costs: ChainProfile, agree: Callable[[Array], Array]) -> ChainProfile:
     """The element-wise maximum of the ranks' profiles, so that all ranks plan with the same one.
 
-    Only for `saves_output` it is the minimum: an output that some rank frees counts as freed.
+    For `saves_output` it is the minimum: an output counts as saved if all ranks save it.
     """
     rows = [[part.input_bytes, *part.saved_bytes, *part.peak_bytes, part.num_saved,
              -part.saves_output, part.forward_flops, part.recompute_flops, part.nested_flops,

@@ -58,7 +58,7 @@ def profile_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Te
     both runs.  No gradient changes, and running ledgers and meters count nothing.
     """
     costs = []
-    # A part saves a copy of an array that may change, but the other parts save their inputs as is.
+    # Read-only: the first part would copy an array that may change, the others save their inputs.
     x = Tensor(unchanging(x.data), x.requires_grad) if isinstance(x, Tensor) else unchanging(x)
     for part in parts:
         cost, x = _measure(part, x, parameters)
