@@ -59,8 +59,8 @@ def parameter_counts(config: GPTConfig) -> ParameterCounts:
     biases = (matrices - 1) * wide * config.bias
     router = (d + bool(experts.bias_rate)) * experts.num_experts
     return ParameterCounts(experts.num_experts * (matrices * d * wide + biases),
-                      experts.num_experts * d * config.bias,
-                      router + d * (config.bias and experts.num_shared > 0))
+                           experts.num_experts * d * config.bias,
+                           router + d * (config.bias and experts.num_shared > 0))
 
 
 def forward_flops(config: GPTConfig, num_tokens: int) -> int:

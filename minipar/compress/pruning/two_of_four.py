@@ -70,4 +70,4 @@ class TwoOfFourLinear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return GatherMatmul.apply(x, self.values.T.ravel(), self.rows.T.ravel(), self.starts,
-                                   self.bias)
+                                  self.bias)

@@ -100,7 +100,7 @@ class QuantizedTensor:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array], shape: tuple[int, int], grid: Grid,
-                  per: Granularity) -> Self:
+                    per: Granularity) -> Self:
         """The inverse of `arrays`.  Raises ValueError if the arrays do not fit shape and grid."""
         units = per.split(np.zeros(shape, np.uint8)).shape[:-1]
         expected = {"codes": (np.uint8, (shape[0], -(-shape[1] * grid.bits // 8))),

@@ -76,7 +76,7 @@ def unpack_quantized(model: Module, entry: dict[str, Any], arrays: Arrays) -> No
         weight = _take(arrays, f"{name}.weight/")
         try:
             quantized = QuantizedTensor.from_arrays(weight, weight_rows(layer).shape,
-                                            *layer_grid(layer, grid, per))
+                                                    *layer_grid(layer, grid, per))
         except ValueError as error:
             raise ValueError(f"{name}.weight: {error}") from error
         made = set_quantized_weight(model, layer, quantized)

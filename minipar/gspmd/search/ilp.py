@@ -121,8 +121,8 @@ class Problem:
         rule = self.shardings.rules[operation]
         choices = choices_of(operation, rule, self.mesh, self.machine)
         self.add(Alternatives(operation.result, [each.home for each in choices],
-                      np.array([each.seconds for each in choices]),
-                      np.array([each.num_bytes for each in choices]), choices))
+                              np.array([each.seconds for each in choices]),
+                              np.array([each.num_bytes for each in choices]), choices))
         return [self.add_edge(value, operation.result, index)
                 for index, value in enumerate(operation.inputs) if isinstance(value, Value)]
 

@@ -55,7 +55,7 @@ def predict(plan: Plan, costs: ChainProfile) -> PlanCost:
     steps = list(run_steps(plan, costs))
     runs = Counter(step.part for step in steps if step.kind in (FORWARD, AGAIN))
     return PlanCost(max(step.live for step in steps), sum(step.recomputed for step in steps),
-                 tuple([runs[i] for i in range(len(costs.parts))]))
+                    tuple([runs[i] for i in range(len(costs.parts))]))
 
 
 def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[Step]:

@@ -116,7 +116,7 @@ def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[P
             node.ctx = node.inputs = saved = None
     again = _flops_until(saves, part, x) if saves else 0
     cost = PartProfile(ledger.input, tape, ledger.most, saves, int(saves_output), forward, again,
-                    meter.total_flops("forward") - forward, backward)
+                       meter.total_flops("forward") - forward, backward)
     return cost, Tensor(y.data, requires_grad=y.requires_grad)
 
 
