@@ -59,7 +59,7 @@ class Row:
 
     @property
     def as_found(self) -> tuple:
-        """What two blocks of a model have in common, row by row, if they are alike: no names."""
+        """The values in which the rows of two blocks agree if the blocks are alike: no names."""
         return (self.operation, self.shape, self.dims, self.local,
                 [dims for _, dims in self.weights], self.forward, self.backward)
 

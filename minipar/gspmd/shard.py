@@ -80,7 +80,7 @@ class ShardedSlab(Slab):
 class ShardedFunction:
     """A partitioned program on this rank, and its pieces of the parameters.
 
-    An optimizer takes its `slabs`.  To make it, to call it, and backward are collective.
+    An optimizer takes its `slabs`.  Construction, calls and backward are collective.
     """
 
     def __init__(self, planned: Plan, mesh: DeviceMesh, model: Module | None = None):

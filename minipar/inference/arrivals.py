@@ -13,7 +13,7 @@ from ..random import generator
 
 
 class Arrival(NamedTuple):
-    """A request that comes at `time` seconds, with so many tokens of `prompt` and of `answer`."""
+    """A request that comes at `time` seconds: the numbers of tokens of its prompt and answer."""
 
     time: float
     prompt: int

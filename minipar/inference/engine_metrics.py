@@ -21,7 +21,7 @@ from .scheduling import Scheduler, Step
 
 
 class RequestTimes(NamedTuple):
-    """When a request that has ended was submitted, and when each token came, in seconds."""
+    """The times of a request that has ended, in seconds: of its submission and of each token."""
 
     submitted: float
     tokens: list[float]

@@ -26,7 +26,7 @@ class NotFollowed(ValueError):
 
 
 class SpecialTokens:
-    """What tokenizer_config.json and special_tokens_map.json of a folder say of special tokens.
+    """The special tokens in tokenizer_config.json and special_tokens_map.json of a folder.
 
     `names` is {"eos_token": "</s>", …}.  `tokens` are all special tokens, `added` those whose
     number is given.  `not_followed` says what minipar does not do, `notes` what was left out.

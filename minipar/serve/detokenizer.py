@@ -25,7 +25,7 @@ class Detokenizer:
         self.shown = ""
 
     def __call__(self, tokens: Sequence[int]) -> bool:
-        """What `is_stop` returns: an engine takes a detokenizer as its `is_stop`."""
+        """The same as `is_stop`, so that an engine can take a detokenizer as its `is_stop`."""
         return self.is_stop(tokens)
 
     def is_stop(self, tokens: Sequence[int]) -> bool:

@@ -92,7 +92,7 @@ class LeadingEngine:
         return self._on_all_ranks("step")
 
     def score(self, prompt: list[int], count: int) -> list[Logprobs]:
-        """What `prompt_logprobs` returns, computed by all ranks."""
+        """The result of `prompt_logprobs`, computed by all ranks."""
         return self._on_all_ranks("score", prompt, count)
 
     def _on_all_ranks(self, *call: Any) -> Any:

@@ -6,8 +6,8 @@
     my pieces ──signs, s──▶ their owners, who add up, and do the same with an error of their own
     the sum   ──signs, s──▶ all ranks
 
-A rank sends 2(p-1)/p · n/8 bytes and 2(p-1) scales for n numbers.  No gradient is lost, only late:
-over the steps, Σ sums = Σ gradients - the last errors of all ranks and owners.
+A rank sends 2(p-1)/p · n/8 bytes and 2(p-1) scales for n numbers.  Nothing of a gradient is lost;
+the errors come later.  Over the steps, Σ sums = Σ gradients - the last errors of ranks and owners.
 
 Seide et al. 2014; Karimireddy et al. 2019, arXiv 1901.09847; two roundings: Tang et al. 2021, arXiv
 2102.02888.

@@ -39,7 +39,7 @@ class TensorWire(Wire):
 
     has_momentum = False
     sums_pieces = False
-    hides_nan = False           # True if codes cannot say NaN: then the ranks agree on it before
+    hides_nan = False           # True if codes cannot say NaN: `all_reduce` looks for it before
     key: Hashable = None        # the flat that is summed
 
     def __init__(self):

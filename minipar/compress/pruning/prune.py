@@ -61,7 +61,7 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
         size = math.prod(parameter.global_shape)
         places.append(parameter.local_part(np.arange(num_places, num_places + size).reshape(
             parameter.global_shape)).ravel())
-        counted.append(np.full(score.size, counts(parameter, mesh)))
+        counted.append(np.full(score.size, is_counted(parameter, mesh)))
         num_places += size
     comm: Communicator | None = None if mesh is None else mesh.comm
     removed = mark_k_smallest(np.concatenate(keys), np.concatenate(places),
@@ -75,7 +75,7 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
     return found
 
 
-def counts(parameter: Parameter, mesh: DeviceMesh | None) -> bool:
+def is_counted(parameter: Parameter, mesh: DeviceMesh | None) -> bool:
     """True if this rank's copy of a parameter is the one that counts."""
     if mesh is None:
         return True

@@ -61,7 +61,7 @@ def quantize(model: Module, grid: Grid = INT8, per: Granularity = CHANNEL, metho
     a pattern of `skip`, such as "lm_head" or "h.0.*", stay as they are.  A block format, such as
     mxfp4, fixes the granularity.  Raises ValueError for impossible combinations.
     """
-    layers = without(quantizable_layers(model), skip)
+    layers = not_skipped(quantizable_layers(model), skip)
     _check(layers, grid, per, method, activations, len(calibration))
     per = grid.per or per
     parts = chain(model) if method == "gptq" else []
@@ -102,8 +102,8 @@ def _check(layers: Sequence[tuple[str, Linear | Embedding]], grid: Grid, per: Gr
                          "quantize per channel, or choose smaller groups")
 
 
-def without(layers: list[tuple[str, Linear | Embedding]],
-            skip: Sequence[str]) -> list[tuple[str, Linear | Embedding]]:
+def not_skipped(layers: list[tuple[str, Linear | Embedding]],
+                skip: Sequence[str]) -> list[tuple[str, Linear | Embedding]]:
     """The layers whose names match no pattern of `skip`.
 
     Raises ValueError for a pattern without a match, and if no layer is left.

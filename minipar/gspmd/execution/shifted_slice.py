@@ -43,7 +43,9 @@ ShiftedSlice, _ = conjugate(shifted, shifted_back, "ShiftedSlice")
 
 def move(comm: Communicator, source: Array, target: Array, dim: int,
          places: tuple[int, int, int], back: bool) -> None:
-    """Fill `target` with the rows that this rank wants; with `back`, send such rows back instead.
+    """Fill `target` with the rows of all ranks' `source` that this rank wants.
+
+    With `back`, `source` has such rows, and each goes back to the rank that has it.
     """
     length, start, stop = places
     has, wants = -(-length // comm.size), -(-(stop - start) // comm.size)

@@ -8,8 +8,8 @@ An operation whose operands agree runs where they are.  Where they disagree, the
 whose collectives send the fewest bytes.  Along an axis, ranks may compute different parts with an
 operand that is the same on all.  They use it through a `copy`, whose gradient is summed, once for
 all operations that share the copy.  So the backward of the program is its conjugate, and needs no
-rules of its own: copy ↔ all-reduce, all-gather ↔ reduce-scatter, gather ↔ slice, all-to-all ↔
-all-to-all.
+rules of its own.  The pairs are copy ↔ all-reduce, all-gather ↔ reduce-scatter, gather ↔ slice and
+all-to-all ↔ all-to-all.
 """
 
 from typing import Any

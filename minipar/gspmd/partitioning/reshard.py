@@ -9,7 +9,8 @@
     cut by (a, b) → by (b, a)              permute            n
 
 A shortest path through these moves (Dijkstra 1959) finds the sequence.  So a sum that is cut
-afterwards becomes a reduce-scatter, unless its padding costs more than an all-reduce and a slice.
+afterwards becomes a reduce-scatter, with half the bytes of an all-reduce and a slice.  Only padding
+or sections can make that dearer, or impossible.
 """
 
 import heapq
@@ -33,7 +34,8 @@ class Layout(NamedTuple):
 class Move(NamedTuple):
     """One collective, or slice, along `axes`, which changes the cut of dimension `dim`.
 
-    An all-to-all cuts dimension `to` instead of `dim`.  A rank sends `num_bytes`.
+    An all-to-all cuts dimension `to` instead of `dim`; an all-reduce changes no cut (-1).  A rank
+    sends `num_bytes`.
     """
 
     kind: str

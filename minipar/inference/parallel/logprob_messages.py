@@ -14,7 +14,7 @@ NONE = -1.0                                     # in place of a token, where few
 
 
 def num_numbers(counts: Sequence[int]) -> int:
-    """The length of the message about tokens with so many likeliest ones each: `counts`."""
+    """The length of a message about tokens; token i comes with `counts[i]` likeliest ones."""
     return sum(1 + 2 * count for count in counts)
 
 

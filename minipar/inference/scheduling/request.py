@@ -87,7 +87,7 @@ class Request:
         fresh = sum(sequence.missing_blocks(pool, num_tokens) for sequence in self.sequences)
         writers = [last for sequence in self.sequences
                    if (last := sequence.last_block(pool)) is not None and pool.ref_counts[last] > 1]
-        # of the sequences that share a block, the last one writes in place if no request reads it
+        # of the sequences that share a block, the last one writes in place if no others read it
         in_place = sum(writers.count(block) == pool.ref_counts[block] for block in set(writers))
         return fresh + len(writers) - in_place
 

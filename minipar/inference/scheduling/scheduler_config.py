@@ -21,7 +21,7 @@ class Preemption(StrEnum):
 
 
 class RequestTooLarge(ValueError):
-    """A request that could never run is refused when it comes; `figures` are the numbers why."""
+    """The refusal of a request that could never run; `figures` are the numbers that show why."""
 
     def __init__(self, message: str, **figures: int):
         super().__init__(message)
@@ -40,7 +40,7 @@ class SchedulerConfig:
     token_budget: int | None = None         # tokens that one step computes at most
     max_requests: int | None = None         # that run at the same time
     prefix_caching: bool = False
-    preempt_by: Preemption = Preemption.RECOMPUTE       # a request with several answers is swapped
+    preempt_by: Preemption = Preemption.RECOMPUTE       # SWAP for requests with several sequences
     policy: Policy = Policy.TOKEN_BUDGET
 
     def __post_init__(self):

@@ -51,7 +51,7 @@ class OffloadedStorage:
 
 
 class OffloadedView(NamedTuple):
-    """What the graph keeps instead of a saved array: its storage, and its place in the storage."""
+    """Stands in the graph for a saved array: the array's storage, and its place in the storage."""
 
     moved: Any              # the OffloadedStorage
     place: ViewSpec

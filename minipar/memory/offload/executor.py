@@ -62,8 +62,8 @@ class MovingStorage:
 class Transfer:
     """The arrays that one part saves, which move together.
 
-    While a part runs that is to be offloaded, its transfer is `open`: it takes arrays.  A storage
-    that is freed early drops out.
+    A transfer is `open`, and takes arrays, while its part runs, if the part is to be offloaded.  A
+    storage that is freed early drops out.
     """
 
     def __init__(self, executor: "DecisionExecutor", decision: str):
