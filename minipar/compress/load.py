@@ -3,8 +3,8 @@
     description["compression"] = [{"kind": "quantized", …}, …]     in the order of compression
 
 Each kind of step has a function that undoes its packing.  "quantized" moves its arrays out of the
-checkpoint and into layers of the model; "pruned" replaces packed arrays by whole ones.  Then all
-arrays are plain parameters, as they are from the start without the entry "compression".
+checkpoint and into layers of the model; "pruned" replaces packed arrays by whole ones.  The arrays
+that remain are plain parameters.  Without the entry "compression" all arrays are.
 """
 
 from collections.abc import Callable
