@@ -1,10 +1,10 @@
 """Checkpoints: the state of a training run, or a model, in one file.
 
-    file_format.py          save, load: one .npz with its description, replaced in one step
-    npz_reader.py           the arrays of an .npz, whose sizes are checked against the file
+    file_format.py          save, load: arrays and their description in one .npz, written atomically
+    npz_reader.py           read the arrays of an .npz, after checking their sizes against the file
     description_rules.py    rules for the values of a description
 
-Checkpoints of models, with all that a description may say, are in train/checkpoints/models.py.
+`train/checkpoints/models.py` has checkpoints of models, and all that their description may say.
 """
 
 from .file_format import (

@@ -5,8 +5,9 @@
 
     fault({"step": -1, …}, TABLE)       "step is -1, not a whole number of at least 0"
 
-A rule is a Rule, a list of one rule (a list whose values all obey it), or a dict (a record).  A
-name that ends in ? may be missing, or null.  Names that are not in the table are not checked.
+A rule is a Rule, a list of one rule (for a list whose values all obey it), or a table like this one
+(for a record inside).  A name that ends in ? may be missing, or null.  A value whose name is not in
+the table is not checked.
 """
 
 import math
@@ -29,27 +30,27 @@ Table = dict[str, "Rule | list | Table"]
 
 
 def is_number(value: Any) -> bool:
-    """True for a float, or an int of 64 bits; False for a bool and all else."""
+    """True for a float, or an int of at most 64 bits; False for a bool and all else."""
     return isinstance(value, float) or (
         isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63)
 
 
 def whole(least: int, most: float = math.inf) -> Rule:
-    """An int from `least` to `most`."""
+    """The rule for an int from `least` to `most`."""
     limits = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
     return Rule(f"a whole number {limits}", lambda value: is_number(value)
                 and isinstance(value, int) and least <= value <= most)
 
 
 def number(least: float, most: float = math.inf) -> Rule:
-    """An int or float from `least` to `most`, which is finite."""
+    """The rule for a finite int or float from `least` to `most`."""
     limits = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
     return Rule(f"a number {limits}", lambda value: is_number(value) and value < math.inf
                 and least <= value <= most)
 
 
 def one_of(*values: Any) -> Rule:
-    """One of these values."""
+    """The rule for one of these values, of the same type."""
     return Rule(f"one of {', '.join(map(str, values))}",
                 lambda value: any(value == known and type(value) is type(known)
                                   for known in values))
@@ -62,7 +63,7 @@ RECORD = Rule("a record of names and values", lambda value: isinstance(value, di
 
 
 def fault(value: Any, rule: Rule | list | Table, name: str = "") -> str:
-    """A few words on what breaks the rule, with its name; "" if the value obeys it."""
+    """A few words on one fault of the value, which is called `name`; "" if it obeys the rule."""
     if isinstance(rule, Rule):
         is_wrong, expected = not rule.allows(value), rule.expected
     else:

@@ -1,11 +1,12 @@
 """The file format of checkpoints: one .npz of arrays with its description inside, always whole.
 
-    out/checkpoint.npz             model/<parameter>, optimizer/<state>/<parameter>, description
-    out/checkpoint.previous.npz    the one before
+    out/checkpoint.npz             model/<parameter>, optimizer/<state>/<parameter>, description,
+                                   and other arrays by <kind>/<name>
+    out/checkpoint.previous.npz    the checkpoint before
     out/checkpoint.json            the description of the newest, for people to read
 
-A file is written beside its name, flushed to disk, and then takes the name in one step.  So the
-name always leads to a whole checkpoint, whatever happens meanwhile.
+A file is written under a draft's name, flushed to disk, and renamed in one step.  So
+checkpoint.npz is a whole checkpoint at any time, even if a process is killed while it writes.
 """
 
 import json
@@ -32,7 +33,7 @@ class CheckpointError(ValueError):
 class Checkpoint:
     """The state of a run: host arrays by name, and a JSON-like description.
 
-    `others` are arrays that are neither the model's nor the optimizer's, by kind/name.
+    `others` are arrays that are neither the model's nor the optimizer's, by "kind/name".
     """
 
     model: dict[str, np.ndarray]
@@ -42,10 +43,10 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write `checkpoint` into `folder`; the one that was there becomes the previous one.
+    """Write `checkpoint` into `folder`, and return the path of the new file.
 
-    Returns the path of the new file.  If writing fails, raises OSError and leaves the
-    old checkpoint.
+    A checkpoint that is there becomes the previous one.  If writing fails, raises OSError, and
+    checkpoint.npz is still the old one.
     """
     path = folder / NEWEST
     description = json.dumps({"format": FORMAT, **checkpoint.description}, indent=1).encode()
@@ -59,15 +60,15 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def keep_previous(path: Path) -> None:
-    """Give the checkpoint at `path`, if there is one, the name of the previous one, too."""
+    """Name the checkpoint at `path`, if there is one, checkpoint.previous.npz as well."""
     if path.exists():
         link = draft_name(path)
-        os.link(path, link)             # the old file keeps its name until the new one has it
+        os.link(path, link)             # a second name: `path` stays until the new file takes it
         os.replace(link, path.with_name(PREVIOUS))
 
 
 def load(path: str | Path) -> Checkpoint:
-    """Read a checkpoint (a file, or the newest of a folder), whole.
+    """Read a whole checkpoint: a file, or the newest of a folder.
 
     Raises CheckpointError for a file that is missing, truncated, damaged or no checkpoint.
     """
@@ -78,7 +79,7 @@ def load(path: str | Path) -> Checkpoint:
 
 
 def load_description(path: str | Path) -> dict[str, Any]:
-    """The description alone, without reading the arrays.  Raises CheckpointError as `load`."""
+    """The description alone, without reading the arrays.  Raises CheckpointError as `load` does."""
     return _read(path, ["description"])[1]
 
 
@@ -89,7 +90,7 @@ def file_size(path: Path) -> int:
 
 def _read(path: str | Path, names: Collection[str] | None = None
           ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """(the arrays of these names, the description)."""
+    """(the arrays of these names, or all, and the description)."""
     path = Path(path)
     path = path / NEWEST if path.is_dir() else path
     if not path.exists():

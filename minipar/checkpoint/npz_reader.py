@@ -1,10 +1,10 @@
 """Read the arrays of an .npz, after comparing every claimed size with the bytes of the file.
 
     zip member   │ \\x93NUMPY, {'descr': '<f4', 'shape': (50257, 768), …} │ 154,389,504 bytes │
-                   └ a header may claim any shape: it is compared with the bytes that are there
+                   └ a header may claim any shape: it is compared with the bytes that follow
 
 An .npz is a zip of .npy files, which `np.savez` stores uncompressed.  So no array can be larger
-than the file, and nothing is allocated for one that says it is.
+than the file.  The reader allocates nothing for an array that claims to be larger.
 """
 
 import math
@@ -19,9 +19,9 @@ DTYPE_KINDS = "biuf"          # booleans, integers and floats; never objects
 
 
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of an .npz by name: all, or the `names` among them.
+    """The arrays of an .npz by name: all, or those in `names`.
 
-    Raises ValueError for a file that `np.savez` cannot have written.  For a damaged file zipfile,
+    Raises ValueError for a file that `np.savez` cannot have written.  For a damaged file, zipfile,
     NumPy and Python's parser raise exceptions of many types.
     """
     with ZipFile(path) as archive:
@@ -32,7 +32,7 @@ def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, n
 
 
 def check_sizes(members: list[ZipInfo], file_size: int) -> None:
-    """Raise ValueError if the members claim more than there is, or are not plainly stored."""
+    """Raise ValueError if members claim more than the file has, share a name, or are compressed."""
     if len({member.filename for member in members}) < len(members):
         raise ValueError("two arrays have one name")
     if any(member.compress_type != ZIP_STORED or member.compress_size != member.file_size
@@ -57,7 +57,10 @@ def read_array(archive: ZipFile, member: ZipInfo) -> np.ndarray:
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of an .npy of version 1.0, what NumPy writes for plain arrays."""
+    """(shape, dtype) of an .npy of version 1.0, which NumPy writes for plain arrays.
+
+    Raises ValueError for other versions.
+    """
     version = np.lib.format.read_magic(file)
     if version != (1, 0):
         raise ValueError(f"an array is of .npy version {version}, not (1, 0)")

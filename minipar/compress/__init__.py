@@ -3,7 +3,7 @@
     quantization/   few-bit weights and activations: scales, observers, GPTQ, QAT
     pruning/        masks, scores, structured pruning, sparse storage
     distillation/   a small student learns from a teacher, local or spread over ranks
-    messages/       gradients and parameters sent as few-bit codes, with error feedback
+    messages/       gradients and parameters sent as few-bit codes; error feedback for gradients
     gradients/      sums of gradients for slow networks: few numbers, or few bits of each
     registry.py     WIRES: the formats and methods of messages, by name
     load.py         a checkpoint, with the compression steps it lists, becomes a model

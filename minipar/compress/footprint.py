@@ -2,8 +2,8 @@
 
     bytes      of the arrays to store
     FLOPs      of one forward, as the operations report them
-    seconds    of one forward: the minimum of several, interleaved with the other models, because
-               other work on the machine can only add time
+    seconds    of one forward: the minimum of several, since other work on the machine can only add
+               time; the models take turns, so that such work meets them alike
 
 Fewer bytes are not always fewer FLOPs, nor are fewer FLOPs always fewer seconds.
 """
@@ -37,16 +37,15 @@ class ModelVersion(NamedTuple):
 
 
 def model_bytes(model: Module, masks: Mapping[str, Array] | None = None) -> int:
-    """The bytes of all parameters; for masked ones, of the kept values and the mask's bits."""
-    masks, total = masks or {}, 0
-    for name, p in model.named_parameters():
-        total += bitmap_bytes(masks[name], p.dtype.itemsize) if name in masks else p.data.nbytes
-    return total
+    """The bytes of all parameters; a masked one has its kept values and the bits of its mask."""
+    masks = masks or {}
+    return sum(bitmap_bytes(masks[name], p.dtype.itemsize) if name in masks else p.data.nbytes
+               for name, p in model.named_parameters())
 
 
 def sparse_versions(model: Module, masks: Mapping[str, Array],
                     two_of_four: bool = False) -> dict[str, ModelVersion]:
-    """A masked model in several forms: dense with zeros, and with sparse storage."""
+    """A masked model in several forms, by name: dense with zeros, and with sparse storage."""
     dense = without_masks(model)
     rest = model_bytes(dense) - sum(p.data.nbytes for p in prunable_weights(dense).values())
     found = {"zeros, dense": ModelVersion(model_bytes(model, masks), dense)}

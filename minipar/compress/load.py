@@ -2,8 +2,9 @@
 
     description["compression"] = [{"kind": "quantized", …}, …]     in the order of compression
 
-Each kind has a function that prepares the plain model and takes its own arrays out of the
-checkpoint.  The remaining arrays are plain parameters; without the entry "compression" all are.
+Each kind of step has a function that undoes its packing.  "quantized" moves its arrays out of the
+checkpoint and into layers of the model; "pruned" replaces packed arrays by whole ones.  The arrays
+that remain are plain parameters.  Without the entry "compression" all arrays are.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from .quantization.serialization import RULES, unpack_quantized
 
 MOST_SHOWN = 300        # characters of an error about many parameters
 
-# By kind of step: what prepares the model, and the rules for the other entries of a step.
+# By kind of step: the function, and the rules for the other entries of the step.
 Prepare = Callable[[Module, dict[str, Any], Arrays], None]
 COMPRESSIONS: dict[str, tuple[Prepare, Table]] = {
     PRUNED: (unpack_pruned, {}), QUANTIZED: (unpack_quantized, RULES)}
@@ -36,8 +37,8 @@ def compression_steps(checkpoint: Checkpoint) -> list[dict[str, Any]]:
 def load_model(checkpoint: Checkpoint, model: Module) -> Module:
     """Turn `model` into the checkpoint's model, and return it.
 
-    A new model needs no initial values.  Raises CheckpointError if the arrays do not fit, or a step
-    is of an unknown kind.
+    A new model needs no initial values.  Raises CheckpointError if the arrays do not fit, or for a
+    step that is of an unknown kind or breaks a rule.
     """
     arrays = dict(checkpoint.model)
     try:
@@ -61,7 +62,8 @@ def load_model(checkpoint: Checkpoint, model: Module) -> Module:
 
 
 def check_size(model: Module, arrays: Arrays) -> None:
-    """Raise ValueError, before allocating, if the model has more numbers than the arrays bits."""
+    """Raise ValueError, before allocating, if the arrays have less than a bit for each parameter.
+    """
     num_bits = 8 * sum(array.nbytes for array in arrays.values())
     if model.num_parameters() > num_bits:
         raise ValueError(f"it describes a model of {model.num_parameters():,} parameters, but has "

@@ -18,7 +18,7 @@ from .gradients.top_k import DGC, TopK
 from .messages.block_codec import BlockCodec
 from .messages.quantized_collectives import QuantizedWire
 
-# What makes the wire that sends numbers in a format.  (256 codes of an integer share a scale.)
+# What makes a wire, by the number format or the method.  (256 integer codes share a scale.)
 WIRES: dict[str, Callable[..., Wire]] = {
     "fp32": lambda: UNCOMPRESSED,
     "bf16": lambda: LowPrecisionWire(BFLOAT16), "fp16": lambda: LowPrecisionWire(FLOAT16),
@@ -35,5 +35,5 @@ def tensor_wire(name: str) -> type[TensorWire] | None:
 
 
 def arguments_of(name: str) -> set[str]:
-    """The options of a wire."""
+    """The names of a wire's options."""
     return {*signature(WIRES[name]).parameters}

@@ -1,28 +1,30 @@
 """Activation memory by formula: bytes that a transformer layer keeps for backward, on each rank.
 
-b samples of t tokens, width d, h heads, p ranks; numbers of elements, masks of 1 byte apart:
+b samples of t tokens, width d, h heads, p ranks of tp.  The table counts elements; a dropout mask
+has 1 byte for each of its elements:
 
-                               none      tensor      sequence     of the paper's 34 bytes (fp16)
+                               one rank  tensor      sequence     of the paper's 34 bytes (fp16)
     norms: unit rows, scales   2btd+2bt  whole       1/p           4
     taken by column layers     2btd      whole       whole or 1/p  4    (of attention, of the MLP)
     q, k, v                    3btd      1/p         1/p           6
-    probabilities              b h t²/2  1/p         1/p           5 h t / d, with dropout, no half
+    probabilities              b h t²/2  1/p         1/p           5 h t / d more, dropout included
     taken by row layers        btd+4btd  1/p         1/p          10
-    slope of gelu              4btd      1/p         1/p           8    (there its input)
+    slope of gelu              4btd      1/p         1/p           8    (the paper: gelu's input)
     dropout's masks, bytes     2btd      whole       1/p           2
 
-minipar keeps 16 btd elements, and the paper's 34 bytes are (34 - 2)/2 = 16 elements too.  Three
-things differ.  An element has 4 bytes, since NumPy computes no faster in fewer.  The causal half of
-the probabilities that a block of queries cannot see is not kept.  And attention's dropout keeps its
-mask, but not the probabilities after it, which are one multiplication away (5 bytes in the paper:
-2 + 1 + 2).
+Beside probabilities, minipar keeps 16 btd elements (and 2bt scales), and the paper's 34 bytes are
+(34 - 2)/2 = 16 elements too.  Three sizes differ.  minipar's element has 4 bytes by default, since
+NumPy computes no faster with 2.  minipar keeps about half of the probabilities: those of the keys
+that a block of queries can see.  And attention's dropout keeps its mask (b h t² bytes), but not the
+probabilities after it, which are one multiplication away (5 bytes in the paper: 2 + 1 + 2).
 
 Selective rematerialization drops the probabilities and their mask; full rematerialization keeps
 only the input of a layer.
 
-With context parallelism over c ranks t is t/c throughout.  Attention computes its probabilities
-again, block by block, and keeps one number a query instead: the logarithm of its softmax's
-denominator.  Korthikanti et al. 2022 (arXiv 2205.05198), section 4, table 2.
+With context parallelism over c ranks, t is t/c, except in the mask of attention's dropout, which
+has t²/c elements for each head.  Attention computes its probabilities again, block by block.  It
+keeps one number for each query instead: the logarithm of its softmax's denominator.  Korthikanti
+et al. 2022 (arXiv 2205.05198), section 4, table 2.
 """
 
 from ..autograd.ops.attention import QUERIES
@@ -30,11 +32,14 @@ from ..nn import GPTConfig
 
 PARALLEL = ("tensor", "sequence", "gathered again")     # as parallelize(model, tp, …) makes them
 REMAT = ("none", "selective", "full")
-OF_GPT_2 = ("norm", "mlp", "rope", "experts", "head_width", "mlp_width")    # as by default, here
+GPT_2_FIELDS = ("norm", "mlp", "rope", "experts", "head_width", "mlp_width")    # keep the defaults
 
 
 def visible_pairs(time: int) -> int:
-    """Pairs of a query and a key that causal attention computes and keeps: little over t²/2."""
+    """The number of (query, key) pairs that causal attention computes and keeps for t tokens.
+
+    A block of 64 queries takes all keys up to its end: t (t + 64)/2 pairs if 64 divides t.
+    """
     ends = [min(time, start + QUERIES) for start in range(0, time, QUERIES)]
     return sum(end * (end - start) for start, end in zip([0, *ends], ends))
 
@@ -42,13 +47,14 @@ def visible_pairs(time: int) -> int:
 def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str = "tensor",
                       remat: str = "none", itemsize: int = 4, cp: int = 1,
                       ulysses: int = 1) -> dict[str, int]:
-    """Bytes that one layer keeps on one of tp · cp ranks from its forward to its backward, by what.
+    """Bytes that one layer keeps on one of tp · cp ranks from its forward to its backward, by name.
 
-    `config.dropout` says whether masks are among them.  With cp > 1 attention goes block by block,
-    after an exchange of heads on `ulysses` of the cp ranks.  Raises ValueError for unknown names,
-    for layers of a different kind than GPT-2's, and for a context that cp does not divide.
+    With `config.dropout`, dropout masks are among them.  With cp > 1 attention goes block by block;
+    with `ulysses` > 1, groups of that many of the cp ranks exchange heads before.  Raises
+    ValueError for unknown names, for layers of a different kind than GPT-2's, and for a context
+    that cp does not divide.
     """
-    for name in OF_GPT_2:
+    for name in GPT_2_FIELDS:
         if getattr(config, name) != getattr(GPTConfig, name):
             raise ValueError(f"{name} is {getattr(config, name)}, but these are the formulas of "
                              "GPT-2's layers: leave it out")
@@ -59,9 +65,10 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
         raise ValueError(f"cp = {cp} does not divide a context of {config.context}: its ranks keep "
                          "different numbers of tokens; choose a multiple")
     b, t, d, heads = batch, config.context // cp, config.width, config.num_heads
-    repeated = ulysses * tp if remat == "none" else 1       # heads of keys, for as many ranks
+    # Keys have at least one head for each rank of ulysses and tp; backward can repeat them again.
+    repeated = ulysses * tp if remat == "none" else 1
     kv_width = max(config.num_kv_heads or heads, repeated) * (d // heads)
-    between = tp if parallel != "tensor" else 1         # ranks that share the tokens there
+    between = tp if parallel != "tensor" else 1     # ranks that share the tokens of norms, dropout
     if remat == "full":
         return {"input": itemsize * b * t * d // between}
     columns = tp if parallel == "gathered again" else 1
@@ -87,11 +94,11 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
 
 
 def gpt_activations(config: GPTConfig, batch: int, itemsize: int = 4) -> int:
-    """Bytes that wait for backward in one process.
+    """Bytes that a whole GPT keeps for backward in one process.
 
     They are the activations of all layers, the token ids (8 bytes each), and the mask of the
-    embedding's dropout.  Then come the final norm, the input of the head, and the gradient of the
-    logits.
+    embedding's dropout.  At the end of the model, the final norm, the input of the head and the
+    gradient of the logits are added.
     """
     n, d = batch * config.context, config.width
     ends = itemsize * (2 * n * d + n + n * config.vocab_size) + 8 * n

@@ -1,20 +1,23 @@
 """Formulas: the messages and the FLOPs of context parallelism.
 
-    b samples of t tokens over p ranks, h heads and kv heads of keys of width n; elements of a rank
+    b samples of t tokens over p ranks, h heads of queries and kv of keys, of width n each
+    elements that a rank sends
 
     ring, all-gather     forward 2 (p-1) b t/p kv n             backward twice as many
-    Ulysses              (p-1)/p b t/p (2h + 2kv) n             the same in backward
+    Ulysses              (p-1)/p b t/p (2h + 2kv) n             the same in backward   (kv ≥ p)
 
-    pairs of a query and a key that causal attention computes, t = 2pc, for each head
+    pairs of a query and a key that it sees, on a rank, for each head, t = 2pc
+    in hop i of the ring, the keys are those of the rank i before
 
-    zig-zag       hop 0: c(2c+1) visible      every other hop: 2c²          all ranks alike
-    contiguous    hop 0: c(2c+1) visible      hop i: 4c² on ranks ≥ i, 0 on the others
+
+    zig-zag       hop 0: c(2c+1)      every other hop: 2c²          all ranks alike
+    contiguous    hop 0: c(2c+1)      hop i: 4c² on ranks ≥ i, 0 on the others
 
     max / mean    zig-zag 1      contiguous near (2p-1)/p: the last rank sees p - 1/2 blocks of p²/2
 
-A pair costs two products of width n forward, 4n FLOPs.  It costs five backward, 10n, since the
-probabilities are computed again; its softmax takes 4 FLOPs more.  Lengths may be uneven: then
-`token_order.py` says how long the pieces are.
+A computed pair costs two products of width n in forward, 4n FLOPs.  It costs five in backward, 10n,
+since the probabilities are computed again.  Its softmax takes 4 FLOPs more in each.  Lengths may be
+uneven: `parallel/context/token_order.py` says how long the pieces are.
 """
 
 from collections.abc import Sequence
@@ -23,16 +26,16 @@ from itertools import pairwise
 import numpy as np
 
 from .activations import visible_pairs
-from .data_parallel import all_gather_elements, even, reduce_scatter_elements
+from .data_parallel import all_gather_elements, chunk_lengths, reduce_scatter_elements
 
-Positions = Sequence[np.ndarray]        # of the tokens of each rank
+Positions = Sequence[np.ndarray]        # for each rank, the positions of its tokens
 
 
 def ring_elements(lengths: Sequence[int], row: int) -> tuple[np.ndarray, np.ndarray]:
     """Elements that each rank sends in forward and in backward: (p,) each.
 
-    `lengths` are the numbers of tokens of the ranks.  `row` is the number of elements of a token's
-    keys and values, 2 b kv n.  A gather of keys sends as much.
+    `lengths` are the numbers of tokens of the ranks.  `row` is the number of elements of the keys
+    and values at one position, 2 b kv n.  Attention by an all-gather of keys sends as much.
     """
     gathered = all_gather_elements(lengths) * row
     return gathered, gathered + reduce_scatter_elements(lengths) * row
@@ -40,9 +43,10 @@ def ring_elements(lengths: Sequence[int], row: int) -> tuple[np.ndarray, np.ndar
 
 def ulysses_elements(lengths: Sequence[int], batch: int, heads: int, kv_heads: int,
                      n: int) -> np.ndarray:
-    """Elements that each rank sends in forward, and again in backward if tokens are even: (p,).
+    """Elements that each rank sends in forward, and again in backward if lengths are equal: (p,).
 
-    q, k, v of its tokens go to the other ranks' heads, results of its heads to the others' tokens.
+    A rank sends q, k and v of its tokens to the ranks with the other heads.  It sends the results
+    of its heads to the ranks with the other tokens.
     """
     p, own = len(lengths), np.array(lengths)
     of_qkv = (heads + 2 * max(kv_heads, p)) * n // p
@@ -50,22 +54,24 @@ def ulysses_elements(lengths: Sequence[int], batch: int, heads: int, kv_heads: i
 
 
 def pairs_by_hop(positions: Positions) -> np.ndarray:
-    """Visible pairs [r, i] of a query of rank r and a key of rank r - i, causal: (p, p)."""
+    """Causally visible pairs [r, i] of a query of rank r and a key of rank r - i (mod p): (p, p).
+    """
     p = len(positions)
     return np.array([[sum(int(np.sum(positions[(r - i) % p] <= query)) for query in positions[r])
                       for i in range(p)] for r in range(p)])
 
 
 def imbalance(work: np.ndarray) -> float:
-    """The most work of a rank over the mean, of work [r, i] of rank r in hop i."""
+    """The largest work of a rank divided by the mean; work[r, i] is that of rank r in hop i."""
     of_ranks = work.sum(axis=1)
     return float(of_ranks.max() / of_ranks.mean())
 
 
 def computed_pairs(order: str, length: int, p: int) -> np.ndarray:
-    """Pairs [r, i] that are computed, for `order` "zigzag" or "contiguous".
+    """Pairs [r, i] that rank r computes in hop i, for `order` "zigzag" or "contiguous": (p, p).
 
-    Blocks of queries at the diagonal are computed with keys that only some of them see.
+    They are more than the visible ones: a block of queries at the diagonal is computed with all
+    keys that its last query sees.
     """
     runs = runs_of_ranks(order, length, p)
     return np.array([[sum(_pairs(query, key) for query in runs[r] for key in runs[(r - i) % p])
@@ -73,8 +79,8 @@ def computed_pairs(order: str, length: int, p: int) -> np.ndarray:
 
 
 def runs_of_ranks(order: str, length: int, p: int) -> list[list[tuple[int, int]]]:
-    """The runs (start, stop) of neighbouring positions that each rank has."""
-    ends = np.cumsum([0, *even(length, p if order == "contiguous" else 2 * p)]).tolist()
+    """For each rank, the runs (start, stop) of consecutive positions that it has."""
+    ends = np.cumsum([0, *chunk_lengths(length, p if order == "contiguous" else 2 * p)]).tolist()
     pieces = list(pairwise(ends))
     if order == "contiguous":
         return [[piece] for piece in pieces]
@@ -83,7 +89,8 @@ def runs_of_ranks(order: str, length: int, p: int) -> list[list[tuple[int, int]]
 
 
 def _pairs(query: tuple[int, int], key: tuple[int, int]) -> int:
-    """Pairs that are computed of two runs (start, stop) of positions, equal or apart."""
+    """Pairs computed for a run (start, stop) of queries and one of keys, which are equal or apart.
+    """
     size = query[1] - query[0]
     if query == key:
         return visible_pairs(size)
@@ -91,5 +98,6 @@ def _pairs(query: tuple[int, int], key: tuple[int, int]) -> int:
 
 
 def product_flops(pairs: int, batch: int, heads: int, n: int) -> tuple[int, int]:
-    """FLOPs of the products of attention, forward and backward, for `pairs` of each head."""
+    """(forward, backward) FLOPs of attention's products, for `pairs` computed pairs of each head.
+    """
     return 4 * n * batch * heads * pairs, 10 * n * batch * heads * pairs

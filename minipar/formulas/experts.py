@@ -1,14 +1,15 @@
 """A layer with experts on paper: parameters, FLOPs, messages, activations.
 
-n tokens of width d, E experts of hidden width f, k of them for each token, p ranks of ep:
+n tokens of width d on a rank, E experts of hidden width f, k of them for each token, p ranks of ep:
 
     parameters      d E + E (2 d f + f + d)     of which a token uses  d E + k (2 d f + f + d)
     FLOPs           n (2 d E + 4 k d f)         of the products in forward; twice that in backward
-    all-to-alls     k n d (p-1)/p elements that a rank sends, to the experts and back: 2 in forward,
-                    2 in backward, if experts are used alike; otherwise what the routers say
+    all-to-alls     k n d (p-1)/p elements that a rank sends in each of four: to the experts and
+                    back, in forward and in backward; if all experts get equally many tokens
 
-With SwiGLU an expert has three matrices instead of two; without biases no f + d.  A dense MLP of
-width k f takes as many FLOPs as k experts.  Lepikhin et al. 2020 (GShard), section 3.
+With SwiGLU an expert has three matrices instead of two, and biases of 2 f + d numbers instead of
+f + d; without biases there are none.  A dense MLP of width k f takes as many FLOPs as k experts.
+Lepikhin et al. 2020 (GShard), section 3.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ MATRICES = {"gelu": 2, "swiglu": 3}     # of an MLP, by its name in nn.gpt.MLPS
 
 
 def _sizes(config: GPTConfig) -> tuple[MoEConfig, int, int, int]:
-    """(experts, d, f, number of matrices of an MLP).  Raises ValueError for a dense model."""
+    """(the experts' settings, d, f, matrices of an MLP).  Raises ValueError for a dense model."""
     if config.experts is None:
         raise ValueError("these are formulas of experts: give a GPTConfig with experts")
     wide = config.experts.width or config.mlp_width or 4 * config.width
@@ -28,7 +29,10 @@ def _sizes(config: GPTConfig) -> tuple[MoEConfig, int, int, int]:
 
 
 def layer_parameters(config: GPTConfig, active: bool = False) -> int:
-    """Numbers of a layer with experts; with `active`, of those that one token uses."""
+    """The number of parameters of a layer with experts, or, with `active`, of those a token uses.
+
+    The router's bias is counted among them.
+    """
     experts, d, wide, matrices = _sizes(config)
     biases = (matrices - 1) * wide + d if config.bias else 0
     used = experts.top_k if active else experts.num_experts
@@ -38,22 +42,25 @@ def layer_parameters(config: GPTConfig, active: bool = False) -> int:
     return d * experts.num_experts + bias + used * (matrices * d * wide + biases) + of_shared
 
 
-class Parameters(NamedTuple):
-    """Numbers of a layer's experts that tp cuts, and that it does not; and of router and such."""
+class ParameterCounts(NamedTuple):
+    """Numbers of parameters of a layer with experts, by the axes of the mesh that cut them."""
 
-    experts: int
-    expert_biases: int
-    others: int             # that neither tp nor ep cuts
+    experts: int            # tp and ep cut them: matrices, and biases of their hidden layers
+    expert_biases: int      # ep alone cuts them: biases of the experts' outputs
+    others: int             # no axis cuts them: the router, the bias of a shared expert's output
 
 
-def parameters_by_place(config: GPTConfig) -> Parameters:
-    """The parameters of a layer by the axes that cut them; tp alone cuts the other shared ones."""
+def parameter_counts(config: GPTConfig) -> ParameterCounts:
+    """The numbers of parameters of a layer, by the axes that cut them.
+
+    The matrices and hidden biases of shared experts, which tp alone cuts, are not counted.
+    """
     experts, d, wide, matrices = _sizes(config)
     biases = (matrices - 1) * wide * config.bias
     router = (d + bool(experts.bias_rate)) * experts.num_experts
-    return Parameters(experts.num_experts * (matrices * d * wide + biases),
-                      experts.num_experts * d * config.bias,
-                      router + d * (config.bias and experts.num_shared > 0))
+    return ParameterCounts(experts.num_experts * (matrices * d * wide + biases),
+                           experts.num_experts * d * config.bias,
+                           router + d * (config.bias and experts.num_shared > 0))
 
 
 def forward_flops(config: GPTConfig, num_tokens: int) -> int:
@@ -66,7 +73,7 @@ def forward_flops(config: GPTConfig, num_tokens: int) -> int:
 def all_to_all_bytes(config: GPTConfig, num_tokens: int, ep: int, itemsize: int = 4) -> float:
     """Bytes that a rank with `num_tokens` tokens sends in each of a layer's four all-to-alls.
 
-    Experts are used alike, and no choice is dropped.
+    Assumes that all experts get equally many tokens, and that no choice is dropped.
     """
     experts, d, _, _ = _sizes(config)
     return experts.top_k * num_tokens * d * itemsize * (ep - 1) / ep
@@ -82,11 +89,11 @@ def exchanged_bytes(table: Sequence[Sequence[int]], rank: int, width: int,
 
 def layer_activations(config: GPTConfig, num_tokens: int, num_rows: int | None = None,
                       ep: int = 1, itemsize: int = 4) -> dict[str, int]:
-    """Bytes that a layer with experts keeps for backward on one rank, by what.
+    """Bytes that a layer with experts keeps for backward on one rank, by name.
 
     A rank has `num_tokens` tokens, and computes `num_rows` rows with its experts, by default as
-    many as its tokens have choices.  No choice is dropped, there are no shared experts, no dropout,
-    no losses of the router.
+    many as its tokens have choices.  Assumes that no choice is dropped, and that there are no
+    shared experts, no dropout and no losses of the router.
     """
     experts, d, wide, matrices = _sizes(config)
     n, k, num_experts = num_tokens, experts.top_k, experts.num_experts

@@ -1,5 +1,8 @@
 """Predict a pipeline's makespan and memory: its paper's closed forms, and a bound on any schedule.
 
+p ranks, m microbatches, v stages on each rank; a stage's forward takes F, its backward B = I + W
+(I for the gradient of its input, W for those of its weights):
+
     ideal      v m (F + B) seconds: a rank that never waits
     bubble     makespan / ideal - 1: (p - 1) / m for 1F1B, (p - 1) / (v m) for interleaved
 
@@ -22,7 +25,8 @@ def makespan(name: str | None, num_ranks: int, num_microbatches: int, times: Tim
              virtual_stages: int = 1) -> float | None:
     """Seconds that schedule `name` takes, by its formula; None where it has none, or no name.
 
-    `times` belong to one stage, of `virtual_stages` on each rank.
+    `times` are those of one stage; a rank has `virtual_stages` of them.  One rank never waits: it
+    takes v m (F + B) by any schedule.
     """
     if num_ranks == 1:
         return virtual_stages * num_microbatches * sum(times)
@@ -34,8 +38,7 @@ def makespan(name: str | None, num_ranks: int, num_microbatches: int, times: Tim
 
 def bubble(name: str | None, num_ranks: int, num_microbatches: int, times: Times,
            virtual_stages: int = 1) -> Bubble | None:
-    """The idle share by the schedule's formula, arguments as in `makespan`; None where it has none.
-    """
+    """Idle time as shares of the total and of the ideal, by the formula of `makespan`, or None."""
     took = makespan(name, num_ranks, num_microbatches, times, virtual_stages)
     ideal = virtual_stages * num_microbatches * sum(times)
     return None if took is None else Bubble(1 - ideal / took, took / ideal - 1)
@@ -43,28 +46,30 @@ def bubble(name: str | None, num_ranks: int, num_microbatches: int, times: Times
 
 def in_flight(name: str | None, rank: int, num_ranks: int, num_microbatches: int,
               virtual_stages: int = 1) -> float | None:
-    """The most microbatches in flight on a rank; None if unknown.
+    """The most microbatches in flight on a rank, by the schedule's formula; None where it has none.
 
-    A microbatch that is in flight in two stages of the rank counts twice.  Of "interleaved" the
-    number is known where p divides m, for groups of p microbatches.
+    A microbatch that is in flight in two stages of the rank counts twice.  "interleaved" has a
+    formula where p divides m, for groups of p microbatches.
     """
     formula = SCHEDULES[name].in_flight if name in SCHEDULES else None
     return formula and formula(r=rank, p=num_ranks, m=num_microbatches, v=virtual_stages)
 
 
-def holds(name: str) -> bool:
-    """True if a schedule has formulas, of time and of memory, for any times with W < F < I."""
+def has_formulas(name: str) -> bool:
+    """True if a schedule has formulas of time and of memory for 4 ranks, 8 microbatches, W < F < I.
+    """
     p, m, v = 4, 8, 2
     return None not in (makespan(name, p, m, Times(3, 4, 2), v), in_flight(name, 0, p, m, v))
 
 
 def lower_bound(placement: Placement, num_microbatches: int, times: Times | Sequence[Times],
                 split: bool = False) -> float:
-    """Seconds below which no schedule with this placement can be, on links that take no time.
+    """Seconds that every schedule with this placement takes at least, on links that take no time.
 
     A rank cannot start before a forward has reached one of its stages.  Then it has its work to do.
-    If its last action is a B, the gradient still has to go down to stage 0.  With `split` the last
-    action may be a W, for which no rank waits.  One microbatch must go all the way up and down.
+    If the rank's last action is a B, the gradient still has to go down to stage 0.  With `split`
+    the last action may be a W, for which no other rank waits.  And one microbatch must go all the
+    way up and down.
     """
     num_stages = len(placement)
     each = [times] * num_stages if isinstance(times, Times) else list(times)

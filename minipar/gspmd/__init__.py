@@ -2,14 +2,14 @@
 
     function ──trace──▶ Graph ──propagate──▶ Shardings ──partition──▶ LocalProgram ──▶ ranks
 
-The name is short for general and scalable parallelization for ML computation graphs.  SPMD means
-one program on many devices, each with its own data.
+SPMD, single program, multiple data: the same program runs on many devices, each on its own data.
+The G is for general.
 
     spec.py         PartitionSpec: the axes of each dimension
     graph.py        the traced program: values and operations
     constrain.py    an annotation within the program
-    rules/          which dimensions of an operation are the same (factor rules), one table
-    propagate.py    shardings of a few annotated values are propagated to all values
+    rules/          factor rules: which dimensions of operands and result are the same
+    propagate.py    from the shardings of a few annotated values to those of all values
     partitioning/   the local program, with the cheapest collectives
     execution/      a rank runs the local program
     shard.py        all these steps in one call; parameters and slabs

@@ -1,6 +1,6 @@
 """constrain: an annotation within the program.
 
-    y = constrain(x, P("dp", "tp"))         the same numbers; a traced program cuts them so
+    y = constrain(x, P("dp", "tp"))         the same numbers; a partitioned program cuts them so
 
 JAX calls it jax.lax.with_sharding_constraint.
 """
@@ -24,5 +24,5 @@ class Constrain(Function):
 
 
 def constrain(x: Tensor, spec: PartitionSpec) -> Tensor:
-    """x, cut along the axes of `spec` when the program is partitioned; x itself otherwise."""
+    """x, cut along the axes of `spec` where the program is partitioned; otherwise a view of x."""
     return Constrain.apply(x, spec=spec)

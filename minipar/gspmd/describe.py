@@ -14,7 +14,7 @@ from ..units import in_bytes
 from .partitioning.program import Instruction, Local, LocalProgram
 from .spec import Axes, Dims
 
-# the collective that a gradient takes where the value takes the other one
+# the collective of the gradient, for each collective of the value
 CONJUGATE = {"copy": "all-reduce", "all-gather": "reduce-scatter", "reduce-scatter": "all-gather",
              "slice": "all-gather", "all-to-all": "all-to-all", "permute": "permute"}
 
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def as_found(self) -> tuple:
-        """All but the names: two blocks of a model are alike if their rows agree in this."""
+        """The values in which the rows of two blocks agree if the blocks are alike: no names."""
         return (self.operation, self.shape, self.dims, self.local,
                 [dims for _, dims in self.weights], self.forward, self.backward)
 
@@ -67,7 +67,7 @@ class Row:
 def rows(program: LocalProgram) -> list[Row]:
     """A row for each operation of a program."""
     found: list[Row] = []
-    waiting: list[Instruction] = []             # collectives of operands, before their operation
+    waiting: list[Instruction] = []             # collectives of the operands of the next operation
     is_home = True
     for each in program.instructions:
         if each.kind == "compute":
@@ -100,7 +100,7 @@ def new_row(instruction: Instruction) -> Row:
 
 
 def note(row: Row, instruction: Instruction) -> None:
-    """Add the messages of an instruction to a row."""
+    """Add the messages of an instruction, and those of its gradient, to a row."""
     value = instruction.result.value
     kind = "all-gather" if instruction.kind == "gather" else instruction.kind
     if instruction.inner_bytes:
@@ -115,7 +115,7 @@ def note(row: Row, instruction: Instruction) -> None:
 
 
 def add(known: list[Collective], new: Collective) -> None:
-    """Append a collective, or add its bytes to one of its kind."""
+    """Append a collective, or add its bytes to a known one of the same kind along the same axes."""
     for i, each in enumerate(known):
         if each[:3] == new[:3]:
             known[i] = each._replace(num_bytes=each.num_bytes + new.num_bytes)
@@ -131,7 +131,7 @@ class Block(NamedTuple):
 
 
 def folded(rows: list[Row]) -> list[Block]:
-    """The rows, with equal blocks of a model once: the rows of h.0, and the names h.0, h.1, …."""
+    """The rows, with equal blocks of a model only once: rows of h.0, and the names h.0, h.1, …"""
     starts: dict[str, int] = {}
     for place, each in enumerate(rows):
         match = re.match(r"(h\.\d+)\.", each.name)

@@ -25,8 +25,8 @@ class Value:
     """An array of the program: an input, a constant or the result of an operation.
 
     `constant` holds the numbers of an array that the function made itself.  `sections` are the
-    lengths of parts side by side along the last dimension, as the q, k and v of a fused attention.
-    Each part is cut by itself.
+    lengths of parts side by side along the last dimension, as q, k and v of a fused attention;
+    each part is cut by itself.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Operation:
     inputs: list[Any]
     options: dict[str, Any]
     result: Value
-    key: tuple = ()             # sorts operations, in whatever order they were made
+    key: tuple = ()             # sorts operations, independent of the order in which they were made
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ class Tracer(Meter):
         self._alive: list[Array] = []       # an array that was freed would lend its id to another
 
     def note(self, array: Array, value: Value) -> None:
-        """Know `array` as `value` from now on."""
+        """Remember that `array` is `value`."""
         self.values[id(array)] = value
         self._alive.append(array)
 
@@ -136,7 +136,7 @@ def trace(function: Callable[..., Tensor | Sequence[Tensor]], *inputs: Any,
     `inputs` are arrays or Tensors; only their shapes and dtypes matter.  An array reaches the
     function as an array, a Tensor as a Tensor.  A model's parameters become inputs of their full
     names.  The other inputs have `names`, by default x0, x1, ….  Raises ValueError for a result
-    that no operation made, and for captured weights.
+    that is neither an input nor made by an operation, and for captured weights.
     """
     tracer = Tracer()
     known: dict[str, Value] = {}
@@ -183,8 +183,8 @@ def used(graph: Graph) -> Graph:
 def in_canonical_order(graph: Graph) -> Graph:
     """The graph with its operations in an order that depends on what they compute.
 
-    Operations are sorted by their depth, then by their name, inputs and shapes.  So two programs
-    that build the same graph in different orders are partitioned alike.
+    Operations are sorted by their depth, then by their name, then by a hash of inputs and options.
+    So two programs that build the same graph in different orders are partitioned alike.
     """
     keys: dict[Value, tuple] = {value: (0, name) for name, value in graph.inputs.items()}
     keys |= {value: (0, "constant", str(value.shape)) for value in graph.constants}
@@ -204,7 +204,7 @@ def in_canonical_order(graph: Graph) -> Graph:
 
 
 def kind_of(operation: Operation) -> str:
-    """The name of an operation: from the module whose parameter it uses, or its Function."""
+    """The name of an operation: that of the module whose parameter it uses, or of its Function."""
     used = next((x.name for x in operation.values if x.is_parameter and "." in x.name), None)
     return operation.function.__name__.lower() if used is None else used.rpartition(".")[0]
 
@@ -221,6 +221,6 @@ def hash_of(*parts: Any) -> str:
 
 
 def describe(options: Mapping[str, Any]) -> str:
-    """Options as text; arrays by shape."""
+    """Options as text; an array is only its shape."""
     return ", ".join(f"{name}={getattr(value, 'shape', value)!r}"
                      for name, value in sorted(options.items()))

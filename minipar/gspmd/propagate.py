@@ -7,15 +7,15 @@
 Each operation lets the axes of a factor flow between its operands and its result, in both
 directions, until nothing changes.  The most certain choices come first:
 
-    annotations of priority 0, then of priority 1, …; and for each of them five rounds:
+    annotations of priority 0, then of priority 1, …; after each priority five rounds:
     0   element-wise operations, reshapes and transposes, whose operands have no other use
-    1   the same, with any number of uses
+    1   the same operations, with any number of uses
     2   factors that pass through any operation; broadcasts only from the result to the operand
-    3   all factors, but no broadcast from the operand to the result
-    4   everything
+    3   contracted factors, too
+    4   broadcasts from the operand to the result, too
 
-Annotated values never change.  The result depends on the graph, not on the order of its
-construction.  This is the order of OpenXLA's Shardy; Xu et al. 2021 (GSPMD), section 3.5.
+Annotated values never change.  The result depends on the graph, not on the order in which it was
+built.  The rounds are those of OpenXLA's Shardy; Xu et al. 2021 (GSPMD), section 3.5.
 """
 
 import difflib
@@ -36,7 +36,10 @@ ROUNDS = 5
 
 @dataclass
 class Shardings:
-    """The axes of each dimension of each value; which annotation each came from; the conflicts."""
+    """The axes of each dimension of each value, the annotations they came from, the conflicts.
+
+    Dimensions that are `closed` take no more axes.
+    """
 
     mesh: Mapping[str, int]
     dims: dict[Value, list[Axes]]
@@ -51,7 +54,7 @@ class Shardings:
         return tuple(self.dims[value])
 
     def extend(self, value: Value, dim: int, axes: Axes) -> bool:
-        """Cut a dimension by `axes`, if they go on from those that it has: none is ever lost."""
+        """Cut a dimension by `axes` if they extend those that it has; return whether they did."""
         if not is_extension(self.dims[value][dim], axes):
             return False
         self.dims[value][dim] = axes
@@ -60,7 +63,7 @@ class Shardings:
 
 def propagate(graph: Graph, mesh: Mapping[str, int],
               annotations: Mapping[str, PartitionSpec]) -> Shardings:
-    """The shardings that follow from `annotations`, by the names of inputs and results.
+    """The shardings that follow from `annotations`: names of inputs and results, and their specs.
 
     `mesh` maps axes to sizes.  Raises ValueError for an unknown name and for a spec that does not
     fit its value, TypeError for an operation without a rule.
@@ -72,7 +75,7 @@ def propagate(graph: Graph, mesh: Mapping[str, int],
         spec = operation.options.get("spec")
         if isinstance(spec, PartitionSpec):
             waiting.append((spec.priority, operation.result, operation.name, spec))
-    for _, value, name, spec in waiting:        # what will be annotated is not sharded before
+    for _, value, name, spec in waiting:        # later priorities are not sharded by earlier ones
         spec.dims_of(value.shape, mesh, name)
         shardings.closed[value] = [True] * len(value.shape)
     for priority in sorted({each[0] for each in waiting}):
@@ -87,7 +90,7 @@ def propagate(graph: Graph, mesh: Mapping[str, int],
 
 
 def all_open(graph: Graph, mesh: Mapping[str, int]) -> Shardings:
-    """Values that are cut nowhere yet, and the rules of all operations."""
+    """Shardings in which no value is cut yet, with the rules of all operations."""
     mark_sections(graph)
     values = [*graph.inputs.values(), *graph.constants, *[op.result for op in graph.operations]]
     return Shardings(mesh, {v: [()] * len(v.shape) for v in values},
@@ -115,7 +118,7 @@ def annotated(graph: Graph, annotations: Mapping[str, PartitionSpec]) -> list[
 def _to_fixed_point(graph: Graph, shardings: Shardings, round_number: int) -> None:
     """Let axes flow through all operations, forth and back, until nothing changes.
 
-    It ends: each time, a value has gained an axis, and it can have each axis once.
+    This ends: in each pass some value gains an axis, and a value can have each axis only once.
     """
     for _ in range(len(shardings.dims) * len(shardings.mesh) + 1):
         changed = [Flow(operation, shardings, round_number).run()

@@ -51,7 +51,7 @@ def plan(function: Callable, *inputs: Any, mesh: Mapping[str, int],
 
     `mesh` maps axes to sizes; `annotations` map names of inputs, parameters and results to specs.
     `names` are the names of the inputs, by default x0, x1, …; `dtype` is for a model that has no
-    numbers yet.  Raises as `trace` and `propagate` do.
+    numbers yet.  Raises what `trace` and `propagate` raise.
     """
     shapes = None if model is None else shape_only(model, dtype)
     graph = trace(function, *inputs, model=shapes, names=names)
@@ -60,7 +60,7 @@ def plan(function: Callable, *inputs: Any, mesh: Mapping[str, int],
 
 
 def shape_only(model: Module, dtype: Any) -> Module:
-    """A copy of the model without numbers, of the model's own dtype if it has any."""
+    """A copy of the model without numbers, in `dtype` unless the model has numbers of its own."""
     if model.slabs:
         dtype = model.slabs[0].data.dtype
     return deepcopy(model).to_empty(dtype, ShapeArray((0,), dtype))
@@ -80,7 +80,7 @@ class ShardedSlab(Slab):
 class ShardedFunction:
     """A partitioned program on this rank, and its pieces of the parameters.
 
-    `slabs` are what an optimizer takes.  Its construction, calls and gradients are collective.
+    An optimizer takes its `slabs`.  Construction, calls and backward are collective.
     """
 
     def __init__(self, planned: Plan, mesh: DeviceMesh, model: Module | None = None):
@@ -110,7 +110,7 @@ class ShardedFunction:
         return self
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Keep this rank's pieces of whole parameters by name."""
+        """Copy this rank's pieces of whole parameters, given by name."""
         if not self.slabs:
             self.make_slabs(np.empty(0, next(iter(state.values())).dtype))
         for name in self.parameters:
@@ -141,9 +141,9 @@ class ShardedFunction:
     def __call__(self, *inputs: Any) -> Any:
         """Run the program on whole inputs, the same on every rank; each uses its pieces of them.
 
-        Inputs are arrays, or Tensors that need no gradient; others raise ValueError.
-        Returns this rank's pieces of the outputs: a Tensor, or several.  A loss, which is cut
-        nowhere, is the same on every rank.
+        Inputs are arrays, or Tensors that need no gradient; others raise ValueError.  Returns this
+        rank's pieces of the outputs: a Tensor, or several.  A loss, which is not cut, is the same
+        on every rank.
         """
         if len(inputs) != len(self._data):
             raise ValueError(f"the program takes {', '.join(self._data)}: {len(self._data)} "
@@ -195,7 +195,7 @@ def shard(function: Callable, *inputs: Any, mesh: DeviceMesh,
           names: Sequence[str] = (), dtype: Any = np.float32) -> ShardedFunction:
     """Collective.  The program of `plan`, on the ranks of `mesh`.
 
-    An initialized model gives its values; otherwise call `initialize`.
+    An initialized model gives its values; otherwise call `initialize` afterwards.
     """
     planned = plan(function, *inputs, mesh=mesh.shape, annotations=annotations, model=model,
                    names=names, dtype=dtype)

@@ -5,12 +5,12 @@
     attend = shard_map(ring, {"cp": 4}, [P(None, None, "cp")] * 3, P(None, None, "cp"))
     y = attend(q, k, v)                                 in the program: one operation
 
-The operands are brought into `in_specs`, the result lies as `out_spec` says.  The function uses the
-conjugate pairs of `parallel/conjugate.py`, and their types hold.  Along an axis that cuts the
-result, each rank uses a whole operand in its own way.  The operand arrives as R, and its gradient
-is summed.  Along every other axis whole operands are the same on all ranks (I), and so must the
-result be.  There the function calls copy_to before a rank uses such an operand in its own way.
-JAX: jax.shard_map.
+The operands are cut as `in_specs` say, the result as `out_spec` says.  The function uses the
+conjugate pairs of `parallel/conjugate.py`, with the types of that file.  Along an axis that cuts
+the result, ranks use a whole operand for different data: the operand arrives as R, and its gradient
+is summed.  Along every other axis, whole operands and the result are the same on all ranks (I).
+There the function must call copy_to before ranks use an operand for different data.  JAX:
+jax.shard_map.
 """
 
 import math
@@ -33,7 +33,7 @@ Body = Callable[..., Tensor]        # (mesh, *pieces) -> the piece of the result
 class BodyMeter(Meter):
     """Sees the operations of a shard_map's function; refuses values of the program around it.
 
-    On the ranks such a value has no numbers: only operands are brought there.
+    On the ranks such a value would have no numbers: only operands are brought there.
     """
 
     sees_views = True
@@ -52,7 +52,7 @@ class BodyMeter(Meter):
 
 
 class ShardMap(Function):
-    """body(mesh, *pieces) on each rank.  It runs in a partitioned program only."""
+    """body(mesh, *pieces) on each rank of a partitioned program; it cannot run elsewhere."""
 
     metered = False
 
@@ -71,7 +71,7 @@ class ShardMap(Function):
 
 def checked(spec: PartitionSpec, shape: tuple[int, ...], mesh: Mapping[str, int],
             name: str) -> Dims:
-    """The axes of each dimension.  Raises ValueError for a length that they do not divide."""
+    """The axes of each dimension.  Raises ValueError for a length that its axes do not divide."""
     dims = spec.dims_of(shape, mesh, name)
     for n, axes in zip(shape, dims):
         if n % num_pieces(axes, mesh):
@@ -82,7 +82,7 @@ def checked(spec: PartitionSpec, shape: tuple[int, ...], mesh: Mapping[str, int]
 
 def piece_of_result(body: Body, mesh: Mapping[str, int], shapes: Sequence[tuple[int, ...]],
                     dtypes: Sequence[Any]) -> tuple[int, ...]:
-    """The shape of a rank's result: the function runs on simulated ranks, without numbers.
+    """The shape of a rank's result, found by running the function on ranks without numbers.
 
     Raises ValueError for values and weights that the function captures, and for unequal pieces.
     """
@@ -133,8 +133,8 @@ def shard_map(function: Body, mesh: Mapping[str, int], in_specs: Sequence[Partit
     """`function(mesh, *pieces)` as a function of whole Tensors in a partitioned program.
 
     `mesh` maps the axes of the program's mesh to their sizes; `in_specs` say how the operands are
-    cut.  Lengths that are cut must divide.  The function runs once without numbers, on simulated
-    ranks, to find the shape of its result.
+    cut.  Axes must divide the lengths that they cut.  When the program is traced, the function runs
+    on simulated ranks, without numbers, to find the shape of its result.
     """
     def run(*operands: Tensor) -> Tensor:
         if len(operands) != len(in_specs):

@@ -1,4 +1,4 @@
-"""ShardedTensor: a tensor whose pieces lie on the ranks of a mesh, computed with at once.
+"""ShardedTensor: a tensor whose pieces lie on the ranks of a mesh; operations run eagerly.
 
     x = distribute(array, mesh, P("dp"))            PyTorch: distribute_tensor(…, [Shard(0), …])
     w = distribute(weights, mesh, P(None, "tp"))
@@ -7,9 +7,10 @@
     z.redistribute(P("dp"))                         now they are
     z.full_tensor()                                 the whole tensor, on every rank
 
-Like PyTorch's DTensor it sees one operation at a time.  It uses the factor rules and collectives of
-a partitioned program, but nothing propagates back from later operations.  It has the operators and
-methods of Tensor; any other function of Tensors works on it through `sharded(function)`.
+As for PyTorch's DTensor, each operation is placed when it is called, by the factor rules and
+collectives of a partitioned program.  No sharding propagates back from later operations.  A
+ShardedTensor has the operators and the main methods of Tensor.  Any other function of Tensors works
+on it through `sharded(function)`.
 """
 
 import math
@@ -33,14 +34,14 @@ from .spec import Dims, PartitionSpec
 
 
 def _operator(name: str) -> Callable[..., "ShardedTensor"]:
-    """The operator of Tensor that is called `name`, whose other operand may be sharded, too."""
+    """The operator `name` of Tensor, for operands of which one or both are sharded."""
     def run(*operands: Any) -> "ShardedTensor":
         return sharded(getattr(Tensor, name))(*operands)
     return run
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """The method of Tensor that is called `name`, whose arguments are options."""
+    """The method `name` of Tensor, whose arguments are no tensors."""
     def run(x: "ShardedTensor", *arguments: Any, **options: Any) -> Any:
         return sharded(lambda tensor: getattr(tensor, name)(*arguments, **options))(x)
     run.__doc__ = getattr(Tensor, name).__doc__
@@ -51,7 +52,7 @@ class ShardedTensor:
     """A tensor of `shape`; this rank has the piece `local`, without padding.
 
     `layout` says which axes cut each dimension, and along which axes the pieces are parts of a sum.
-    All methods are collective.
+    Operators and methods are collective, but for `detach`.
     """
 
     __array_ufunc__ = None          # array * sharded: NumPy steps back
@@ -83,7 +84,7 @@ class ShardedTensor:
         return self.redistribute(PartitionSpec()).local
 
     def backward(self) -> None:
-        """Compute the gradients of all leaves, from a tensor of one element."""
+        """Compute the gradients of all leaves, from a tensor that is one whole number."""
         if self.shape or self.layout.partial:
             raise ValueError(f"backward starts from one whole number, not from {self!r}: sum() it, "
                              "and redistribute(P())")
@@ -99,7 +100,7 @@ class ShardedTensor:
         self.local.grad = piece
 
     def detach(self) -> "ShardedTensor":
-        """The same tensor, without its history."""
+        """The same tensor, without its graph."""
         return ShardedTensor(self.local.detach(), self.shape, self.layout, self.mesh)
 
     def item(self) -> float:
@@ -148,7 +149,8 @@ def sharded(function: Callable) -> Callable:
 
     Positional arguments may be ShardedTensors, Tensors and arrays that are the same on all ranks,
     and lists of them; all else is passed on.  Operations are placed one after the other, each where
-    its operands are.  Raises ValueError for ShardedTensors of different meshes.
+    its operands are.  Raises TypeError without a ShardedTensor, ValueError for several of different
+    meshes.
     """
     def run(*inputs: Any, **options: Any) -> Any:
         given = [x for x in leaves((inputs, options)) if isinstance(x, ShardedTensor)]
@@ -181,22 +183,22 @@ def leaves(x: Any) -> list[Any]:
 
 
 def changed(x: Any, change: Callable[[Any], Any]) -> Any:
-    """The same tuples, lists and dictionaries of changed leaves."""
+    """The same tuples, lists and dictionaries, with changed leaves."""
     if isinstance(x, dict):
         return {name: changed(part, change) for name, part in x.items()}
     return type(x)([changed(part, change) for part in x]) if type(x) in (list, tuple) else change(x)
 
 
 def replicated(x: Any, mesh: DeviceMesh) -> ShardedTensor:
-    """A Tensor or an array that is the same on every rank."""
+    """A Tensor or an array that is the same on every rank, as a ShardedTensor."""
     tensor = x if isinstance(x, Tensor) else Tensor(x)
     return ShardedTensor(tensor, tensor.shape, Layout(((),) * tensor.ndim), mesh)
 
 
 class Placed:
-    """A function of sharded tensors and numbers, placed on the ranks for operands that lie so.
+    """A function, placed on the ranks for the layouts of the ShardedTensors among its arguments.
 
-    `makes_list`: it returns several Tensors.
+    `makes_list` is True if the function returns several Tensors.
     """
 
     def __init__(self, function: Callable, mesh: DeviceMesh, inputs: tuple,
@@ -231,7 +233,7 @@ class EagerPartitioner(Partitioner):
         super().__init__(graph, shardings)
 
     def enter(self, value: Any) -> Local:
-        """An operand, perhaps of partial sums."""
+        """The piece of an operand, which may be a partial sum."""
         layout = self.layouts.get(value.name, Layout(((),) * len(value.shape)))
         self.home[value] = Local(value, layout, self.mesh)
         return self.home[value]

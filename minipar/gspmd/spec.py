@@ -82,7 +82,7 @@ P = PartitionSpec
 
 
 def cannot_parse_error(text: str) -> ValueError:
-    """A spec that is not a list of None, names and tuples of names."""
+    """The error for a spec that is not a list of None, names and tuples of names."""
     return ValueError(f"cannot read the partition spec {text!r}: write the axes of each dimension, "
                       "as in (None, tp) or (dp, (cp, tp))")
 
@@ -103,7 +103,7 @@ def show(dims: Dims) -> str:
 
 
 def check_once(dims: Dims, what: str) -> None:
-    """Raise ValueError if an axis cuts two dimensions, which would leave out blocks."""
+    """Raise ValueError if an axis occurs twice: then no rank would have some blocks."""
     axes = all_axes(dims)
     for axis in axes:
         if axes.count(axis) > 1:
@@ -116,12 +116,15 @@ def is_extension(old: Axes, new: Axes) -> bool:
 
 
 def all_axes(cut: Iterable[Axes]) -> Axes:
-    """The axes of all dimensions, or of all factors, in a row."""
+    """The axes of all dimensions, or of all factors, as one tuple."""
     return tuple([axis for axes in cut for axis in axes])
 
 
 def assignments(axes: Iterable[str], choices: Iterable[Sequence]) -> Iterator[dict[Any, Axes]]:
-    """All ways to give each axis to one of its choices; None: to none."""
+    """All ways to give each axis to one of its choices, as the axes of each choice.
+
+    An axis whose choice is None is given to none.
+    """
     for chosen in itertools.product(*choices):
         cut: dict[Any, Axes] = {}
         for axis, name in zip(axes, chosen):

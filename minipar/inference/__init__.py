@@ -11,8 +11,8 @@
     parallel/           one engine over tensor or pipeline ranks; replicas behind a router
     arrivals.py         requests that arrive at random times
 
-Read them in this order; the head of each folder's __init__.py gives the order of its files.
-Kwon et al. 2023 (vLLM) is the paper.
+Read them in this order; the head of each folder's __init__.py gives the order of its files.  The
+engine follows vLLM (Kwon et al. 2023).
 """
 
 from .engine import Engine, Generation

@@ -13,7 +13,7 @@ from ..random import generator
 
 
 class Arrival(NamedTuple):
-    """A request that comes at `time` seconds; tokens of its prompt and of its answer."""
+    """A request that comes at `time` seconds: the numbers of tokens of its prompt and answer."""
 
     time: float
     prompt: int
@@ -22,7 +22,10 @@ class Arrival(NamedTuple):
 
 def poisson_arrivals(num_requests: int, rate: float, longest: int, mean_prompt: float = 160,
                      mean_answer: float = 200, seed: int = 0) -> list[Arrival]:
-    """Requests at `rate` a second on average; lengths log-normal, together at most `longest`."""
+    """Requests at `rate` a second on average; prompt and answer have at most `longest` tokens.
+
+    The means of the lengths are those before lengths are clipped to `longest`.
+    """
     draw = generator(seed, "arrivals")
     times = np.cumsum(draw.exponential(1 / rate, num_requests))
     spread = 0.8                                    # of the logarithms of the lengths

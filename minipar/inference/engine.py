@@ -11,9 +11,9 @@ One step, in this order:
     runner.run    cache.apply           move blocks: swap out, swap in, copy
                   forward, draw         the model over new tokens; a token for each draw
     end_step      Generation.append     append the token; see whether the answer has ended
-                  scheduler.finish      free the blocks of requests that have ended
+                  scheduler.finish      append tokens to sequences; free blocks of ended ones
 
-Who has whom, for one prompt with n answers:
+The objects of one prompt with n answers:
 
     Generation ─▶ Answer × n                                the answers, for the user
         └─▶ Request ─▶ CachedSequence × n ─▶ block table    the tokens in the cache
@@ -23,7 +23,8 @@ Who has whom, for one prompt with n answers:
     for token in engine.stream(generation):
         …
 
-Other requests change no token of this one (sampling/sampler.py), except with the 8-bit cache.
+Other requests change the logits of this one by rounding alone (sampling/sampler.py), except with
+the 8-bit cache.
 """
 
 import time
@@ -41,7 +42,7 @@ IsStop = Callable[[list[int]], bool]
 
 @dataclass
 class Answer:
-    """One answer to a prompt: its tokens so far, and why it ended ("length", "stop") or None."""
+    """One answer to a prompt: its tokens so far, and why it ended: "length" or "stop"."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Answer:
 
 @dataclass
 class Generation:
-    """A submitted request and its answers; `answers` grow with every step."""
+    """A submitted request and its `answers`, which grow step by step."""
 
     request: Request
     params: SamplingParams
@@ -71,7 +72,7 @@ class Generation:
     was_cancelled: bool = False
 
     def append(self, answer_index: int, new: NewToken, now: float) -> str | None:
-        """Append an answer's token; return the reason if the answer has ended."""
+        """Append a token to an answer; return the reason if the answer has ended, else None."""
         answer = self.answers[answer_index]
         answer.append(new)
         if answer_index == 0:
@@ -91,7 +92,7 @@ class Generation:
 class Engine:
     """Runs requests together, step by step.
 
-    `clock` gives seconds; the metrics use it.  Not for several threads at once.
+    `clock` gives seconds, for the metrics.  An engine must not be used by several threads at once.
     """
 
     def __init__(self, runner: Runner, config: SchedulerConfig,
@@ -99,8 +100,8 @@ class Engine:
         self.runner, self.config, self.clock = runner, config, clock
         self.scheduler = Scheduler(config)
         self.metrics = EngineMetrics(runner.bytes_per_block)
-        self.engines = [self]               # an engine of a mesh may consist of several
-        self.generations: dict[str, Generation] = {}        # that are not done, by name
+        self.engines = [self]               # a pipeline's engine has several
+        self.generations: dict[str, Generation] = {}        # those that are not done, by name
         self._num_submitted = 0
         self._step: Step
         self._drawing: list[tuple[Request, CachedSequence]] = []
@@ -112,8 +113,8 @@ class Engine:
         """Add a request; it runs in the next steps.
 
         An answer ends after `max_tokens` tokens, with a token of `stop_tokens`, or when
-        `is_stop(tokens)` is true.  Raises RequestTooLarge if it can never run, and ValueError for a
-        prompt that is empty or has unknown tokens.
+        `is_stop(tokens)` is true.  Raises RequestTooLarge if the request can never run, and
+        ValueError for a prompt that is empty or has unknown tokens.
         """
         request = self.check(prompt, max_tokens, num_answers)
         self.scheduler.add(request)
@@ -125,7 +126,7 @@ class Engine:
         return generation
 
     def check(self, prompt: Collection[int], max_tokens: int, num_answers: int = 1) -> Request:
-        """The request of a prompt.  Raises as `submit`; submits nothing."""
+        """The request of a prompt.  Raises what `submit` raises, but submits nothing."""
         prompt = [int(token) for token in prompt]
         self.check_prompt(prompt, max_tokens)
         request = Request(f"r{self._num_submitted}", prompt, max_tokens, num_answers)
@@ -133,7 +134,7 @@ class Engine:
         return request
 
     def check_prompt(self, prompt: list[int], max_tokens: int) -> None:
-        """Raise ValueError if the model does not know a token, or has no room for all."""
+        """Raise ValueError if the model does not know a token, or has no room for all tokens."""
         vocab_size, context = self.runner.vocab_size, self.runner.context
         unknown = [token for token in prompt if not 0 <= token < vocab_size]
         if unknown:
@@ -169,7 +170,7 @@ class Engine:
         self.end_step(tokens)
 
     def begin_step(self) -> StepWork:
-        """Schedule the next step; return its work.  `end_step` takes the tokens that it yields."""
+        """Schedule the next step; return its work.  `end_step` takes the tokens that result."""
         step = self.scheduler.schedule()
         inputs, index_of = sequence_inputs(step)    # before `advance` forks: forks compute nothing
         self._drawing = self.scheduler.advance(step)
@@ -187,7 +188,7 @@ class Engine:
         return Draw(index, inputs, generation.num_logprobs)
 
     def end_step(self, tokens: list[NewToken]) -> None:
-        """Append each sequence's token, and finish the sequences that have ended."""
+        """Append the token of each sequence that drew one, and finish those that have ended."""
         step, drawing = self._step, self._drawing
         now, stopped = self.clock(), []
         for (request, sequence), new in zip(drawing, tokens):
@@ -234,7 +235,7 @@ class Engine:
 
 
 def sequence_inputs(step: Step) -> tuple[list[SequenceInput], dict[CachedSequence, int]]:
-    """What each sequence of a step computes, and each sequence's index in this list."""
+    """(what each sequence of a step computes, each sequence's index in this list)."""
     inputs: list[SequenceInput] = []
     index_of: dict[CachedSequence, int] = {}
     for request, start, num_tokens, _ in step.scheduled:

@@ -4,9 +4,11 @@
         │── queue, prefill ──│── gap ──│── gap ──│ …            │
         │ time to first token│         between tokens           │
 
-    waste              share of the slots of blocks in use that hold no token
+    waste              of the slots of blocks in use, the share without a token
     prefix hit rate    tokens found in the cache / tokens looked up
     computed again     tokens whose keys and values were lost by preemption
+
+Times are those of the first answer to each prompt.
 """
 
 from collections import defaultdict
@@ -19,7 +21,7 @@ from .scheduling import Scheduler, Step
 
 
 class RequestTimes(NamedTuple):
-    """Seconds of a request that has ended: when it came, and when each token came."""
+    """The times of a request that has ended, in seconds: of its submission and of each token."""
 
     submitted: float
     tokens: list[float]
@@ -44,7 +46,7 @@ class Summary(NamedTuple):
     first_token_p95: float
     gap_median: float
     gap_p95: float
-    tokens_per_second: float        # from the first request to the last token
+    tokens_per_second: float        # of first answers, from the first request to the last token
     waste: float
     prefix_hit_rate: float
     num_preemptions: int
@@ -54,7 +56,7 @@ class Summary(NamedTuple):
 
 
 class EngineMetrics:
-    """Counts steps, and the times of requests that have ended."""
+    """Adds up the figures of steps, and keeps the times of requests that have ended."""
 
     def __init__(self, bytes_per_block: int):
         self.bytes_per_block = bytes_per_block
@@ -89,7 +91,7 @@ class EngineMetrics:
 
 
 def summary_of(engines: Sequence[tuple[EngineMetrics, Scheduler]]) -> Summary:
-    """The figures of several engines together; the peaks of their caches are added up."""
+    """The figures of several engines together; counts and peaks of their caches are added up."""
     every, schedulers = [metrics for metrics, _ in engines], [each for _, each in engines]
     requests = [request for each in every for request in each.requests]
     tokens = [time for request in requests for time in request.tokens]
@@ -108,12 +110,12 @@ def summary_of(engines: Sequence[tuple[EngineMetrics, Scheduler]]) -> Summary:
 
 
 def ratio(part: float, whole: float) -> float:
-    """part / whole; NaN of nothing."""
+    """part / whole; NaN if the whole is 0."""
     return part / whole if whole else float("nan")
 
 
 def percentiles(values: Sequence[float]) -> tuple[float, float]:
-    """The median and the 95th percentile; NaN of nothing."""
+    """(the median, the 95th percentile); NaN without values."""
     if not values:
         return float("nan"), float("nan")
     return float(np.median(values)), float(np.percentile(values, 95))

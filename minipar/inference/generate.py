@@ -4,9 +4,9 @@
                                            ▲                            │
                              its key and value join the cache ◀─────────┘
 
-While the text is within the model's context, each step computes new tokens only.  A longer text is
-a sliding window: each step gives every token a new position, which changes all keys and values.  So
-each step computes the whole window again.
+While the text is within the model's context, each step computes new tokens only.  Of a longer text
+the model sees a sliding window: each step gives every token a new position, which changes all keys
+and values.  So each step computes the whole window again.
 
 Tokens are drawn as in the engine, so both give the same answer to the same prompt and seed.
 """
@@ -27,8 +27,9 @@ def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float
              seed: int = 0) -> Iterator[int]:
     """Yield `num_tokens` tokens that follow `prompt` (t,), integer ids, at least one.
 
-    Logits are divided by `temperature` before softmax: 0 takes the likeliest token, 1 samples
-    from the model's distribution, more is more random.
+    Logits are divided by `temperature` before softmax: 0 takes the likeliest token, 1 samples from
+    the model's distribution, more is more random.  Raises ValueError, when the first token is asked
+    for, for an empty prompt and a negative temperature.
     """
     if not len(prompt) or temperature < 0:
         raise ValueError("generation needs a prompt of at least one token and a temperature >= 0, "
@@ -48,7 +49,7 @@ def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float
 
 
 def make_cache(model: GPT, num_tokens: int) -> ContiguousKVCache:
-    """Room for the keys and values of one sequence of at most `num_tokens` tokens."""
+    """A cache for the keys and values of one sequence of at most `num_tokens` tokens."""
     with no_grad():                         # a sharded model gathers its weights for each use
         return ContiguousKVCache(KVSizes.of(model), 1, num_tokens, model.ln_f.weight.data)
 

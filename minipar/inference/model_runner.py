@@ -2,7 +2,7 @@
 
     StepWork: moved blocks, new tokens, draws ─▶ runner.run ─▶ a drawn token for each draw
 
-An engine gives a runner numbers and lists only.  So the same engine drives a model in this process
+An engine gives a runner only numbers and lists.  So the same engine drives a model in this process
 or a model that is spread over ranks (`parallel/`).
 """
 
@@ -21,15 +21,15 @@ from .sampling import DrawInputs, next_tokens, top_logprobs
 
 
 class Draw(NamedTuple):
-    """A token to be drawn: the sequence whose logits it comes from, and the inputs of the draw."""
+    """A token to be drawn: the sequence whose logits decide, and the inputs of the draw."""
 
     sequence_index: int             # of the sequence in StepWork.inputs
     inputs: DrawInputs
-    num_logprobs: int | None = None     # of the likeliest tokens; None: no log-probabilities
+    num_logprobs: int | None = None     # how many of the likeliest; None: no log-probabilities
 
 
 class NewToken(NamedTuple):
-    """A drawn token; if asked for, the log-probabilities of it and of the likeliest tokens."""
+    """A drawn token; if asked for, its log-probability and those of the likeliest tokens."""
 
     token: int
     logprob: float | None = None
@@ -61,7 +61,7 @@ class Runner(Protocol):
 class ModelRunner:
     """Runs a GPT in this process, with a paged cache on the model's device.
 
-    `kind` of cache: PagedKVCache, or QuantizedKVCache.
+    `kind` is the class of the cache: PagedKVCache or QuantizedKVCache.
     """
 
     def __init__(self, model: GPT, num_blocks: int, block_size: int,

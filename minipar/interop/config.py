@@ -1,4 +1,4 @@
-"""Read config.json: values of the right type, and a refusal in one line of what is unsupported."""
+"""Read config.json: values of the right type, and an error of one line for unsupported ones."""
 
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,7 +10,7 @@ ACCEPTED_TYPES: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float)
 
 
 class Config:
-    """The values of a config.json; null counts as absent.  Raises InteropError."""
+    """The values of a config.json; null counts as absent.  All methods raise InteropError."""
 
     def __init__(self, path: Path, values: dict[str, Any], prefix: str = ""):
         self.path, self.values, self.prefix = path, values, prefix
@@ -22,11 +22,11 @@ class Config:
 
     @classmethod
     def read_if_there(cls, folder: Path, name: str) -> "Config":
-        """The values of another such file, none if it is not there."""
+        """The values of another such file; no values if it is not there."""
         return cls(folder / name, read_json(folder / name) if (folder / name).exists() else {})
 
     def get(self, key: str, kind: type, default: Any = None) -> Any:
-        """A value of this kind, or the default."""
+        """A value of this type, or the default."""
         value = self.values.get(key)
         if value is None:
             return default
@@ -39,14 +39,14 @@ class Config:
             return self.refuse(key, "it is too large")
 
     def need(self, key: str, kind: type) -> Any:
-        """A value of this kind, which must be there."""
+        """A value of this type, which must be there."""
         value = self.get(key, kind)
         if value is None:
             raise InteropError(f"{self.path} has no {self.prefix}{key}: add it")
         return value
 
     def inner(self, key: str) -> "Config":
-        """The values under a key, none if it is absent."""
+        """The values under a key; no values if it is absent."""
         return Config(self.path, self.get(key, dict, {}), f"{self.prefix}{key}.")
 
     def expect(self, key: str, *allowed: Any, default: Any = None) -> Any:
@@ -66,7 +66,7 @@ class Config:
         raise InteropError(f"{self.path}: {self.prefix}{key} is {value}: {why}")
 
     def refuse_quantized(self) -> None:
-        """Refuse weights that are codes of a method that is not known here."""
+        """Refuse a model whose weights are codes."""
         if self.values.get("quantization_config") is not None:
             self.refuse("quantization_config", "weights of a quantized model are not read: take "
                         "the model that it was made from, and minipar quantize")

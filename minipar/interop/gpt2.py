@@ -1,10 +1,10 @@
 """GPT-2's layout in Hugging Face's files: names and orientation of weights as in our GPT.
 
-    transformer.h.0.attn.c_attn.weight   (in, out), as their Conv1D has it: nothing is transposed
-    lm_head.weight                       only if the head has weights of its own, (V, d)
+    transformer.h.0.attn.c_attn.weight   (in, out), as their Conv1D has it: not transposed
+    lm_head.weight                       (V, d), transposed; only if the head is not tied
 
 The oldest files lack the prefix `transformer.`, and store attention's mask as h.0.attn.bias.  The
-mask is no weight: `full_name` leaves it out, and keeps h.0.attn.c_attn.bias.
+mask is no weight, so `full_name` leaves it out.
 """
 
 import re
@@ -25,7 +25,7 @@ DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 
 
 def full_name(key: str) -> str | None:
-    """The name of an array as newer files have it, None for one that is no weight."""
+    """The name of an array as newer files have it; None for an array that is no weight."""
     key = key.removeprefix(PREFIX)
     if BUFFERS.fullmatch(key):
         return None

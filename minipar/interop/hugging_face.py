@@ -3,7 +3,7 @@
     config.json  ─▶ layout ─▶ GPTConfig, table of weights
     *.safetensors ───────────▶ names and shapes compared with the table ─▶ parameters
 
-All names and shapes are compared before any parameter is made.
+All names and shapes are compared with the table before any parameter is made.
 """
 
 import json
@@ -49,7 +49,7 @@ class Source(NamedTuple):
 
 
 def open_pretrained(folder: str | Path) -> Source:
-    """The model in a folder, whose names and shapes fit.  Raises InteropError."""
+    """The model in a folder, opened.  Raises InteropError if its names or shapes do not fit."""
     folder = Path(folder)
     if folder.is_file():
         file = open_safetensors(folder)         # a pickle or a broken file says so first
@@ -80,9 +80,9 @@ def open_pretrained(folder: str | Path) -> Source:
                            f"has {len(file):,} arrays: mend the number of layers")
     if is_tied and layout.HEAD in arrays and layout.EMBEDDING in arrays:
         if np.array_equal(arrays[layout.HEAD], arrays[layout.EMBEDDING]):
-            del arrays.names[layout.HEAD]       # a copy
+            del arrays.names[layout.HEAD]       # a copy of the embedding
         else:
-            sizes = replace(sizes, tied=False)  # the file has two, whatever config.json says
+            sizes = replace(sizes, tied=False)  # they differ, whatever config.json says
     check_names(layout.weights(sizes), arrays.shapes(), str(file.path))
     return Source(sizes, layout, arrays)
 
@@ -90,8 +90,8 @@ def open_pretrained(folder: str | Path) -> Source:
 def load_pretrained(folder: str | Path, dtype: Any = None) -> tuple[GPT, Vocabulary]:
     """The model and the tokenizer of a folder; without a known tokenizer, tokens are numbers.
 
-    `dtype` is the parameters'; by default the narrowest in which the file's are exact.  Raises
-    InteropError for what minipar cannot follow, naming file, key and value.
+    `dtype` is that of the parameters: by default float64 if the file has such arrays, else float32.
+    Raises InteropError, which names file, key and value, for what minipar does not know.
     """
     source = open_pretrained(folder)
     model = GPT(source.sizes).to_empty(dtype or source.dtype)
@@ -129,9 +129,10 @@ def save_pretrained(folder: str | Path, model: GPT, vocabulary: Vocabulary | Non
                     largest: int = LARGEST_FILE) -> list[Path]:
     """Write a model so that transformers reads it, all files in one step; return their paths.
 
-    The layout follows from the model's parts.  `state` are the parameters of a model that a
-    strategy has sharded.  `dtype` is one of FLOATS, or None for their own.  No file holds more than
-    `largest` bytes of arrays.  Raises InteropError for a model that no layout knows.
+    The layout follows from the model's parts.  `state` are the whole parameters of a model that a
+    strategy has sharded.  `dtype` is one of FLOATS; None leaves the parameters' own.  A file holds
+    at most `largest` bytes of arrays, or a single larger array.  Raises InteropError for a model
+    that no layout knows.
     """
     sizes, folder = model.config, Path(folder)
     layout = layout_of(sizes)

@@ -4,7 +4,8 @@
 
     file (out, in)   q │ k │ v    each transposed, then side by side    ─▶  c_attn (in, out)
 
-Loading reads the table from left to right, saving from right to left.
+Loading makes the parameter on the left from the arrays on the right, saving the arrays from the
+parameter.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Weight(NamedTuple):
-    """A parameter, and the arrays in the file that it is made of, by name with their shapes.
+    """The name of a parameter, and the arrays of the file that make it up: names and shapes.
 
     Several arrays lie side by side along the last axis of the parameter.
     """
@@ -29,12 +30,12 @@ class Weight(NamedTuple):
     is_transposed: bool = False         # (out, in) in the file
 
     def from_file(self, arrays: Arrays) -> np.ndarray:
-        """The parameter."""
+        """The parameter, made from arrays of the file."""
         parts = [arrays[key].T if self.is_transposed else arrays[key] for key in self.arrays]
         return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, -1))
 
     def to_file(self, parameter: np.ndarray) -> dict[str, np.ndarray]:
-        """The arrays of the file."""
+        """The arrays of the file, made from the parameter."""
         widths = [shape[0 if self.is_transposed else -1] for shape in self.arrays.values()]
         parts = np.split(parameter, np.cumsum(widths)[:-1], axis=-1)
         return {key: part.T if self.is_transposed else part
@@ -42,7 +43,7 @@ class Weight(NamedTuple):
 
 
 def check_names(weights: list[Weight], found: Mapping[str, Shape], where: str) -> None:
-    """Raise InteropError unless the file has the arrays of the table, of these shapes, alone."""
+    """Raise InteropError unless the file has exactly the arrays of the table, of these shapes."""
     expected = {key: shape for weight in weights for key, shape in weight.arrays.items()}
     for key, shape in expected.items():
         if key not in found:
@@ -58,7 +59,7 @@ def check_names(weights: list[Weight], found: Mapping[str, Shape], where: str) -
 
 
 class Renamed(Mapping[str, np.ndarray]):
-    """The arrays of a file under new names: `names` maps the new one to the one in the file."""
+    """The arrays of a file under new names: `names` maps a new name to the one in the file."""
 
     def __init__(self, file: SafeTensors | SeveralFiles, names: dict[str, str]):
         self.file, self.names = file, names

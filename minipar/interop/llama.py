@@ -1,4 +1,4 @@
-"""Llama's layout in Hugging Face's files: matrices of linear layers are transposed, q, k, v apart.
+"""Llama's layout in Hugging Face's files: linear layers are transposed, and q, k, v are apart.
 
     here, (in, out)              there, (out, in), without biases
     wte                          model.embed_tokens
@@ -29,7 +29,7 @@ BUFFERS = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 
 def full_name(key: str) -> str | None:
-    """The name of an array, None for one that is no weight."""
+    """The name of an array; None for an array that is no weight."""
     return None if BUFFERS.fullmatch(key) else key
 
 
@@ -56,7 +56,10 @@ def read_config(config: Config) -> tuple[GPTConfig, bool | None]:
 
 
 def read_rope(config: Config) -> RopeConfig:
-    """Rotary positions: under rope_parameters, or rope_scaling and rope_theta in older files."""
+    """The settings of rotary positions.
+
+    They are in rope_parameters, or, in older files, in rope_scaling and rope_theta.
+    """
     inner = config.inner("rope_parameters" if config.values.get("rope_parameters") is not None
                          else "rope_scaling")
     theta = inner.get("rope_theta", float) or config.get("rope_theta", float, 10_000.0)

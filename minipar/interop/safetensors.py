@@ -6,7 +6,7 @@
 
     arrays = SafeTensors("model.safetensors")       the file is mapped: nothing is read yet
     arrays["wte.weight"]                            an array; BF16 and F8 as float32
-    arrays["wte.weight"][:12]                       of F16 to F64 these pages alone are read
+    arrays["wte.weight"][:12]                       only these pages are read, unless BF16 or F8
     write_safetensors("model.safetensors", arrays)      atomically
 
 A large model is several files with an index, {"weight_map": {name: file}}.  `open_safetensors`
@@ -37,7 +37,8 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 class InteropError(ValueError):
-    """A file that cannot be used; one line names it, what is wrong with it and how to mend that."""
+    """A file that cannot be used, or a model that no layout has; one line says why, and the remedy.
+    """
 
 
 class Entry(NamedTuple):
@@ -137,7 +138,7 @@ def refuse_pickle(path: Path) -> None:
 
 
 def read_header(path: Path, content: np.ndarray) -> tuple[dict[str, Any], int]:
-    """The header of a file, and the place where its data begin.  Raises InteropError."""
+    """(the header of a file, the byte at which its data begin).  Raises InteropError."""
     length = int.from_bytes(content[:8].tobytes(), "little")
     if len(content) < 8 or length > min(LONGEST_HEADER, len(content) - 8):
         raise InteropError(f"{path} is no safetensors file, or is truncated: it has "
@@ -183,7 +184,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def entry_of(path: Path, name: str, found: Any) -> Entry:
-    """The sound entry of a header.  Raises InteropError."""
+    """The entry of one array, checked.  Raises InteropError."""
     def is_size(value: Any) -> bool:
         return type(value) is int and 0 <= value < 1 << 63
 

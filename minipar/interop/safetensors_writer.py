@@ -16,7 +16,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def stored_dtype(array: np.ndarray, dtype: str | None) -> str:
-    """The name of the dtype in which an array is written: `dtype`, if it holds floats."""
+    """The name of the dtype in which an array is written: `dtype` for floats, else its own."""
     if dtype is not None and array.dtype.kind == "f":
         return dtype
     if array.dtype.newbyteorder("<") not in NAMES:
@@ -27,7 +27,7 @@ def stored_dtype(array: np.ndarray, dtype: str | None) -> str:
 def stored(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     """The codes of an array, row by row, as they lie in a file.  Raises InteropError.
 
-    The order in memory of an array that was transposed differs from its shape's.
+    An array that was transposed is in a different order in memory, so it is copied.
     """
     code, number_format = STORED[dtype]
     with np.errstate(over="ignore"):
@@ -73,9 +73,10 @@ def writer(arrays: Arrays, dtype: str | None = None, metadata: Mapping[str, str]
 
 def model_files(arrays: Arrays, dtype: str | None = None, largest: int = LARGEST_FILE
                 ) -> dict[str, Callable[[BinaryIO], Any]]:
-    """The contents of a model's files, by name: one file, or several of `largest` bytes, an index.
+    """Functions that write a model's files, by name: one file, or several and an index.
 
-    An array is never divided, so one that is larger has a file of its own.
+    A file has at most `largest` bytes of arrays.  Arrays are not divided, so a larger one has a
+    file of its own.
     """
     parts: list[dict[str, np.ndarray]] = [{}]
     total = used = 0

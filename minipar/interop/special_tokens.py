@@ -1,4 +1,4 @@
-"""Special tokens: what the files beside a model say of them, by text and by number.
+"""Special tokens: what the files beside a model say about them, by text and by number.
 
     config.json, generation_config.json     bos_token_id, eos_token_id (one or a list), pad_token_id
     tokenizer_config.json                   bos_token, eos_token, …, and what is put before a text
@@ -22,14 +22,15 @@ UNLIKE_GPT2 = ("split_special_tokens", "do_lower_case")
 
 
 class NotFollowed(ValueError):
-    """What a tokenizer does and minipar does not: the model then reads and writes numbers."""
+    """A tokenizer does what minipar's do not: then the model reads and writes numbers."""
 
 
 class SpecialTokens:
-    """What tokenizer_config.json and special_tokens_map.json of a folder say of special tokens.
+    """The special tokens in tokenizer_config.json and special_tokens_map.json of a folder.
 
-    `names` is {"eos_token": "</s>", …}, `tokens` are all special ones, `added` those with a number.
-    `not_followed` says what minipar does not do, `notes` what was left out.  Raises InteropError.
+    `names` is {"eos_token": "</s>", …}.  `tokens` are all special tokens, `added` those whose
+    number is given.  `not_followed` says what minipar does not do, `notes` what was left out.
+    Raises InteropError.
     """
 
     def __init__(self, folder: Path):
@@ -65,7 +66,7 @@ class SpecialTokens:
         return text
 
     def fitting(self, added: dict[str, int], size: int) -> dict[str, int]:
-        """The added tokens that a model of `size` tokens has; a note on each of the others."""
+        """The added tokens that a model of `size` tokens has; notes each of the others."""
         for token, i in added.items():
             if type(i) is not int:
                 raise InteropError(f"{self.config.path.parent}: the added token {token!r} has "
@@ -75,16 +76,16 @@ class SpecialTokens:
         return {token: i for token, i in added.items() if i < size}
 
     def among(self, ids: dict[str, int]) -> dict[str, int]:
-        """The special tokens that have a number in `ids`, with this number."""
+        """The special tokens that have a number in `ids`, with their numbers."""
         return {token: ids[token] for token in self.tokens if token in ids}
 
 
 def read_markers(folder: Path, size: int, names: dict[str, str], ids: dict[str, int],
                  default: Markers) -> tuple[Markers, list[str]]:
-    """The markers of a model of `size` tokens, and a line on each number that is none of them.
+    """(the markers of a model of `size` tokens, a line on each number that is none of its tokens).
 
-    `names` are the tokenizer's, with their `ids`; where no file names a token, `default` counts.
-    Raises InteropError.
+    `names` are the tokenizer's names of special tokens, `ids` the numbers of tokens.  If no file
+    names an end token, those of `default` count.  Raises InteropError.
     """
     notes: list[str] = []
     config, generation = (Config.read_if_there(folder, f"{name}.json")
@@ -116,7 +117,7 @@ def read_markers(folder: Path, size: int, names: dict[str, str], ids: dict[str, 
 
 
 def marker_entries(markers: Markers) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The entries about markers: in config.json and, if needed, in generation_config.json."""
+    """(entries of config.json about markers, those of generation_config.json, {} if not needed)."""
     def entries(ends: tuple[int, ...]) -> dict[str, Any]:
         return {"bos_token_id": markers.begin, "pad_token_id": markers.pad,
                 "eos_token_id": [*ends] if len(ends) > 1 else ends[0] if ends else None}

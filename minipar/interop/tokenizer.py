@@ -1,7 +1,7 @@
 """The tokenizer of a folder: tokenizer.json, or GPT-2's two files, and the special tokens.
 
-    tokenizer.json                                  counts if it is there (`tokenizer_json.py`)
-    vocab.json, merges.txt, added_tokens.json       GPT-2's tokenizer
+    tokenizer.json                                  is used if it is there (`tokenizer_json.py`)
+    vocab.json, merges.txt, added_tokens.json       GPT-2's tokenizer, used otherwise
     tokenizer_config.json, …                        special tokens (`special_tokens.py`)
 
 Without a tokenizer that minipar knows, a model reads and writes tokens as numbers.
@@ -17,14 +17,14 @@ from .safetensors import InteropError, read_json
 from .special_tokens import NotFollowed, SpecialTokens, marker_entries, read_markers
 from .tokenizer_json import read_tokenizer_json
 
-TWO = "vocab.json", "merges.txt"
-TOKENIZER_FILES = (*TWO, "added_tokens.json", "tokenizer.json", "tokenizer_config.json",
+GPT2_FILES = "vocab.json", "merges.txt"
+TOKENIZER_FILES = (*GPT2_FILES, "added_tokens.json", "tokenizer.json", "tokenizer_config.json",
                    "special_tokens_map.json", "generation_config.json")
 GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast", "CodeGenTokenizer", "CodeGenTokenizerFast")
 
 
 def read_tokenizer(folder: Path, size: int) -> tuple[Vocabulary, str]:
-    """The tokenizer of a folder for `size` ids, and lines on it.  Raises InteropError."""
+    """(the tokenizer of a folder for `size` ids, a text of notes on it).  Raises InteropError."""
     found: Vocabulary
     try:
         special = SpecialTokens(folder)
@@ -47,12 +47,11 @@ def read_tokenizer(folder: Path, size: int) -> tuple[Vocabulary, str]:
 
 def read_known(folder: Path, size: int,
                special: SpecialTokens) -> tuple[ByteBPE | CharacterVocabulary, list[str]]:
-    """The tokenizer, and lines on it.  Raises NotFollowed, ValueError and InteropError."""
+    """(the tokenizer, notes on it).  Raises NotFollowed, ValueError and InteropError."""
     config, path = special.config, folder / "tokenizer.json"
-    has_json = path.exists()
-    if has_json:
+    if has_json := path.exists():
         found = read_tokenizer_json(path, size, special)
-    elif all((folder / name).exists() for name in TWO):
+    elif all((folder / name).exists() for name in GPT2_FILES):
         found = read_two_files(folder, size, special)
     else:
         raise NotFollowed("no tokenizer.json, or vocab.json and merges.txt")
@@ -81,7 +80,8 @@ def added_numbers(folder: Path) -> dict[str, int]:
 
 def read_two_files(folder: Path, size: int, special: SpecialTokens) -> ByteBPE:
     """The tokenizer of vocab.json and merges.txt.  Raises NotFollowed and ValueError."""
-    config, vocab, more = special.config, read_json(folder / TWO[0]), folder / "added_tokens.json"
+    config, more = special.config, folder / "added_tokens.json"
+    vocab = read_json(folder / GPT2_FILES[0])
     kind = config.get("tokenizer_class", str, GPT2_CLASSES[0])
     if kind not in GPT2_CLASSES:
         raise NotFollowed(f"tokenizer_config.json: tokenizer_class is {kind!r}, not GPT-2's")
@@ -97,12 +97,12 @@ def read_two_files(folder: Path, size: int, special: SpecialTokens) -> ByteBPE:
         if prefix is None:
             raise NotFollowed("tokenizer_config.json: add_bos_token is True, but bos_token, "
                               f"{begin!r}, is no token")
-    return ByteBPE.from_files(*(folder / name for name in TWO), size, added, prefix=prefix,
+    return ByteBPE.from_files(*(folder / name for name in GPT2_FILES), size, added, prefix=prefix,
                               prefix_space=config.get("add_prefix_space", bool, False))
 
 
 def tokenizer_files(vocabulary: Vocabulary) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The files of a tokenizer, by name, and what config.json says of its tokens."""
+    """(the files of a tokenizer, by name, the entries of config.json about its tokens)."""
     entries, generation = marker_entries(vocabulary.markers)
     files = {"generation_config.json": as_json(generation)} if generation else {}
     if isinstance(vocabulary, ByteBPE):
@@ -142,5 +142,5 @@ def named_tokens(vocabulary: ByteBPE) -> dict[str, Any]:
 
 
 def as_json(values: dict[str, Any]) -> bytes:
-    """A JSON file."""
+    """The bytes of a JSON file."""
     return json.dumps(values, ensure_ascii=False).encode()

@@ -1,11 +1,12 @@
 """Read tokenizer.json, the file that describes any tokenizer of Hugging Face's library.
 
-    normalizer      changes the text                            none is followed
-    pre_tokenizer   cuts it into words                          GPT-2's: ByteLevel
+                    what it does                                what minipar knows
+    normalizer      changes the text                            none
+    pre_tokenizer   cuts the text into words                    GPT-2's, ByteLevel; none: characters
     model           words → tokens                              BPE of bytes, or of characters
-    post_processor  adds tokens around                          one token before the text
+    post_processor  adds tokens around the text                 one token before the text
     decoder         tokens → text                               ByteLevel
-    added_tokens    are cut out of the text before all this
+    added_tokens    are cut out of the text before all this     those of a BPE of bytes
 
 A tokenizer with any other part raises NotFollowed, which names the part.
 """
@@ -25,7 +26,7 @@ def read_tokenizer_json(path: Path, size: int,
                         named: SpecialTokens) -> ByteBPE | CharacterVocabulary:
     """The tokenizer of tokenizer.json.  Raises NotFollowed, or InteropError for a broken file.
 
-    `named` are the special tokens that tokenizer_config.json names beside.
+    `named` are the special tokens that tokenizer_config.json names.
     """
     found = read_json(path)
     try:

@@ -5,11 +5,12 @@
     temporaries                                                   arrays between two operations
     offloaded                                                     on the host: counted separately
 
-Only `ctx.save` keeps an activation alive, so its hooks see every activation.  The other kinds live
-in a few long arrays, which the code that allocates them reports (`record_allocation`).  The
-ledger counts storages, each once, until they are freed: two views of one array are one storage.
-A `StepLedger` counts temporaries as well (`temporaries.py`).  Not counted are the arrays that an
-operation allocates and frees inside, and the optimizer's scratch block.
+Only `ctx.save` keeps an activation alive, so its hooks see every activation.  The kinds of the
+first line live in a few long arrays, which the code that allocates them reports
+(`record_allocation`).  The ledger counts each storage once, until it is freed; two views of one
+array are one storage.  `Ledger` ignores temporaries; `StepLedger` counts them (`temporaries.py`).
+Neither counts arrays that an operation allocates and frees inside, nor the optimizer's scratch
+block.
 """
 
 import math
@@ -34,7 +35,8 @@ SHARD_ADVICE = ("shard everything over more ranks (--strategy fsdp), or keep the
 
 
 class OutOfMemory(MemoryError):
-    """An allocation exceeds the limit; the message says which, what is alive and what helps."""
+    """An allocation would exceed the limit; the message says which, what is alive and what helps.
+    """
 
 
 def megabytes(count: float) -> str:
@@ -54,10 +56,11 @@ class _Kept:
 class Ledger:
     """Counts bytes: `live`, `peak`; by kind `live_of[kind]`, `peak_of[kind]` and `at_peak[kind]`.
 
-    It does not count `parameters`, nor arrays allocated before `recording`, unless the caller
-    passes them to `add`.  With `now`, a clock in seconds, `history` lists (seconds, kind, live
-    bytes of the kind) after every change.  "offloaded" has a `live_of` and a `peak_of`, but is no
-    part of `live`.  Raises OutOfMemory where `live` would exceed `limit`.
+    It never counts `parameters`.  An array allocated before `recording` is counted only if the
+    caller passes it to `add`, or if an operation saves it.  With `now`, a clock in seconds,
+    `history` lists (seconds, kind, live bytes of the kind) after every change.  "offloaded" has a
+    `live_of` and a `peak_of`, but is no part of `live`.  Raises OutOfMemory where `live` would
+    exceed `limit`.
     """
 
     def __init__(self, parameters: Iterable[Tensor] = (), now: Callable[[], float] | None = None,
@@ -80,7 +83,10 @@ class Ledger:
             yield self
 
     def add(self, kind: str, array: Array) -> None:
-        """Count the storage of `array` as `kind` until it is freed; no effect if it is counted."""
+        """Count the storage of `array` as `kind` until it is freed.
+
+        No effect if it is counted already, and for temporaries.
+        """
         owner = storage(array)
         key, num_bytes = id(owner), owner.nbytes
         if kind == TEMPORARIES or key in self._known or key in self._uses:

@@ -1,17 +1,17 @@
 """Temporaries: the arrays that operations hand to each other and that no operation saves.
 
-    forward     x ─▶ f ─▶ y          y is alive until the next operation has used it; if it is saved
-                                     for backward, it counts as an activation meanwhile
+    forward     x ─▶ f ─▶ y          y is alive until the next operation has used it; while it is
+                                     saved for backward, it counts as an activation
     backward    dx ◀─ f ◀─ dy        gradients on their way; weights that were rounded, decoded,
                                      moved or recomputed for one use
 
 A temporary lives for one or two operations, but a few large ones are alive at the peak of a step.
-For a GPT of six layers in float32 they are 2 % of it, or 11 to 33 % where fewer activations are
-kept (docs/pages/memory.md).  Operations and pullbacks report the arrays that they return to
+For a GPT of six layers in float32 they are 2 % of the peak, or 11 to 33 % where fewer activations
+are kept (docs/pages/memory.md).  Operations and pullbacks pass the arrays that they return to
 `record_allocation`, which costs nothing unless a ledger listens.
 
-Not counted are arrays that an operation allocates and frees inside; its code would have to report
-them.  By Python's allocator they are 2 to 12 % of the same peaks
+Arrays that an operation allocates and frees inside are not counted, since no code reports them.
+Python's allocator shows that they add 2 to 12 % to the same peaks
 (tests/memory/test_temporaries.py).
 """
 
@@ -30,7 +30,7 @@ class StepLedger(Ledger):
         self._temporaries: dict[int, int] = {}          # bytes by the storage's id, saved or not
 
     def add(self, kind: str, array: Array) -> None:
-        """Count the storage of `array` until it is freed or counted as a different kind."""
+        """Count the storage of `array`; a temporary may be counted as a different kind later."""
         owner = storage(array)
         key = id(owner)
         if kind != TEMPORARIES:

@@ -14,7 +14,7 @@ KINDS = ZERO                                    # strategies that the search tri
 REMATS = ("none", "selective", "full")
 COSTED = tuple(name for name, entry in STRATEGIES.items() if entry.cost is not None)
 # Schedules whose formulas hold for a backward that takes longer; time/by_table.py does the rest.
-PREDICTED = tuple(name for name in SCHEDULES if pipelines.holds(name))
+PREDICTED = tuple(name for name in SCHEDULES if pipelines.has_formulas(name))
 
 
 @dataclass(frozen=True)

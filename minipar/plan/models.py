@@ -135,7 +135,7 @@ def rank_parameters(model: GPTConfig, tp: int, ep: int) -> tuple[float, float]:
     layer, more = layer_parameters(model), vectors(model)
     if model.experts is None:
         return (layer + more.cut) / tp + more.whole, 0.0
-    of_experts, biases, others = experts.parameters_by_place(model)
+    of_experts, biases, others = experts.parameter_counts(model)
     cut = layer - of_experts - biases - others + more.cut
     return cut / tp + others + more.whole, (of_experts / tp + biases) / ep
 

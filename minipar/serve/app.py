@@ -5,8 +5,8 @@
     GET  /metrics           the engine's figures
     GET  /health            {"status": "ok"}
 
-When a client leaves, its requests are cancelled and their blocks are free.  At shutdown the server
-answers the running requests to their end.
+When a client leaves, its requests are cancelled and their blocks are freed.  At shutdown the server
+still answers the requests that run.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ def make_app(text: TextModel, engine: TextEngine) -> Starlette:
 
 
 async def not_found(request: Request, error: Exception) -> Response:
-    """The answer to a path or a method that there is not."""
+    """The answer to an unknown path or method."""
     status = getattr(error, "status_code", 404)
     return refusal(BadRequest(f"{request.method} {request.url.path} is unknown: POST to "
                               "/v1/completions", None, status))
 
 
 async def client_left(request: Request, error: Exception) -> Response:
-    """The answer to a client that has left, and never gets it."""
+    """The answer for a client that has left; it is never sent."""
     return Response(status_code=499)
 
 
@@ -76,7 +76,7 @@ class Server:
         await self.service.drain()
 
     async def health(self, request: Request) -> Response:
-        """Answer that the server lives."""
+        """Answer that the server runs."""
         return JSONResponse({"status": "ok"})
 
     async def models(self, request: Request) -> Response:
@@ -116,7 +116,7 @@ class Server:
 
     async def _whole(self, request: Request, texts: AnswerTexts, writer: CompletionWriter,
                      generations: Sequence[Generation]) -> Response:
-        """Wait for all answers, or for the client to leave."""
+        """Wait for all answers, and return them.  Raises ClientDisconnect if the client leaves."""
         async def finish() -> None:
             await writer.score(self.service)
             async for _ in self.service.steps(generations):
@@ -141,7 +141,7 @@ class Server:
 async def read_json(request: Request) -> Any:
     """The body of a request.  Raises BadRequest if it is no JSON, too long, or never complete."""
     try:
-        async with asyncio.timeout(MOST_SECONDS):       # or it could keep the server from its end
+        async with asyncio.timeout(MOST_SECONDS):       # or it could keep the server from ending
             body = await read_body(request)
     except TimeoutError as error:
         raise BadRequest(f"the body did not end within {MOST_SECONDS} seconds: send as many bytes "

@@ -2,7 +2,7 @@
 
     tokens   72 105 195 │ 169 33         195 begins a character and 169 ends it, so the character
     shown    "Hi"       │ "é!"           is shown after 169
-    stop     "\\n\\n": a line break is held back until the next token shows whether it is the stop
+    stop     "\\n\\n": a line break is held back until the next token shows if the stop is whole
 
 Text that was shown is never taken back.  The token that ends an answer is not shown.
 """
@@ -18,14 +18,14 @@ INCOMPLETE = "\ufffd"       # stands for bytes that are no character yet
 
 
 class Detokenizer:
-    """The text of one answer, without what ends it: a string of `stops` or a token of `ends`."""
+    """The text of one answer, which ends before a string of `stops` or a token of `ends`."""
 
     def __init__(self, tokenizer: Vocabulary, stops: Sequence[str] = (), ends: Sequence[int] = ()):
         self.tokenizer, self.stops, self.ends = tokenizer, tuple(stops), tuple(ends)
         self.shown = ""
 
     def __call__(self, tokens: Sequence[int]) -> bool:
-        """As `is_stop`: a detokenizer says when an answer ends."""
+        """The same as `is_stop`, so that an engine can take a detokenizer as its `is_stop`."""
         return self.is_stop(tokens)
 
     def is_stop(self, tokens: Sequence[int]) -> bool:
@@ -34,7 +34,7 @@ class Detokenizer:
             bool(self.stops) and self._before_stop(self._decode(tokens)) is not None)
 
     def update(self, tokens: Sequence[int], is_last: bool) -> str:
-        """The new text to show, given all tokens so far."""
+        """The new text to show, given all tokens so far; with `is_last`, nothing is held back."""
         text = self._decode(tokens)
         cut = self._before_stop(text)
         if cut is not None:

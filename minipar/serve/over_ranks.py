@@ -5,8 +5,8 @@
     rank 1 …                            call the same; compute
 
 The engines of a mesh decide alike if they are called alike.  So at the beginning of each step they
-are equal, whatever clients did meanwhile.  Rank 0 sends every other rank the length of the calls, 8
-bytes, and broadcasts the calls as JSON.
+are in the same state, whatever clients did meanwhile.  Rank 0 sends every other rank the length of
+the calls, 8 bytes, and broadcasts the calls as JSON.
 """
 
 import json
@@ -40,7 +40,7 @@ def send(comm: Communicator, calls: list) -> None:
 
 
 def receive(comm: Communicator) -> list:
-    """Wait for the calls of rank 0, however long: no watchdog ends this wait."""
+    """Wait for the calls of rank 0, and return them.  No watchdog ends this wait."""
     length, nap = np.empty(1, np.int64), 1e-5
     coming = comm.irecv(length, 0)
     while not coming.test():
@@ -51,7 +51,7 @@ def receive(comm: Communicator) -> list:
 
 
 class LeadingEngine:
-    """On rank 0: an engine of a mesh, whose steps the other ranks follow.  Made on all ranks."""
+    """An engine of a mesh, made on all ranks.  Rank 0 calls it; the others run `follow`."""
 
     def __init__(self, engine: TextEngine, comm: Communicator, tokenizer: Vocabulary):
         self.engine, self.comm, self.engines = engine, comm, engine.engines
@@ -62,14 +62,14 @@ class LeadingEngine:
 
     @property
     def has_requests(self) -> bool:
-        """True if any request is left to run, or to be cancelled on the other ranks."""
+        """True if a request is left to run, or a call that the other ranks have not made yet."""
         return bool(self._calls) or self.engine.has_requests
 
     def submit(self, prompt: Collection[int], max_tokens: int,
                params: SamplingParams | None = None, num_answers: int = 1,
                stop_tokens: Collection[int] = (), is_stop: Detokenizer | None = None,
                num_logprobs: int | None = None) -> Any:
-        """Submit as Engine.submit does; every rank makes its own `is_stop` from stops and ends."""
+        """Submit as Engine.submit does; other ranks make their own `is_stop` of stops and ends."""
         prompt = [int(token) for token in prompt]
         generation = self.engine.submit(prompt, max_tokens, params, num_answers, stop_tokens,
                                         is_stop, num_logprobs)
@@ -92,14 +92,14 @@ class LeadingEngine:
         return self._on_all_ranks("step")
 
     def score(self, prompt: list[int], count: int) -> list[Logprobs]:
-        """As `prompt_logprobs`, by all ranks."""
+        """The result of `prompt_logprobs`, computed by all ranks."""
         return self._on_all_ranks("score", prompt, count)
 
     def _on_all_ranks(self, *call: Any) -> Any:
-        """Let all ranks compute, after the calls since the last time.
+        """Send the calls since the last time to all ranks, and let all ranks compute `call`.
 
-        A ValueError comes on all of them: requests were cancelled, and the next step can run.  Any
-        other error comes on one rank, for which the others would wait: it ends all ranks.
+        All ranks raise a ValueError alike: requests were cancelled, and the next step can run.  Any
+        other error is that of one rank, for which the others would wait: it ends all ranks.
         """
         calls, self._calls = self._calls, []
         send(self.comm, [*calls, call])

@@ -4,7 +4,7 @@
 
 `prompt` is a text, a list of texts, a list of tokens, or a list of lists of tokens.  As in vLLM,
 every field of SamplingParams is an option under its own name, even if OpenAI has no such option.
-With `ignore_eos` an answer goes on after the model's end token.  Source:
+With `ignore_eos` an answer goes on after the model's end tokens.  Source:
 platform.openai.com/docs/api-reference/completions.
 """
 
@@ -39,7 +39,7 @@ class BadRequest(ValueError):
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """A request, checked: each prompt as tokens gets `n` answers by `params` of its own."""
+    """A checked request: each prompt (tokens) gets `n` answers, drawn by its own `params`."""
 
     prompts: list[list[int]]
     max_tokens: int                 # 0: only echo the prompts
@@ -92,7 +92,7 @@ class Options(NamedTuple):
     given: dict[str, Any]
 
     def integer(self, name: str, default: Any, least: int | None = None) -> Any:
-        """An integer of at least `least`."""
+        """An integer of at least `least`; None if neither it nor a default is given."""
         value = self.given.get(name, default)
         if value is None:
             return None
@@ -132,7 +132,7 @@ def _read_include_usage(given: dict[str, Any], stream: bool) -> bool:
 
 
 def _read_sampling(options: Options, num_prompts: int) -> list[SamplingParams]:
-    """The rules by which each prompt draws its tokens.  Raises BadRequest."""
+    """The rules by which the answers to each prompt are drawn.  Raises BadRequest."""
     values: dict[str, Any] = {}
     for name, kind in SAMPLING.items():
         default = getattr(SamplingParams, name)

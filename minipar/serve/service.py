@@ -27,13 +27,13 @@ class Draining(RuntimeError):
 
 
 class Service:
-    """Runs an engine while requests are there; `start` and `drain` frame its life."""
+    """Runs the steps of an engine while it has requests, from `start` to `drain`."""
 
     def __init__(self, engine: TextEngine):
         self.engine = engine
         self._lock = asyncio.Lock()
-        self._wake = asyncio.Event()            # there is a request
-        self._news = asyncio.Condition()        # a step has ended:
+        self._wake = asyncio.Event()            # set while there is a request
+        self._news = asyncio.Condition()        # notified when a step has ended
         self._num_steps = 0
         self._is_draining = False
         self._failure: BaseException | None = None
@@ -60,9 +60,9 @@ class Service:
     async def submit(self, prompts: Sequence[list[int]], max_tokens: int,
                      params: Sequence[SamplingParams], num_answers: int, is_stop: IsStop | None,
                      num_logprobs: int | None) -> list[Generation]:
-        """Add a request for each prompt: all or none.  Without tokens to generate, only check them.
+        """Add a request for each prompt: all or none.  With max_tokens = 0, only check the prompts.
 
-        Raises ValueError if one can never run, and Draining during shutdown.
+        Raises ValueError if a request can never run, and Draining during shutdown.
         """
         if self._is_draining:
             raise Draining("the server is shutting down: ask another one, or later")
@@ -81,7 +81,7 @@ class Service:
         return found
 
     async def score(self, model: GPT, prompt: list[int], count: int) -> list[Logprobs]:
-        """`prompt_logprobs`, between two steps.  Raises RuntimeError if the model fails."""
+        """`prompt_logprobs` of a prompt, between two steps.  RuntimeError if the model fails."""
         compute = self.engine.score if isinstance(self.engine, LeadingEngine) \
             else partial(prompt_logprobs, model)
         async with self._lock:
@@ -92,7 +92,8 @@ class Service:
 
     @asynccontextmanager
     async def cancelling(self, generations: Sequence[Generation]) -> AsyncIterator[None]:
-        """Context that cancels, at its end, the requests that still run: the client has left."""
+        """Context that cancels, at its end, the requests that still run: then the client has left.
+        """
         try:
             yield
         finally:
@@ -107,7 +108,7 @@ class Service:
             self._news.notify_all()
 
     async def steps(self, generations: Sequence[Generation]) -> AsyncIterator[None]:
-        """Yield now and after each step, the last time when all are done.
+        """Yield now and whenever steps have run; for the last time when all generations are done.
 
         Raises RuntimeError if the model has failed.
         """

@@ -1,4 +1,4 @@
-"""Stream answers: server-sent events, one for each step with new text.
+"""Stream answers: server-sent events, one for each step with new text or an ended answer.
 
     data: {"choices": [{"index": 0, "text": "He", …}], …}      after a step
     data: {"choices": [{"index": 0, "text": "llo", …}], …}     after a later step
@@ -48,7 +48,7 @@ def event(body: dict[str, Any]) -> str:
 
 
 class AnswerTexts:
-    """The texts of all answers to one request; every answer to the first prompt comes first."""
+    """The texts of all answers to one request, in the order of its prompts."""
 
     def __init__(self, text: TextModel, asked: CompletionRequest,
                  generations: Sequence[Generation]):
@@ -62,7 +62,7 @@ class AnswerTexts:
         self._with_places = asked.logprobs is not None
 
     def news(self) -> list[NewText]:
-        """The new text of each answer that has some, or that has ended."""
+        """The new text of each answer that has some, or that has ended since the last call."""
         found = []
         for i, (answer, detokenizer) in enumerate(zip(self.answers, self._detokenizers)):
             is_last = answer.finish_reason is not None
@@ -76,7 +76,7 @@ class AnswerTexts:
         return found
 
     def _new_places(self, i: int) -> list[int]:
-        """The places of an answer's new tokens; one that is not shown yet comes with its text."""
+        """The places of an answer's new tokens, without those whose text is not shown yet."""
         answer, detokenizer = self.answers[i], self._detokenizers[i]
         places = detokenizer.places(answer.tokens, self._seen[i])
         return places if self._is_over[i] else [place for place in places

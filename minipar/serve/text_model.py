@@ -49,9 +49,9 @@ def open_text_model(path: Path) -> TextModel:
 
 
 class TextEngine(Protocol):
-    """Any engine: of one rank, or the one that all ranks of a mesh run together."""
+    """The interface of engines: of one rank, or run by all ranks of a mesh together."""
 
-    engines: list[Engine]           # the engines it consists of, on this rank
+    engines: list[Engine]           # the engines of which it consists on this rank
 
     @property
     def has_requests(self) -> bool:
@@ -81,9 +81,9 @@ def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None =
                 kind: type[PagedKVCache] = PagedKVCache) -> TextEngine:
     """Collective.  An engine over a mesh of `sizes` on the ranks of `comm`; without, on one rank.
 
-    `kind` of cache: PagedKVCache or QuantizedKVCache.
-    dp: replicas; pp: layers of each over pp ranks; tp: heads and vocabulary of each over tp ranks.
-    Over pp or tp the model is cut in place.  Raises UsageError if it cannot be cut into such sizes.
+    dp is the number of replicas; the layers of each are over pp ranks, its heads and vocabulary
+    over tp ranks.  Over pp or tp the model is cut in place.  `kind` is the class of the cache:
+    PagedKVCache or QuantizedKVCache.  Raises UsageError if the model cannot be cut so.
     """
     sizes = {axis: size for axis, size in (sizes or {}).items() if size > 1}
     check_axes(sizes)
@@ -107,7 +107,7 @@ def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None =
 
 
 def default_blocks(model: GPT, block_size: int, num_sequences: int) -> int:
-    """Blocks for `num_sequences` sequences of the whole context."""
+    """The number of blocks for `num_sequences` sequences of the whole context."""
     return num_sequences * -(-model.config.context // block_size)
 
 

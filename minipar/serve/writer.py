@@ -2,7 +2,8 @@
 
     {"id": …, "choices": [{"index": 0, "text": "abc", "logprobs": {…}, "finish_reason": null}], …}
 
-With echo an answer begins with its prompt, whose tokens have log-probabilities, too.
+With echo an answer begins with its prompt; if log-probabilities were asked for, the prompt's tokens
+have them, too.
 """
 
 import secrets
@@ -20,7 +21,7 @@ LEAST_LOGPROB = -9999.0     # stands for -inf, which JSON does not know; as in v
 
 
 class NewText(NamedTuple):
-    """New text of an answer, and its tokens that begin there."""
+    """New text of an answer, and the tokens that begin in it."""
 
     index: int                  # of the answer, among all answers to the request
     answer: Answer
@@ -57,7 +58,7 @@ class CompletionWriter:
                 self._logprobs(prompt, logprobs, likeliest, shown.places(prompt)))
 
     def choice(self, new: NewText) -> dict[str, Any]:
-        """The choice of a response or a chunk; an answer's first one begins with the echo."""
+        """The entry of `choices` for new text; an answer's first one begins with the echo."""
         index, answer, text, tokens, places = new
         prompt_index, is_first = index // self.request.n, index not in self._begun
         self._begun.add(index)
@@ -86,10 +87,10 @@ class CompletionWriter:
     def _by_text(self, logprobs: dict[int, float], drawn: int) -> dict[str, float]:
         """Log-probabilities by the text of the token.
 
-        If several tokens have one text, the drawn one has it, else the likeliest; the others go by
-        number.
+        If several tokens have one text, it stands for the drawn one, else for the likeliest.  The
+        others get "token_id:" and their number.
         """
-        owners = {text_of(self.text.tokenizer, [token]): token      # of each text, the last one
+        owners = {text_of(self.text.tokenizer, [token]): token      # the last token of a text wins
                   for token in [*reversed(logprobs), drawn]}
         texts = {token: text for text, token in owners.items()}
         return {texts.get(token, f"token_id:{token}"): max(logprob, LEAST_LOGPROB)

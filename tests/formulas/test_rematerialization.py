@@ -7,7 +7,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.formulas.data_parallel import (
     all_gather_elements,
-    even,
+    chunk_lengths,
     gathered_units,
     gathers,
     reduce_scatter_elements,
@@ -78,8 +78,8 @@ def test_fsdp_gathers_what_is_on_paper(name, p, monkeypatch):
     path = unit_path(plan, [[unit] for unit in uses], [[], *([unit] for unit in uses[1:])])
     if name in ("none", "full"):
         assert gathers(path) == gathered_units(uses)           # segments of one block send nothing
-    expected = sum(all_gather_elements(even(sizes[unit], p)) for unit in gathers(path))
-    expected = expected + sum(reduce_scatter_elements(even(n, p)) for n in sizes)
+    expected = sum(all_gather_elements(chunk_lengths(sizes[unit], p)) for unit in gathers(path))
+    expected = expected + sum(reduce_scatter_elements(chunk_lengths(n, p)) for n in sizes)
 
     def body(comm):
         model = rematerialize(GPT(config).initialize(0), POLICIES[name])
@@ -117,8 +117,8 @@ def test_zero3_gathers_what_is_on_paper(name, monkeypatch):
     backward = [[key for key in part[::-1] if key.endswith("weight")] for part in forward]
     path = unit_path(plan, forward, [[], *backward[1:]])
     sizes = {key: q.size for q, key in names.items()}
-    expected = sum(all_gather_elements(even(sizes[key], p)) for key in gathers(path))
-    expected = expected + sum(reduce_scatter_elements(even(n, p)) for n in sizes.values())
+    expected = sum(all_gather_elements(chunk_lengths(sizes[key], p)) for key in gathers(path))
+    expected = expected + sum(reduce_scatter_elements(chunk_lengths(n, p)) for n in sizes.values())
 
     def body(comm):
         model = rematerialize(GPT(config).initialize(0), POLICIES[name])

@@ -20,7 +20,7 @@ import numpy as np
 from minipar.formulas.data_parallel import (
     all_gather_elements,
     all_reduce_elements,
-    even,
+    chunk_lengths,
     gathers,
     peak_whole_gradients,
     reduce_scatter_elements,
@@ -52,11 +52,11 @@ def bytes_over_dp(row: Sequence[Action], forward: Uses, backward: Uses,
     """
     sent = np.zeros(dp, np.int64)
     for unit in gathers(path_of(row, forward, backward)):
-        sent += sum(all_gather_elements(even(n, dp)) for n in sizes[unit])
+        sent += sum(all_gather_elements(chunk_lengths(n, dp)) for n in sizes[unit])
     for action in row:
         if action.kind in (BACKWARD, WEIGHT):
-            sent += sum(reduce_scatter_elements(even(n, dp)) for unit in {*forward[action.stage]}
-                        for n in sizes[unit])
+            sent += sum(reduce_scatter_elements(chunk_lengths(n, dp))
+                        for unit in {*forward[action.stage]} for n in sizes[unit])
     return (sent * itemsize).tolist()
 
 
@@ -65,7 +65,7 @@ def bytes_of_shared(size: int, dp: int, holders: int, itemsize: int = 4) -> np.n
 
     Each rank of dp sums its piece with the other stages that have the weight.
     """
-    return itemsize * np.array([all_reduce_elements(n, holders) for n in even(size, dp)])
+    return itemsize * np.array([all_reduce_elements(n, holders) for n in chunk_lengths(size, dp)])
 
 
 def memory_of_row(row: Sequence[Action], forward: Uses, backward: Uses,
@@ -77,7 +77,7 @@ def memory_of_row(row: Sequence[Action], forward: Uses, backward: Uses,
     two gathered units that follow one another.  `num_states`: Adam has 2, SGD 0 or 1.
     """
     psi = {unit: sum(runs) for unit, runs in sizes.items()}
-    pieces = sum(even(n, dp)[rank] for runs in sizes.values() for n in runs)
+    pieces = sum(chunk_lengths(n, dp)[rank] for runs in sizes.values() for n in runs)
     path = path_of(row, forward, backward)
     pairs = [sum(psi[unit] for unit in {*pair}) for pair in zip(path, path[1:] or path)]
     whole = max(peak_whole_gradients(uses, psi) for uses in forward.values() if uses)

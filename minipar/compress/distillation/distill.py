@@ -6,14 +6,14 @@
 
     loss = (1 - α) cross-entropy + α T² KL(p_T ‖ q_T) + β Σ ‖W x - x'‖²/n + γ Σ ‖map - map'‖²/n
 
-A `Distillation` is a model like any other, whose loss calls a teacher.  Any strategy that trains,
-shards or accumulates models can train it, projections W included.  All terms are sums over the
-targets of this rank, divided by the global number, so they add up over ranks like every loss.  The
-teacher is a function from inputs to TappedOutputs: on this rank (below) or on other ranks
-(`teacher_parallel.py`).
+A `Distillation` is a model whose loss calls a teacher.  Any strategy but dp can train it, the
+projections W included; dp takes the loss to be a function of the logits.  Each term is a sum over
+the targets of this rank, divided by the global number of targets.  So the terms add up over ranks
+like every loss.  The teacher is a function from inputs to TappedOutputs: on this rank (below) or on
+other ranks (`teacher_parallel.py`).
 
-Hinton et al. 2015; hidden layers: Romero et al. 2015; maps: Jiao et al. 2020; an average of the
-student's own weights as teacher: Tarvainen & Valpola 2017, Mean teachers.
+Hinton et al. 2015; hidden layers: Romero et al. 2015; maps: Jiao et al. 2020; a teacher whose
+weights are an average of the student's: Tarvainen & Valpola 2017, Mean teachers.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,15 +45,15 @@ class Recipe:
     pairs: tuple[tuple[int, int], ...] = ()         # (student's layer, teacher's layer)
     widths: tuple[tuple[int, int], ...] = ()        # the widths of these layers
 
-    def watched(self, of: int) -> tuple[list[int], list[int]]:
-        """The layers to tap for (hidden states, maps), `of` the student (0) or the teacher (1)."""
-        layers = [pair[of] for pair in self.pairs]
+    def watched(self, side: int) -> tuple[list[int], list[int]]:
+        """(layers whose hidden states count, layers whose maps count): 0 student, 1 teacher."""
+        layers = [pair[side] for pair in self.pairs]
         return layers if self.hidden else [], layers if self.attention else []
 
 
 def make_recipe(student: Module, teacher: Module, temperature: float = 2.0, alpha: float = 0.5,
                 hidden: float = 0.0, attention: float = 0.0, kind: str = "squared") -> Recipe:
-    """The recipe by which `student` learns from `teacher`; plain models, shapes are enough.
+    """The recipe by which `student` learns from `teacher`; models without values are enough.
 
     Raises ValueError for models with different tasks, and for impossible weights or temperatures.
     """
@@ -103,8 +103,8 @@ class LocalTeacher:
 class AveragedTeacher(LocalTeacher):
     """A teacher whose weights are running means of the student's weights.
 
-    `model` has the student's sizes and initial values.  With `decay` = 0 the mean is a copy, so
-    calling `follow` every 100 steps makes the student's weights of that step its teacher.
+    `model` has the student's sizes and initial values.  With `decay` = 0 the mean is a copy: if
+    `follow` is called every 100 steps, the student learns from its own weights of the last call.
     """
 
     def __init__(self, model: Module, recipe: Recipe, decay: float = 0.99):
@@ -136,7 +136,7 @@ class Identity(Module):
 
 
 class Distillation(Module):
-    """`student` with its projections; the loss compares it with `teacher`.
+    """A model of `student` and its projections; the loss compares the student with `teacher`.
 
     A hidden layer of the teacher's width is compared directly, others through a projection.
     """
@@ -155,7 +155,8 @@ class Distillation(Module):
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """The student's modules under their own names, then the projections.
 
-        So it gets the same initial values and dropout as alone, and is saved under the same names.
+        So the student gets the same initial values and dropout as when it is trained alone, and is
+        saved under the same names.
         """
         yield prefix, self
         yield from self.student.named_modules(prefix)
@@ -167,13 +168,12 @@ class Distillation(Module):
         return self.student.logits(inputs)
 
     def logits(self, inputs: Array) -> Tensor:
-        """Raise ValueError: the loss is not a function of the logits; use the student's."""
+        """Raise ValueError: the loss is not a function of the logits.  Use the student's logits."""
         raise ValueError("the loss of distillation is more than a function of the logits, which a "
                          "strategy asked for: train with any strategy but dp")
 
     def loss(self, inputs: Array, targets: Array, loss_divisor: float | None = None) -> Tensor:
-        """The weighted sum of the terms, in nats, divided by `loss_divisor`.
-        """
+        """The weighted sum of the terms, divided by `loss_divisor`, by default the targets here."""
         recipe, taught = self.recipe, self.teacher(inputs)
         own = run_with_taps(self.student, inputs, *recipe.watched(0))
         loss_divisor = loss_divisor or count_targets(targets, self.ignore_index) or 1
@@ -208,6 +208,9 @@ def map_distance(x: Tensor, target: Tensor, counts: Array, loss_divisor: float) 
 
 
 def without_projections(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The student's entries of a state: by parameter, or by `kind/parameter` for optimizers."""
+    """The entries of a state that are not of projections.
+
+    Keys are names of parameters, or "kind/parameter" in the state of an optimizer.
+    """
     return {name: array for name, array in state.items()
             if not name.rpartition("/")[2].startswith(f"{PROJECTIONS}.")}

@@ -20,14 +20,15 @@ SMALLEST = 1e-8         # the least length of a vector in a denominator
 def layer_pairs(num_student: int, num_teacher: int) -> list[tuple[int, int]]:
     """The pairs (student's layer, teacher's layer) to compare, counted from 0.
 
-    The teacher's layers are divided evenly.  The last layer of each share is compared: layer i of L
-    with layer ⌈i L'/L⌉ of L'.  If the student has more layers, several share a partner.
+    The teacher's layers are divided evenly, and the last layer of each share is compared.  Counted
+    from 1, that is layer i of L with layer ⌈i L'/L⌉ of L'.  If the student has more layers, several
+    share a partner.
     """
     return [(m - 1, -(-m * num_teacher // num_student) - 1) for m in range(1, num_student + 1)]
 
 
 class SquaredError(Function):
-    """y = Σ ‖x - target‖² / n / loss_divisor over the rows that count; n numbers a row."""
+    """y = Σ ‖x - target‖² / n / loss_divisor over the rows that count; a row has n numbers."""
 
     expects = "x and target (..., n), and which rows count (...)"
 
@@ -91,10 +92,10 @@ DISTANCES = {"squared": SquaredError, "cosine": CosineDistance}
 
 def distance(x: Tensor, target: Array, counts: Array, loss_divisor: float,
              kind: str = "squared") -> Tensor:
-    """The distance of rows x (..., n) from a teacher's, over the rows that count (...).
+    """The distance of rows x (..., n) from a teacher's rows, over those that count (...).
 
-    The sum is divided by `loss_divisor`, the *global* number of rows that count.  Kind "squared":
-    the mean squared difference of a row; "cosine": 1 - the cosine of the angle.
+    The sum is divided by `loss_divisor`, the *global* number of rows that count.  The distance of a
+    row is its mean squared difference (kind "squared"), or 1 - the cosine of the angle ("cosine").
     """
     return DISTANCES[kind].apply(x, target.astype(x.dtype), counts,
                                  loss_divisor=float(loss_divisor))

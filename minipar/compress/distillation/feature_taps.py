@@ -4,8 +4,8 @@
                        │      │                                  the output of a part is its
                    hidden 0  hidden 1                            hidden layer
 
-A map has the attention scores q kᵀ/√d, before the softmax.  Fused attention does not return them,
-so they are computed once more from its qkv, around the calls of an attention layer's core.
+A map holds the attention scores q kᵀ/√d, before the softmax.  Fused attention does not return them,
+so a wrapper around the core of an attention layer computes them once more, from qkv.
 """
 
 import math
@@ -60,7 +60,7 @@ def _(model: MLP) -> list[int]:
 
 
 def hidden_parts(model: Module) -> list[int]:
-    """The parts of the chain that are hidden layers: a GPT's blocks, all but an MLP's last."""
+    """The numbers of the parts that are hidden layers: a GPT's blocks, all but an MLP's last."""
     return [i for i, part in enumerate(chain(model)[:-1]) if part.is_block]
 
 
@@ -108,7 +108,10 @@ def attention_of(part: ChainPart) -> Attention:
 
 def run_parts_with_taps(parts: Mapping[int, ChainPart], x: Tensor | Array, hidden: Sequence[int],
                         attention: Sequence[int]) -> tuple[Tensor, Taps, Taps]:
-    """Apply `parts`, by number: (the result, outputs of those in `hidden`, maps of `attention`)."""
+    """Apply `parts`, given by number, to x.
+
+    Returns (the result, the outputs of parts in `hidden`, the maps of parts in `attention`).
+    """
     layers = {i: attention_of(parts[i]) for i in attention if i in parts}
     outputs = {}
     with capture_attention(list(layers.values())) as maps:

@@ -7,10 +7,10 @@
     dz   =      …                 +  α T (q - p) / targets
 
 A higher temperature T shows which other classes the teacher finds possible.  If logits are small
-compared with T, q - p shrinks with 1/T.  Thanks to the factor T², the gradient T (q - p) stays the
-same, so T can be tuned without tuning α again.  Hinton, Vinyals & Dean 2015, Distilling the
-knowledge in a neural network, section 2.  (PyTorch's kl_div with "mean" also divides by the number
-of classes.)
+compared with T, q - p shrinks as 1/T.  With the factor T² the gradient is T (q - p), which then
+stays about the same, so T can be tuned without tuning α again.  Hinton, Vinyals & Dean 2015,
+Distilling the knowledge in a neural network, section 2.  (PyTorch's kl_div with "mean" also divides
+by the number of classes.)
 """
 
 import math
@@ -32,7 +32,7 @@ def log_softmax(x: Array) -> Array:
 class SoftTargets(Function):
     """y = T² Σ p ln(p / q) / loss_divisor over the rows whose target counts.
 
-    Saves dlogits = T (q - p) / loss_divisor itself, as CrossEntropy does.
+    Saves the gradient T (q - p) / loss_divisor for backward, as CrossEntropy does.
     """
 
     expects = "logits and a teacher's logits (..., classes) and integer targets (...)"

@@ -7,9 +7,9 @@
                       │  3 ─▶ 0   │  3 ─▶ 1   │      bytes between them = b · t · V · itemsize
                       └───────────┴───────────┘      (less the pieces that stay on their rank)
 
-A tensor-parallel teacher rank has columns of logits and hidden layers, and heads of attention maps;
-a pipeline stage has whole layers.  If all ranks are teachers and students, the messages are an
-all-to-all.
+A tensor-parallel teacher rank sends columns of logits and hidden layers, and heads of attention
+maps; a pipeline stage sends whole outputs.  If all ranks are teachers and students, the messages
+are an all-to-all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ HEADS = 1               # the axis along which maps (b, heads, t, t) are cut; ot
 
 
 class Output(NamedTuple):
-    """One output of a teacher; `shape` is a row's, without the batch's axis.
+    """One output of a teacher: of part number `part`, or, if `is_map`, the map inside that part.
 
-    It is the output of part number `part`, or, if `is_map`, the attention map inside that part.
+    `shape` is the shape of one row of the batch.
     """
 
     part: int
@@ -34,12 +34,15 @@ class Output(NamedTuple):
 
     @property
     def axis(self) -> int:
-        """The axis along which ranks have pieces of it; the batch's axis is 0."""
+        """The axis along which the output is cut over ranks; the batch's axis is 0."""
         return HEADS if self.is_map else len(self.shape)
 
 
 class Message(NamedTuple):
-    """The `rows` of output number `output`, start … stop along `axis`: an array of `shape`."""
+    """One message, from rank `source` to rank `dest`: an array of `shape`.
+
+    It has the `rows` (start, stop) of output number `output`, from `start` to `stop` along `axis`.
+    """
 
     output: int
     source: int
@@ -51,7 +54,8 @@ class Message(NamedTuple):
     shape: tuple[int, ...]
 
     def take(self, array: Array) -> Array:
-        """The message's part of `array`: the whole output, or this rank's piece of it, all rows."""
+        """The message, cut out of `array`: all rows of the whole output, or of this rank's piece.
+        """
         array = array[slice(*self.rows)]
         if array.shape == self.shape:
             return array
@@ -62,8 +66,8 @@ def messages(outputs: Sequence[Output], owners: Sequence[Sequence[int]],
              shares: Mapping[int, tuple[int, int]]) -> list[Message]:
     """All messages of a batch, in the order in which each rank sends and receives.
 
-    owners[i] are the ranks that have one piece of output i each, by `chunk_bounds` along its axis.
-    `shares` are the rows (start, stop) of each student.  Messages of a rank to itself are listed.
+    The ranks owners[i] send one piece of output i each, by `chunk_bounds` along its axis.  `shares`
+    are the rows (start, stop) of each student.  Messages of a rank to itself are listed, too.
     """
     found = []
     for i, (output, ranks) in enumerate(zip(outputs, owners)):

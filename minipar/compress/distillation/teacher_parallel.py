@@ -1,4 +1,4 @@
-"""A teacher cut over ranks of its own or over its students', because one rank cannot hold it.
+"""A teacher that one rank cannot hold, cut over ranks of its own or over those of its students.
 
     teachers   │ batch 0 │ batch 1 │ batch 2 │             all ranks announce each batch:
                        ╲ logits  ╲         ╲               teachers compute it and begin to send,
@@ -34,10 +34,10 @@ LABEL, INSIDE = "teacher to student", "inside teacher"      # of messages
 
 
 class ParallelTeacher:
-    """`model` as the teacher of a recipe, on the ranks `teachers` of comm, for those in `students`.
+    """A teacher, `model`, on the ranks `teachers` of comm, for the ranks in `students`.
 
-    Collective: all ranks of `comm` make it, and announce every batch.  On teachers, `model` has its
-    values and is changed; elsewhere its shapes are enough.  `dtype` is the dtype of its values.
+    Collective: all ranks of `comm` make one, and announce every batch.  On the ranks in `teachers`,
+    `model` has its values (of `dtype`) and is changed; elsewhere a model without values is enough.
     Student i of n receives the i-th of n parts of a batch, as in `Strategy.rows`.  Raises
     ValueError for ranks that do not exist, or over which this model cannot be cut.
     """
@@ -91,7 +91,8 @@ class ParallelTeacher:
     def announce(self, inputs: Array, num_microbatches: int = 1) -> None:
         """Collective: announce the next batch, with all its rows, in the same order on all ranks.
 
-        Students need only its shape; they will ask for their rows in `num_microbatches` parts.
+        Students need only the shape of `inputs`; they will ask for their rows in `num_microbatches`
+        parts.
         """
         plan, me = self.plan(inputs), self.comm.rank
         arrival = None
@@ -130,13 +131,13 @@ class ParallelTeacher:
         return TappedOutputs(found[0], found[1:first_map], found[first_map:])
 
     def finish(self) -> None:
-        """Wait until all messages have been received."""
+        """Wait until all sends of this rank are complete."""
         for _, request in self.sending:
             request.wait()
         self.sending.clear()
 
     def _compute(self, x: Array | Tensor) -> list[Array | None]:
-        """This rank's part of every output: a piece, all of it, or None."""
+        """This rank's part of every output: a piece, the whole, or None if it has none."""
         own, num_stages = self.own, len(self.stages)
         stage = own.rank if num_stages > 1 else 0
         first, stop = self.stages[stage]
@@ -158,9 +159,9 @@ class ParallelTeacher:
 
 
 class _PendingOutputs:
-    """A student's rows of a batch, in flight; `inputs` decide the device of the buffers.
+    """A student's rows of a batch, in flight.
 
-    The message of a rank to itself is copied into its buffer.
+    The buffers are on the device of `inputs`.  A rank copies its message to itself into the buffer.
     """
 
     def __init__(self, teacher: ParallelTeacher, inputs: Array, messages: Sequence[Message]):

@@ -11,7 +11,7 @@
     terngrad.py       TernGrad: -1, 0 or 1 at random, right on average
     threshold.py      Threshold: ± τ where more than τ waits
 
-`make_strategy("ddp", model, comm, wire=PowerSGD())` sends gradients this way.  To add a method: a
-subclass of TensorWire, and an entry of `WIRES` in compress/registry.py.
-docs/pages/slow_networks.md compares them.
+`make_strategy("ddp", model, comm, wire=PowerSGD())` sends gradients this way.  To add a method,
+write a subclass of TensorWire, and enter it in `WIRES` (compress/registry.py).
+docs/pages/slow_networks.md compares the methods.
 """

@@ -1,19 +1,19 @@
 """1-bit Adam: Adam whose momentum is sent as signs, once its variances have settled.
 
     first `start` steps    g = Σ gradients      m ← β₁ m + (1 - β₁) g      v ← β₂ v + (1 - β₂) g²
-    afterwards             mᵣ = β₁ m + (1 - β₁) gᵣ   on each rank          m ← signs of mᵣ, summed
+    afterwards             mᵣ = β₁ m / p + (1 - β₁) gᵣ on each of p ranks  m ← signs of mᵣ, summed
                                                                            v stays as it is
     w ← w - lr m / (√v + ε)
 
 Adam is not linear in the gradient, so error feedback on gradients does not help it.  Once v is
 fixed, the step is linear in m: m goes through the sum of signs, with its two errors (`signs.py`).
-There is no bias correction, and v averages about 1/(1 - β₂) steps.  With a smaller `start` v stays
-too small for ever, and the steps too long.  If f is the share of the first steps,
-1/(f + (1 - f)/16) times fewer bytes are sent than in fp16.
+There is no bias correction, and v averages about 1/(1 - β₂) steps.  With a `start` below that, v
+stays too small for ever, and the steps too long.  If the first steps, whose gradients are sent in
+full, are the share f of all, the wire sends 1/(f + (1 - f)/32) times fewer bytes than in float32.
 
-Where a gradient is always 0 (padding, an unused token), v is 0, and a sign says ± s all the same:
-w would run away.  So where v is 0, the step is 0.  The wire gives the step's direction, m / (√v +
-ε), to an SGD without momentum and clipping; its weight decay is then AdamW's.
+Where a gradient is always 0 (padding, an unused token), v is 0, but the wire sends + or - s all the
+same, and w would run away.  So where v is 0, the step is 0.  The wire gives the step's direction,
+m / (√v + ε), to an SGD without momentum and clipping, whose weight decay is then AdamW's.
 
 Tang et al. 2021, arXiv 2102.02888.
 """
@@ -48,7 +48,7 @@ class OneBitAdam(Signs):
                 m[name] = beta1 * m[name] + (1 - beta1) * g
                 v[name] = beta2 * v[name] + (1 - beta2) * g * g
         else:
-            share = beta1 / comm.size       # of the common momentum, as gradients are shares
+            share = beta1 / comm.size       # the ranks' gradients are shares of a sum; so is this
             m, kept = self.sum_signs(comm, {name: share * m[name] + (1 - beta1) * g
                                             for name, g in tensors.items()})
         kept |= {f"{name}/m": array for name, array in m.items()}

@@ -4,9 +4,9 @@
     send the signs, m⁺ and m⁻                e = c - (m⁺ⱼ where c ≥ 0, else m⁻ⱼ)
 
 This was the first method of one bit with which a model trained as well as with whole gradients,
-thanks to the error feedback.  A column belongs to one output, whose gradients have a size of their
-own.  A vector is one column.  A rank sends its codes to all: (p-1) (n/8 + 2mb) bytes of an n × m
-matrix of b bytes a number.  There is no second rounding.  Seide, Fu, Droppo, Li & Yu 2014.
+thanks to the error feedback e.  A column belongs to one output, whose gradients have a size of
+their own.  A vector is one column.  A rank sends its codes to all others: (p-1) (nm/8 + 2mb) bytes
+for an n × m matrix with b bytes a number.  Sums are not rounded.  Seide, Fu, Droppo, Li & Yu 2014.
 """
 
 import numpy as np
@@ -40,7 +40,7 @@ class OneBitSGD(TensorWire):
 
 
 def column_means(matrix: Array) -> Array:
-    """The means (2, m) of the numbers ≥ 0 of each column of a matrix (n, m), and of the others."""
+    """The mean of the numbers ≥ 0 of each column of a matrix (n, m), and of the others: (2, m)."""
     found = []
     for chosen in (matrix >= 0, ~(matrix >= 0)):
         count = np.maximum(np.sum(chosen, axis=0), 1)

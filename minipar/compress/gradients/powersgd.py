@@ -4,14 +4,15 @@
                                    Q = Σ Mᵀ P  (m × r)
     sum = P Qᵀ                     e = M - sum/p        Q, made orthonormal, begins the next step
 
-One step of subspace iteration: the sum is projected onto the columns of P, sum = P Pᵀ Σ M.  A rank
-sends r(n + m) numbers of nm, in two all-reduces; sums of sparse messages fill up, these do not.
-The error feedback e is sent later, and Q, kept from step to step, turns towards the largest
+This is one step of subspace iteration: Σ M is projected onto the columns of P, sum = P Pᵀ Σ M.  Two
+all-reduces add r(n + m) numbers instead of nm.  (Sums of sparse messages fill up, these do not.)
+The error e is added to the next gradient, and Q, kept from step to step, turns towards the largest
 singular vectors.  With r = min(n, m) the sum is exact.  The first Q is drawn, equal on all ranks.
 
-A tensor is sent in full, with P, where r(n + m) · min_rate ≥ nm (biases: n + 1 numbers are more
-than n).  In the first `start` steps all are.  The QR decomposition of zeros is an identity: a
-gradient of zeros leaves no NaN in Q.  Vogels, Karimireddy & Jaggi 2019, arXiv 1905.13727.
+A tensor is sent in full, in the message of the P, where r(n + m) · min_rate ≥ nm (biases: n + 1
+numbers are more than n).  In the first `start` steps all tensors are.  The QR decomposition of
+zeros is an identity, so a gradient of zeros leaves no NaN in Q.  Vogels, Karimireddy & Jaggi 2019,
+arXiv 1905.13727.
 """
 
 import numpy as np
@@ -43,11 +44,11 @@ class PowerSGD(TensorWire):
         return rank if rank * (n + m) * self.min_rate < n * m else 0
 
     def first_q(self, name: str, step: int, size: tuple[int, int]) -> np.ndarray:
-        """The Q with which a tensor begins; without `warm_start`, that of each step."""
+        """A random Q for the first step of a tensor, or, without `warm_start`, for each step."""
         return generator(0, "PowerSGD", name, step).standard_normal(size)
 
     def combine(self, comm: Communicator, tensors: Tensors, step: int) -> tuple[Tensors, Tensors]:
-        """Two all-reduces: of P and what is sent in full, and of Q."""
+        """Two all-reduces: one of P and of what is sent in full, and one of Q."""
         matrices, qs, full = {}, {}, {}
         for name, tensor in tensors.items():
             rank = self.rank_of(tensor.shape) if step >= self.start else 0
@@ -66,7 +67,8 @@ class PowerSGD(TensorWire):
 
     def sum_factors(self, comm: Communicator, matrices: Tensors, qs: Tensors,
                     full: Tensors) -> tuple[Tensors, Tensors]:
-        """The sums of `matrices` by their orthonormal `qs`, and of `full`; errors and new Q."""
+        """(sums, what to remember): `matrices` are summed by their orthonormal `qs`, `full` as is.
+        """
         sums = sum_together(comm, full | {name: matrices[name] @ q for name, q in qs.items()})
         ps = {name: orthonormal(sums[name]) for name in qs}
         qs = sum_together(comm, {name: matrices[name].T @ p for name, p in ps.items()})
@@ -85,5 +87,5 @@ class PowerSGD(TensorWire):
 
 
 def orthonormal(columns: Array) -> Array:
-    """Orthonormal columns with the span of the columns of (n, r), r ≤ n."""
+    """r orthonormal columns whose span contains the columns (n, r), r ≤ n."""
     return np.linalg.qr(columns)[0]

@@ -1,13 +1,13 @@
 """Signs with error feedback: one bit a number.
 
     c = g + e                 s = ‖c‖ / √n          send the sign of each number (0 is +), and s
-    e = c - s · sign(c)                             what was not said is added to the next gradient
+    e = c - s · sign(c)                             the error is added to the next gradient
 
     my pieces ──signs, s──▶ their owners, who add up, and do the same with an error of their own
     the sum   ──signs, s──▶ all ranks
 
-A rank sends 2(p-1)/p · n/8 bytes and 2(p-1) scales.  What all ranks are told adds up: over the
-steps Σ sums = Σ gradients - the last errors, of all ranks and of the owners.
+A rank sends 2(p-1)/p · n/8 bytes and 2(p-1) scales for n numbers.  Nothing of a gradient is lost;
+the errors come later.  Over the steps, Σ sums = Σ gradients - the last errors of ranks and owners.
 
 Seide et al. 2014; Karimireddy et al. 2019, arXiv 1901.09847; two roundings: Tang et al. 2021, arXiv
 2102.02888.
@@ -31,7 +31,7 @@ class Signs(TensorWire):
         return self.sum_signs(comm, tensors)
 
     def sum_signs(self, comm: Communicator, tensors: Tensors) -> tuple[Tensors, Tensors]:
-        """The sums over the ranks after two roundings to one bit; the new errors."""
+        """(the sums over the ranks, rounded twice to one bit; the new errors).  Collective."""
         first, p, r = next(iter(tensors)), comm.size, comm.rank
         errors = {name: self.remembered(f"{name}/error", a) for name, a in tensors.items()}
         numbers = joined(tensors) + joined(errors)
@@ -74,7 +74,7 @@ def decode(message: Array, num_numbers: int, like: Array) -> Array:
 
 
 def to_owners(comm: Communicator, messages: Sequence[Array]) -> list[Array]:
-    """Send message d to rank d; what all ranks sent here, in their order.  Collective."""
+    """Send message d to rank d; return what each rank sent here, in rank order.  Collective."""
     p, r, sizes = comm.size, comm.rank, [message.shape[0] for message in messages]
     table = [[0 if d == s else sizes[d] for d in range(p)] for s in range(p)]
     outgoing = np.concatenate([np.zeros(0, np.uint8, like=messages[0]),

@@ -4,8 +4,8 @@
                                     ├─ all-gather ─▶ every rank adds up: 0 3 0 2 0 0 0 -4
     rank 1   values 2      at 3    ─┘
 
-A rank sends (p-1) k (b + 4) bytes for k numbers of b bytes.  The places of different ranks differ,
-so a sum of p ranks has up to p k numbers.  Such messages cannot be added on their way.
+A rank sends (p-1) k (b + 4) bytes for k numbers of b bytes.  The ranks choose different indices, so
+a sum over p ranks has up to p k numbers.  Such messages cannot be added on their way.
 """
 
 import math
@@ -25,7 +25,9 @@ def num_sent(size: int, density: float) -> int:
 
 
 def largest(values: Array, k: int) -> Array:
-    """The indices of the k largest |values| (n,), ascending; of equal ones the first; NaN is sent.
+    """The indices of the k largest |values| (n,), ascending; of equal values the first.
+
+    NaN counts as infinite, so it is sent.
     """
     size = np.where(np.isnan(values), np.inf, np.abs(values))
     limit = np.partition(size, size.shape[0] - k)[size.shape[0] - k]        # the k-th largest
@@ -34,9 +36,9 @@ def largest(values: Array, k: int) -> Array:
 
 
 def sum_sparse(comm: Communicator, values: Array, indices: Array) -> Array:
-    """The sum (n,) of what all ranks send of their `values` (n,), at `indices` (k,).  Collective.
+    """The sum (n,) of the values that the ranks send: each its `values` (n,) at its `indices` (k,).
 
-    Every rank adds in the order of ranks, so all get the same bits.
+    Collective.  Every rank adds in the order of ranks, so all get the same bits.
     """
     k, own = indices.shape[0], values[indices]
     message = np.concatenate([own.view(np.uint8), indices.astype(INDEX).view(np.uint8)])

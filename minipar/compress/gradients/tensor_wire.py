@@ -4,14 +4,15 @@
     this base     flat.layout ─▶ {"0.weight": (64, 8), "0.bias": (8,), …}    so methods see matrices
     a method      combine ─▶ the sums over the ranks, and what to remember   errors, momentum, …
 
-A method remembers arrays by the names of tensors, so that they outlive other buckets and are in
-checkpoints.  Nothing is remembered of a bucket whose sum has an infinity or NaN: all ranks have the
-same sum, so all skip it.  (If the loss scaler skips the step, debts that other buckets sent in it
-are lost.)  Gradients come multiplied by the loss scale; methods see them without.
+A method remembers arrays by the names of tensors.  So they stay valid when buckets are cut in
+another way, and go into checkpoints.  If the sum of a bucket has an infinity or NaN, nothing is
+remembered of the bucket.  All ranks have the same sum, so all skip it.  (If the loss scaler then
+skips the step, what other buckets sent in it is lost.)  Gradients come multiplied by the loss
+scale; methods see them without.
 
 Some methods put momentum before the sum (`has_momentum`): the "sum" is then the direction of the
-step, for an SGD without momentum of its own.  Gradients are shares of a sum, not of a mean, because
-the loss was divided by the number of all targets.
+step, for an SGD without momentum of its own.  The gradients of the ranks are shares of a sum, not
+of a mean, because each rank divides its loss by the number of all targets.
 """
 
 from abc import abstractmethod
@@ -38,7 +39,7 @@ class TensorWire(Wire):
 
     has_momentum = False
     sums_pieces = False
-    hides_nan = False           # its messages cannot say NaN: the ranks tell each other before
+    hides_nan = False           # True if codes cannot say NaN: `all_reduce` looks for it before
     key: Hashable = None        # the flat that is summed
 
     def __init__(self):
@@ -61,9 +62,9 @@ class TensorWire(Wire):
         self.scale = scale
 
     def all_reduce(self, comm: Communicator, array: Array, *, out: Array) -> Array:
-        """The sum that the method makes of a flat's gradient, in `out`.
+        """Write the sum that the method makes of a flat's gradient into `out`, and return it.
 
-        With one rank, only momentum is left to do.
+        On one rank, methods without momentum leave the gradient as it is.
         """
         if not isinstance(self.key, Flat) or comm.size == 1 and not self.has_momentum:
             return all_reduce(comm, array, out=out)
@@ -90,7 +91,7 @@ class TensorWire(Wire):
     all_gather = reduce_scatter         # it sends gradients, not weights
 
     def remembered(self, name: str, like: Array) -> Array:
-        """The array of that name; zeros if none was remembered, or one of another shape."""
+        """The array remembered by that name; zeros if there is none, or one of another shape."""
         found = self.kept.get(name)
         return np.zeros_like(like) if found is None or found.shape != like.shape \
             else to_device_of(found, like)
@@ -122,5 +123,5 @@ def sum_together(comm: Communicator, tensors: Mapping[str, Array]) -> Tensors:
 
 
 def size_of(shape: Sequence[int]) -> tuple[int, int]:
-    """(n, m) of a tensor as a matrix: its first axis, and all others as one."""
+    """The size (n, m) of a tensor as a matrix: its first axis, and all others as one."""
     return (shape[0] if shape else 1), prod(shape[1:])

@@ -1,12 +1,12 @@
 """TernGrad: each number becomes -s, 0 or s at random, so that its mean is right.
 
-    g ← clipped at 2.5 σ          s = max |g|, of all ranks, for each tensor
+    g ← g clipped at ± 2.5 σ      s = max |g| over all ranks, for each tensor
     send sign(g) with probability |g| / s, else 0                       E[s · code] = g
 
-The codes are unbiased, so they need no error feedback, and no state is kept.  The variance is that
-of s, not of g: clipping to 2.5 standard deviations keeps s small.  Each rank's codes, 2 bits a
-number, go to all: (p-1) n/4 bytes, beside one scale for each tensor.  Wen et al. 2017, arXiv
-1705.07878.
+The codes of a clipped gradient are unbiased, so they need no error feedback, and no state is kept.
+Their variance, s |g| - g², grows with s: clipping to 2.5 standard deviations keeps s small.  Each
+rank sends its codes, 2 bits a number, to all others: (p-1) n/4 bytes for n numbers, beside one
+scale for each tensor.  Wen et al. 2017, arXiv 1705.07878.
 """
 
 import numpy as np

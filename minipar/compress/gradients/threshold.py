@@ -2,10 +2,11 @@
 
     c = g + e          send i, + where cᵢ > τ; i, - where cᵢ < -τ          e = c - what was sent
 
-A message is one integer for each number sent, its index and a sign bit.  Its length differs between
-ranks and steps, so lengths are gathered first.  A number that stays small waits for ever; one that
-is large needs several steps.  τ has to fit the gradients, which shrink during training: top-k needs
-no such number.  Strom 2015, Scalable distributed DNN training using commodity GPU cloud computing.
+A message has one integer for each number sent: its index and a sign bit.  The length of a message
+differs between ranks and steps, so lengths are gathered first.  A number c that stays within ± τ is
+never sent; one that is much larger takes several steps.  τ has to fit the gradients, which shrink
+during training: top-k needs no such number.  Strom 2015, Scalable distributed DNN training using
+commodity GPU cloud computing.
 """
 
 import numpy as np
@@ -16,7 +17,7 @@ from .tensor_wire import Tensors, TensorWire, joined, parted
 
 
 class Threshold(TensorWire):
-    """Sends ±`threshold` for each number that exceeds it."""
+    """Sends ±`threshold` for each number whose absolute value exceeds it."""
 
     hides_nan = True
 

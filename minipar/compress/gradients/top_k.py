@@ -1,22 +1,23 @@
-"""Top-k and DGC: of a matrix, send the k numbers that have waited longest to be large.
+"""Top-k and DGC: of all that waits in a matrix, send the k largest numbers.
 
     g ← g · min(1, clip / (√p ‖g‖))          over all tensors of the rank
     u ← m u + g                              momentum, before the sum          per rank
-    v ← v + u                                what has not been sent             and matrix
+    v ← v + u                                what waits: it was not sent yet    and matrix
     send the k = ⌈density · n⌉ largest |v| with their indices; there v ← 0, and with masking u ← 0
     w ← w - lr Σ of what all ranks sent      SGD without momentum does this
 
-With momentum 0 this is top-k with error feedback: v is the debt.  Momentum after the sum would
-leave out the steps during which a number waited; u is what each step would have added: DGC's
-momentum correction.  Masking stops the momentum of what was just sent.  With Nesterov's momentum, u
-← m(u + g) and v ← v + u + g.  Vectors go in full, with momentum after the sum, and at density 1
-matrices do so, too: then the method is SGD with momentum.
+With momentum 0 this is top-k with error feedback, and v is the error.  Momentum after the sum would
+leave out the steps during which a number waited.  Here v adds up what each of these steps would
+have added, u: this is DGC's momentum correction.  Masking stops the momentum of what was just sent.
+With Nesterov's momentum, u ← m(u + g) and v ← v + u + g.  Vectors are sent in full, with momentum
+after the sum.  At density 1 matrices are, too: then the method is SGD with momentum.
 
-A rank sends (p-1) k (b + 4) bytes, for b bytes a number and 4 an index.  That is less than the
-dense 2(p-1)n b/p only below the density 2b / (p(b + 4)), or 1/p for float32.  `stage_steps` warms
-up: as many steps at each of the densities 25, 6.25, 1.56, … %.
+A rank sends (p-1) k (b + 4) bytes for a matrix: b bytes a number and 4 an index.  That is less than
+the dense 2(p-1)n b/p only below the density 2b / (p(b + 4)), or 1/p for float32.  With
+`stage_steps`, training begins with that many steps at each of the densities 25, 6.25, 1.56, … %,
+until `density` is reached.
 
-The norm is known when backward ends.  So with `wire_clip` no sum begins before; without it sums
+The norm ‖g‖ is known when backward ends.  So with `wire_clip` no sum begins before; without it sums
 overlap with backward.  Lin et al. 2018, arXiv 1712.01887 (their code clips each tensor by itself);
 top-k: Aji & Heafield 2017, Stich et al. 2018.
 """
@@ -51,12 +52,13 @@ class TopK(TensorWire):
         return max(self.density, 0.25**(stage + 1))
 
     def add_momentum(self, u: Array, g: Array) -> tuple[Array, Array]:
-        """The new u, and the step that it makes of g."""
+        """(the new u, what this step adds to v)."""
         u = self.momentum * (u + g) if self.nesterov else self.momentum * u + g
         return u, u + g if self.nesterov else u
 
     def combine(self, comm: Communicator, tensors: Tensors, step: int) -> tuple[Tensors, Tensors]:
-        """An all-gather of the largest numbers of matrices, an all-reduce of the rest."""
+        """An all-reduce of what is sent in full, an all-gather of the largest numbers of matrices.
+        """
         density = self.density_at(step)
         full, waiting, chosen, kept = {}, {}, [], {}
         for name, tensor in tensors.items():
@@ -78,8 +80,7 @@ class TopK(TensorWire):
                       if self.momentum or name.endswith("/v")}
 
     def choose(self, name: str, g: Array, k: int) -> tuple[Array, Array, Tensors]:
-        """v before k of its numbers are sent, their places in v as a vector, and the new u and v.
-        """
+        """(v before k of its numbers are sent, their indices in v as a vector, the new u and v)."""
         u, move = self.add_momentum(self.remembered(f"{name}/u", g), g)
         v = self.remembered(f"{name}/v", g) + move
         waiting = v.reshape(v.size)
@@ -101,6 +102,6 @@ class DGC(TopK):
         self.clip, self.waits_for_all = wire_clip, bool(wire_clip)
 
     def see_all(self, slabs: Sequence[Slab], num_ranks: int) -> None:
-        """The factor of this rank's gradients: min(1, clip / (√p ‖g‖))."""
+        """Set the factor of this rank's gradients: min(1, clip / (√p ‖g‖))."""
         norm = math.sqrt(num_ranks) * to_float(grad_norm(slabs)) / self.scale
         self.factor = min(1.0, self.clip / norm) if norm else 1.0

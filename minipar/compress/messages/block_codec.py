@@ -4,10 +4,10 @@
     scales          max|x| / 127       max|x| / 127     max|x| / 127     float32
     message    [ codes, bits / 8 bytes each                        │ scales ]
 
-With 8 bits a number takes 1 + 4 / 256 bytes, 3.94 times fewer than 4 (with blocks of 128, 3.88
-times fewer).  The error |x - x̂| is at most scale / 2, so a large number reduces the precision of
-its own block only.  A block with an infinity or a NaN gets the scale NaN and decodes to NaN
-throughout: no overflow is hidden.
+The picture is for 8 bits: a number takes 1 + 4 / 256 bytes, 3.94 times fewer than 4 (with blocks of
+128, 3.88 times fewer).  The error |x - x̂| is at most scale / 2, so a large number reduces the
+precision of its own block only.  A block with an infinity or a NaN gets the scale NaN and decodes
+to NaN throughout: no overflow is hidden.
 
 Dettmers et al., 8-bit Optimizers via Block-wise Quantization (2022), arXiv 2110.02861.
 """

@@ -23,8 +23,8 @@ def encode_with_feedback(numbers: Array, residual: Array, codec: BlockCodec,
     """The message of numbers + scale · residual; both arrays are changed in place.
 
     Afterwards `numbers` holds the sum that should have been sent, and scale · residual the rounding
-    error of its message.  Where the message is not finite, the step is skipped and `residual` stays
-    as it was.  `scale` is the loss scale, which may change from step to step.
+    error of its message.  Where the error is not finite, `residual` stays as it was: the loss
+    scaler skips such a step.  `scale` is the loss scale, which may change from step to step.
     """
     numbers += residual * scale
     message = codec.encode(numbers)
@@ -34,7 +34,7 @@ def encode_with_feedback(numbers: Array, residual: Array, codec: BlockCodec,
 
 
 class ErrorFeedback:
-    """Keeps one residual per array, by a name that is the same in every step, and in every run.
+    """Keeps one residual for each array, by a key that is the same in every step, and every run.
 
     A residual starts at 0, has the size of its array, and counts as communication in a ledger.
     `scale` is the present loss scale.
@@ -49,5 +49,5 @@ class ErrorFeedback:
         residual = self.residuals.get(key)
         if residual is None or residual.shape != numbers.shape:
             self.residuals[key] = record_allocation("communication", np.zeros_like(numbers))
-        self.residuals[key] = to_device_of(self.residuals[key], numbers)    # of a checkpoint
+        self.residuals[key] = to_device_of(self.residuals[key], numbers)    # a checkpoint's is host
         return encode_with_feedback(numbers, self.residuals[key], codec, self.scale)

@@ -6,13 +6,13 @@
 
     make_strategy("ddp", model, comm, wire=QuantizedWire())
 
-A number is rounded twice, whatever p is: by the rank that sends it, and once more as part of the
-sum.  A ring that passed on partial sums as codes would round p - 1 times, with coarser steps each
-time because the sums grow.  The error relative to the sum would grow with p.  All ranks, the owner
-of a piece included, decode the same codes, so replicas stay bitwise equal.  Data that a rank does
-not send is not rounded; with one rank nothing is.
+In an all-reduce a number is rounded twice, whatever p is: by the rank that sends it, and once more
+as part of the sum.  A ring that passed on partial sums as codes would round p - 1 times, with
+coarser steps each time because the sums grow.  The error relative to the sum would grow with p.
+All ranks, the owner of a piece included, decode the same codes of the sum, so replicas stay bitwise
+equal.  Data that a rank does not send is not rounded; with one rank nothing is.
 
-Bytes that a rank sends for n numbers, if p divides n and B(m) = bits m / 8 + 4 ⌈m / 256⌉:
+Bytes that a rank sends for n numbers, if p divides n and B(m) = ⌈bits m / 8⌉ + 4 ⌈m / 256⌉:
 
     reduce_scatter  (p-1) B(n/p)      all_gather  (p-1) B(n/p)      all_reduce  2 (p-1) B(n/p)
 
@@ -38,18 +38,18 @@ class QuantizedWire(Wire):
     """A wire that sends gradients and parameters as messages of `codec`.
 
     Each rank makes one for each strategy.  With `feedback`, the rounding error of a gradient is
-    sent in the next step.  The residuals take as much memory as the gradients (for sharded ones,
-    (p-1)/p of it), and are in checkpoints.
+    sent in the next step.  The residuals take as much memory as the gradients (for gradients that
+    are reduce-scattered, (p-1)/p of it), and are in checkpoints.
     """
 
-    key: Hashable = None        # of the array that is sent (see `of`); None: without feedback
+    key: Hashable = None        # names the array that is sent (see `of`); None: without feedback
 
     def __init__(self, codec: BlockCodec = INT8, feedback: bool = True):
         self.codec = codec
         self.feedback = ErrorFeedback() if feedback else None
 
     def of(self, key: Hashable) -> "QuantizedWire":
-        """The same wire for the array that is `key` in every step."""
+        """The same wire for one array; `key` names the array in every step."""
         wire = copy(self)
         wire.key = key
         return wire
@@ -74,7 +74,7 @@ class QuantizedWire(Wire):
 
     def reduce_scatter(self, comm: Communicator, flat: Array, *, counts: Sequence[int],
                        in_place: bool = True) -> Array:
-        """Send piece d to rank d as codes; add the decoded pieces from the others to one's own."""
+        """Send piece d to rank d as codes; add the decoded pieces of the others to this rank's."""
         p, r, stops = comm.size, comm.rank, list(accumulate(counts))
         pieces = [flat[stop - n:stop] for n, stop in zip(counts, stops)]
         if p == 1:

@@ -7,8 +7,8 @@
 After one round for each byte of a key, all ranks know the k-th smallest key.  This is a radix sort
 that follows only one bucket.  Each round is an all-reduce of 256 · 8 bytes, for any number of keys.
 
-Nonnegative floats have the order of the integers with the same bits.  Among equal scores, the first
-positions win.
+Nonnegative floats have the order of the integers with the same bits.  Among equal scores, those at
+the first positions win; more such rounds find the last position that wins.
 """
 
 from typing import NamedTuple
@@ -42,7 +42,7 @@ def sortable_keys(scores: np.ndarray) -> np.ndarray:
 
 
 def total(comm: Communicator | None, counts: np.ndarray) -> np.ndarray:
-    """The sum of `counts` over the ranks of `comm`, if there are several."""
+    """The sum of `counts` over the ranks of `comm`; `counts` itself without `comm`."""
     if comm is None or comm.size == 1:
         return counts
     with comm.labelled("masks"):
@@ -70,11 +70,12 @@ def kth_smallest(keys: np.ndarray, k: int, num_bytes: int,
 
 
 def mark_k_smallest(keys: np.ndarray, places: np.ndarray, k: int, num_places: int,
-             comm: Communicator | None = None, counted: np.ndarray | bool = True) -> np.ndarray:
+                    comm: Communicator | None = None,
+                    counted: np.ndarray | bool = True) -> np.ndarray:
     """Mark this rank's keys (n,) that are among the k smallest of all ranks: (n,) bool.
 
-    `places` (n,) are distinct numbers below `num_places`; among equal keys the first places win.
-    If several ranks have copies of a key, only one of them has `counted` set.
+    `places` (n,) are distinct numbers below `num_places`; among equal keys the lowest places win.
+    If several ranks have copies of a key, it is `counted` on only one of them.
     """
     if k == 0:
         return np.zeros(keys.shape, bool)

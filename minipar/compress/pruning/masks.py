@@ -1,4 +1,4 @@
-"""Masks: which weights are used.  A mask belongs to the use of a weight, not to the weight.
+"""Masks: which weights a model uses.  A mask belongs to the use of a weight, not to the weight.
 
     Parameter w ─▶ w · mask ─▶ linear, …        forward
       g · mask  ◀───  g                         backward: masked weights get no gradient
@@ -28,7 +28,7 @@ class ApplyMask(Function):
 
     @staticmethod
     def flops(ctx, out, w, mask):
-        """None: elements are only picked."""
+        """No FLOPs: elements are only picked."""
         return 0, [0, 0]
 
     @staticmethod
@@ -75,16 +75,20 @@ class Masks:
             parameter.on_use(self.apply, first=True)
 
     def apply(self, value: Parameter) -> Tensor:
-        """The first transform of a parameter: mask `value`.  ValueError if it is no Parameter."""
+        """Mask `value`, as the first transform of a parameter.  ValueError if it is no Parameter.
+        """
         if not isinstance(value, Parameter):
             raise ValueError("masks must be the first transform of a parameter: put them on before "
                              "any other")
         return ApplyMask.apply(value, asarray_like(self.local(value), value.data))
 
     def local(self, parameter: Parameter) -> np.ndarray:
-        """The mask of this rank's part of a parameter; cut a whole mask once the parameter is."""
+        """The mask of this rank's part of a parameter.
+
+        If the parameter was cut after its mask was made, the mask is cut now.
+        """
         mask, box = self._masks[parameter.slot]
-        if box != parameter.box:            # cut since then; this happens once
+        if box != parameter.box:
             mask = parameter.local_part(mask)
             self._masks[parameter.slot] = mask, parameter.box
         return mask
@@ -109,6 +113,6 @@ class Masks:
         mark_changed(self.parameters.values())
 
     def sparsity(self) -> float:
-        """The share of elements of masked parameters on this rank that is not kept."""
+        """The share of the elements of masked parameters on this rank that are not kept."""
         num_kept = sum(int(mask.sum()) for mask in self.local_masks().values())
         return 1 - num_kept / sum(p.size for p in self.parameters.values())

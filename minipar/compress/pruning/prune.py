@@ -35,11 +35,11 @@ def prune(model: Module, scores: Mapping[str, np.ndarray], amount: float, scope:
           masks: Masks | None = None, mesh: DeviceMesh | None = None) -> dict[str, np.ndarray]:
     """Masks without the `amount` of weights that have the lowest scores, by full name.
 
-    `scores` are of this rank's part of each parameter.  The amount is a share of all these weights
-    together, or with scope "layer" of each weight; the number is rounded, ties to even.  Among
-    equal scores the first are pruned first.  Weights that `masks` has dropped stay dropped, and
-    count.  With a `mesh`, all its ranks call it with the same names.  Raises ValueError for an
-    impossible amount.
+    `scores` are of this rank's part of each parameter.  The amount is a share of the elements of
+    all these parameters together, or with scope "layer" of each of them.  The number of pruned
+    elements is rounded, ties to even.  Among equal scores the first are pruned first.  Elements
+    that `masks` has dropped stay dropped, and count as pruned.  With a `mesh`, the function is
+    collective: all ranks give the same names.  Raises ValueError for an impossible amount.
     """
     check_amount(amount)
     if scope not in SCOPES:
@@ -61,7 +61,7 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
         size = math.prod(parameter.global_shape)
         places.append(parameter.local_part(np.arange(num_places, num_places + size).reshape(
             parameter.global_shape)).ravel())
-        counted.append(np.full(score.size, counts(parameter, mesh)))
+        counted.append(np.full(score.size, is_counted(parameter, mesh)))
         num_places += size
     comm: Communicator | None = None if mesh is None else mesh.comm
     removed = mark_k_smallest(np.concatenate(keys), np.concatenate(places),
@@ -75,7 +75,7 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
     return found
 
 
-def counts(parameter: Parameter, mesh: DeviceMesh | None) -> bool:
+def is_counted(parameter: Parameter, mesh: DeviceMesh | None) -> bool:
     """True if this rank's copy of a parameter is the one that counts."""
     if mesh is None:
         return True

@@ -1,4 +1,4 @@
-"""Saliency scores: how much each weight matters, ≥ 0; the lowest are pruned.
+"""Saliency scores: numbers ≥ 0 that say how much each weight matters; the lowest are pruned.
 
     magnitude   |w|         the effect of removing a small weight is small         Han et al. 2015
     taylor      |w g|       L(w → 0) ≈ L - w g: the loss, to first order      Molchanov et al. 2019
@@ -30,9 +30,9 @@ def random(parameters: Mapping[str, Parameter], seed: int = 0) -> Scores:
 
 
 def taylor(parameters: Mapping[str, Parameter]) -> Scores:
-    """|w g| with the gradients in the parameters, from a backward over calibration data.
+    """|w g| of each weight; `calibrate` sets the gradients g.
 
-    Raises ValueError for a parameter that has none.
+    Raises ValueError for a parameter without a gradient.
     """
     for name, p in parameters.items():
         if p.grad is None:

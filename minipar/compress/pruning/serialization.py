@@ -5,8 +5,8 @@
     0.weight/shape      (in, out)
     0.bias              like all other parameters
 
-The format is lossless.  Of a float32 weight it saves the pruned share, less 1/32 for the mask.  An
-optimizer's states keep the same positions, and the mask is stored once.
+The format is lossless.  Of a float32 weight's bytes it saves the pruned share, less 1/32 for the
+mask.  States of an optimizer keep their values at the same positions; the mask is stored once.
 """
 
 import math
@@ -57,7 +57,7 @@ def _mask_of(bits: np.ndarray, shape: np.ndarray) -> np.ndarray:
 
 
 def unpack_pruned(model: Module, entry: dict[str, Any], arrays: Arrays) -> None:
-    """Replace the kept values in `arrays` by whole arrays with zeros."""
+    """Replace the kept values in `arrays` by whole arrays with zeros; the model needs no change."""
     whole, _ = unpack_masked(arrays)
     arrays.clear()
     arrays.update(whole)
@@ -71,14 +71,14 @@ def fill(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def compact(saved: Checkpoint, masks: Mapping[str, np.ndarray]) -> Checkpoint:
-    """`saved` with only the values of model and optimizer that `masks` (by name) keeps."""
+    """`saved` with only those values of model and optimizer that `masks` (by parameter) keep."""
     states = {key: array[masks[name]] if (name := key.partition("/")[2]) in masks else array
               for key, array in saved.optimizer.items()}
     return replace(saved, model=pack_masked(saved.model, masks), optimizer=states)
 
 
 def expand(saved: Checkpoint) -> tuple[Checkpoint, Arrays]:
-    """The inverse of `compact`: the whole checkpoint, and the masks, {} if there are none.
+    """The inverse of `compact`: (the whole checkpoint, its masks), {} if there are none.
 
     Raises CheckpointError for arrays that do not fit each other.
     """

@@ -1,6 +1,6 @@
 """Remove dead neurons and heads from a model: the same function with fewer weights.
 
-    h = act(x W + b),   y = h V + c                 let neuron j have no column: h_j = act(b_j)
+    h = act(x W + b),   y = h V + c                 let column j of W be 0: h_j = act(b_j)
     W without column j, b without b_j,
     V without row j,    c + act(b_j) V_j            and y is what it was
 
@@ -21,8 +21,8 @@ def remove_units(values: Mapping[str, np.ndarray], units: Units, removed: np.nda
                  fold: bool = True) -> Values:
     """`values`, arrays by parameter name, without the dead units marked in `removed` (units,) bool.
 
-    With `fold`, their constant outputs go into the bias of the next layer.  Do not fold the states
-    of an optimizer.
+    With `fold`, the constant outputs of these units are added to the bias of the next layer.  Do
+    not fold states of an optimizer.
     """
     second, values = f"{units.second}.weight", dict(values)
     columns, rows = units.columns[removed].ravel(), units.rows[removed].ravel()
@@ -39,7 +39,7 @@ def remove_units(values: Mapping[str, np.ndarray], units: Units, removed: np.nda
 
 
 def constant_outputs(values: Values, units: Units, removed: np.ndarray) -> np.ndarray:
-    """The outputs of units without input, from their biases."""
+    """The outputs of the removed units, which have no input: they follow from their biases."""
     own = units.values[removed].ravel()
     bias = Tensor(values[f"{units.first}.bias"][own])
     if units.gate is None:
@@ -48,10 +48,10 @@ def constant_outputs(values: Values, units: Units, removed: np.ndarray) -> np.nd
 
 
 def removable(model: MLP | GPT, values: Values) -> list[tuple[Units, np.ndarray]]:
-    """The units of a model with these values, and marks for those to remove: the dead ones.
+    """The units of a model with these values, each with marks (units,) of dead units to remove.
 
     At least one unit of each layer stays.  In a GPT each block loses the same number, because all
-    blocks have the same sizes.
+    blocks must have the same sizes.
     """
     found = [(units, dead_units(values, units)) for units in units_of(model)]
     most = {kind: min(int(removed.sum()) for units, removed in found if units.kind == kind)
@@ -85,10 +85,10 @@ def smaller_model(model: MLP | GPT, counts: Mapping[tuple[str, str], int]) -> ML
 
 
 def shrink(model: MLP | GPT, *others: Mapping[str, np.ndarray]) -> tuple[MLP | GPT, list[Values]]:
-    """A model without masks that computes the same without the dead units of `model`.
+    """(a model without the dead units of `model`, which computes the same; the `others`).
 
-    `others` are arrays by parameter name, such as an optimizer's moments; they are cut alike and
-    returned with the model.
+    `others` are arrays by parameter name, such as an optimizer's moments, and are cut alike.  The
+    new model has no masks.
     """
     values, cut, counts = used_values(model), [dict(other) for other in others], {}
     for units, removed in removable(model, values):

@@ -1,14 +1,13 @@
 """Sparse storage and sparse products: what masks save in bytes, in FLOPs, and (not) in seconds.
 
-    dense          w₀ 0 w₂ 0 0 w₅ …              4 bytes each, zeros too
-    bitmap         101001…  w₀ w₂ w₅             1 bit each, 4 bytes each kept one
-    CSC            rows 0 2 5, w₀ w₂ w₅          8 bytes each kept one
-    2 of 4         w₀ w₂, places 00 10           4 bytes + 2 bits each kept one (two_of_four.py)
+    dense          w₀ 0 w₂ 0 0 w₅ …         4 bytes for each weight, zeros too
+    bitmap         101001…  w₀ w₂ w₅        1 bit for each weight, 4 bytes for each kept one
+    CSC            rows 0 2 5, w₀ w₂ w₅     8 bytes for each kept one, 4 for each column
+    2 of 4         w₀ w₂, places 00 10      4 bytes and 2 bits for each kept one (two_of_four.py)
 
 A product with a dense weight reads both operands in order and reuses the cache.  A product with a
-sparse weight gathers its inputs from scattered places, so it computes less and still takes longer.
-Hardware with native 2:4 sparsity gathers at no cost (Mishra et al. 2021); a processor running NumPy
-cannot.
+sparse weight gathers its inputs from scattered places, so it computes less and may still take
+longer.  Hardware with native 2:4 sparsity gathers at no cost (Mishra et al. 2021); NumPy cannot.
 
 These layers are for inference: they have no backward.
 """
@@ -34,7 +33,7 @@ class GatherMatmul(Function):
 
     @staticmethod
     def flops(ctx, out, x, values, rows, starts, bias):
-        """One multiply-add for each entry and row of x, and the bias."""
+        """One multiply-add for each stored value and row of x, and the bias."""
         return 2 * values.size * (x.size // x.shape[-1]) + out.size, [0] * 5
 
     @staticmethod

@@ -25,10 +25,10 @@ def cubic_sparsity(step: int, begin: int, length: int, initial: float, final: fl
 
 
 class GradualPruning:
-    """Prunes a little before every `every`-th step, along `cubic_sparsity`, until its end.
+    """Prunes a little before every `every`-th step from `begin` on, for `length` steps.
 
-    Call `step` before each training step.  `score` returns scores for the masked parameters; the
-    share `initial` of these is pruned already.
+    The pruned share follows `cubic_sparsity` from `initial` to `amount`.  Call `step` before each
+    training step.  `score` returns scores for the masked parameters.
     """
 
     def __init__(self, model: Module, masks: Masks, amount: float, begin: int, length: int,

@@ -5,17 +5,17 @@
     x ──▶      │ │ ▒ │      ─▶ act ─▶         ▒▒ ▒▒ ▒▒    ──▶   and a row of the next layer
                │ │ ▒ │                        ── ── ──
 
-Without its column, a neuron has the same output for any input: act(bias), or nothing if its bias is
-pruned too.  So the neuron can be removed.  The constant times its row is added to the bias of the
-next layer, and the outputs do not change.  A head is such a unit as well: without its columns of v
-it outputs its bias of v, because attention weights add up to 1.
+Without its column, a neuron has the same output for any input: act(bias), or act(0) if its bias is
+pruned too.  So the neuron can be removed.  If its constant output times its row is added to the
+bias of the next layer, the outputs of the model do not change.  A head is such a unit as well:
+without its columns of v, its output is its bias of v, because attention weights add up to 1.
 
 The score of a unit is ‖column‖ · ‖row‖, which is invariant to scaling the one up and the other
-down. After Li et al. 2017, Pruning filters for efficient convnets; Michel et al. 2019, Are sixteen
+down.  After Li et al. 2017, Pruning filters for efficient convnets; Michel et al. 2019, Are sixteen
 heads really better than one?
 
-A neuron of SwiGLU has a column in two first layers, gate and fc: its score is the product of the
-three norms.
+A neuron of SwiGLU has a column in each of two first layers, gate and fc; its score is the product
+of the three norms.
 """
 
 from collections.abc import Callable
@@ -41,8 +41,8 @@ class Units:
     """The units (neurons or heads) between two linear layers, `first` and `second`.
 
     Unit i has the columns `columns[i]` of the first layer's weight.  Its output comes from the
-    columns `values[i]`, and goes to the rows `rows[i]` of the second layer's weight.  The arrays
-    have the shape (units, columns of each).  `act` is the function between the two layers.
+    columns `values[i]` among them, and goes to the rows `rows[i]` of the second layer's weight.
+    Each array has one row for each unit.  `act` is the function between the two layers.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Units:
     values: np.ndarray
     rows: np.ndarray
     act: Callable[[Tensor], Tensor]
-    gate: str | None = None             # of SwiGLU: a second first layer; its output is a factor
+    gate: str | None = None             # SwiGLU's other first layer, whose output is a factor
 
     @property
     def firsts(self) -> list[str]:
@@ -97,15 +97,15 @@ def _(model: GPT) -> list[Units]:
 
 def neurons(first: str, second: str, layer: Linear, act: Callable[[Tensor], Tensor],
             gate: str | None = None) -> Units:
-    """The units of `layer`, one for each output."""
+    """The neurons of `layer`, one for each output, as units."""
     each = np.arange(layer.weight.shape[1])[:, None]
     return Units("neurons", first, second, each, each, each, act, gate)
 
 
 def heads(name: str, num_heads: int, kv_heads: int, width: int) -> Units:
-    """The heads of keys and values, each with the query heads that share it.
+    """The heads of keys and values as units, each with the query heads that share it.
 
-    The columns are [q | k | v]; a head's output has as many rows as its queries have columns.
+    The columns of c_attn are [q | k | v].  A unit has as many rows of c_proj as columns of q.
     """
     shared = num_heads // kv_heads * width
     rows = np.arange(num_heads * width).reshape(kv_heads, shared)
@@ -117,7 +117,7 @@ def heads(name: str, num_heads: int, kv_heads: int, width: int) -> Units:
 
 
 def used_values(model: Module) -> Values:
-    """All parameters as the model uses them, with masks, by full name."""
+    """The values of all parameters as the model uses them, after masks, by full name."""
     modules, found = dict(model.named_modules()), {}
     for name, _ in model.named_parameters():
         module, _, own_name = name.rpartition(".")
@@ -156,7 +156,7 @@ def unit_masks(model: Module, amount: float) -> dict[str, np.ndarray]:
 
 
 def dead_units(values: Values, units: Units) -> np.ndarray:
-    """Mark units with a constant output, or whose output is not used: (units,) bool."""
+    """Mark the units with a constant output, and those with an unused output: (units,) bool."""
     has_input = np.any([values[f"{first}.weight"][:, units.values].any((0, 2))
                         for first in units.firsts], axis=0)
     return ~has_input | ~values[f"{units.second}.weight"][units.rows].any((1, 2))

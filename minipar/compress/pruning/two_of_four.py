@@ -35,9 +35,9 @@ def n_of_m(scores: np.ndarray, n: int = 2, m: int = 4) -> np.ndarray:
 
 
 class TwoOfFourLinear(Module):
-    """A linear layer with 2 of every 4 inputs of each output: values, and 2-bit places, packed.
+    """A linear layer that stores 2 of every 4 weights of each output: values, and 2-bit places.
 
-    Raises ValueError for a weight that has more.
+    Raises ValueError for a weight with more than 2 nonzero values in 4.
     """
 
     def __init__(self, layer: Linear):
@@ -70,4 +70,4 @@ class TwoOfFourLinear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return GatherMatmul.apply(x, self.values.T.ravel(), self.rows.T.ravel(), self.starts,
-                                   self.bias)
+                                  self.bias)

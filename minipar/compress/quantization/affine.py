@@ -13,7 +13,7 @@ the zeros of a ReLU stay exact.
     symmetric_full    -128 … 127        0           max |x| / 127.5     PyTorch's symmetric int8
     asymmetric           0 … 255        0 … 255     (high - low) / 255
 
-symmetric_full uses the 256th code, too.  Its steps are 0.4 % finer, but the largest number lies
+symmetric_full uses the 256th code, too.  Its steps are 0.4 % finer, but the largest number may lie
 half a step above the last code, where the error reaches its bound.
 
 Source: Jacob et al., Quantization and training of neural networks for efficient integer-arithmetic-
@@ -79,8 +79,8 @@ class IntGrid:
         """The (scale, zero point) for numbers from `low` to `high`, element by element.
 
         Scales are float32, zero points have the dtype of the codes.  No code decodes to more than
-        float32's largest number.  A range that ends within a step of it is clipped by up to half a
-        step.  Raises ValueError for NaN and infinity.
+        float32's largest number.  So a range that ends within a step of that number is clipped by
+        up to half a step.  Raises ValueError for NaN and infinity.
         """
         check_finite(low, high)
         low = np.minimum(low, 0).astype(np.float64)

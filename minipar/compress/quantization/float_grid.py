@@ -1,9 +1,9 @@
 """Quantization to floats of 8 or 4 bits: grids that are dense around 0 and sparse far from it.
 
-    name    a number is           scale                                         bits each
-    fp8     e4m3, at most 448     max |x| / 448, float32, for each unit         8
+    name    a number is           scale                                         bits of a number
+    fp8     e4m3, at most 448     max |x| / 448, float32, for each unit         8, and the scale
     mxfp8   e4m3                  a power of two in 1 byte, for 32 in a row     8.25
-    mxfp4   e2m1, at most 6       the same                                      4.25
+    mxfp4   e2m1, at most 6       a power of two in 1 byte, for 32 in a row     4.25
 
 Integers are evenly spaced, so small numbers have the largest relative error.  Floats have about the
 same relative error at any size: mxfp4 has 15 values as int4 does, but 3 of its 7 positive values
@@ -106,5 +106,5 @@ FLOAT_GRIDS = {grid.name: grid for grid in (FloatGrid("fp8", FLOAT8_E4M3FN),
                                             FloatGrid("mxfp8", MXFP8_E4M3),
                                             FloatGrid("mxfp4", MXFP4))}
 
-# The values that codes of a few bits stand for: both classes have the same methods.
+# A grid is the set of values that codes of a few bits stand for; both classes have these methods.
 Grid = IntGrid | FloatGrid

@@ -17,13 +17,13 @@ H⁻¹, divided by √H⁻¹[i, i].
 
 Lazy batches: the columns after the block get all its errors E in one product.
 
-Order: a large input has the most weight in the output.  If large inputs are rounded first
-("activation": by decreasing diagonal of H), all others can compensate for their errors.  The scales
-of groups then follow from the original weights, because the inputs of a group are not rounded one
-after the other.
+Order: a weight of a large input matters most to the output.  If the weights of large inputs are
+rounded first ("activation": by decreasing diagonal of H), all others can compensate for their
+errors.  The scales of groups then follow from the original weights, because the inputs of a group
+are not rounded one after the other.
 
 A weight that is exactly 0 stays 0, as with rounding to nearest, so pruned models keep their zeros.
-The other weights take over the compensation.
+The later weights compensate instead.
 
 Source: Frantar, Ashkboos, Hoefler & Alistarh, GPTQ: Accurate post-training quantization for
 generative pre-trained transformers (2022), whose code calls the order "activation" act_order;
@@ -53,7 +53,8 @@ def hessian(inputs: Array) -> Array:
 def inverse_root(h: Array, damping: float = 0.01) -> Array:
     """U, upper triangular, with Uᵀ U = (H + damping · mean(diag H) · I)⁻¹.
 
-    Raises ValueError if that is not positive definite, or H has NaN or infinity.
+    H = 0 is damped by I.  Raises ValueError if the damped H is not positive definite, or H has NaN
+    or infinity.
     """
     if not np.isfinite(h).all():
         raise ValueError("the Hessian of the calibration inputs has NaN or infinity, and so would "
@@ -102,8 +103,10 @@ def gptq(weight: Array, h: Array, grid: Grid, per: Granularity, observer: str = 
          damping: float = 0.01, block: int = 128, order: str = "index") -> QuantizedTensor:
     """Quantize a layer's weight (outputs, inputs), from the Hessian h (inputs, inputs).
 
-    Scales follow from the original weights, but in index order.  There a group's scales follow from
-    the weights as compensated when the group is rounded.
+    `damping` is that of `inverse_root`, `order` one of ORDERS.  `block` columns share one late
+    update (see the head); groups have blocks of their own.  Scales follow from the original
+    weights.  Only in index order do scales of groups follow from the weights as they are,
+    compensated, when the group is rounded.
     """
     turn = column_order(h, order)
     w, u = weight[:, turn].astype(np.float64), inverse_root(h[np.ix_(turn, turn)], damping)

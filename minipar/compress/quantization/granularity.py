@@ -8,8 +8,8 @@
              └──────────┘             └──────────┘              └────┴────┴──┘
     scales   1                        outputs                   outputs · ⌈inputs / 4⌉
 
-The fewer numbers share a scale, the smaller their maximum and so the steps, but the more scales
-have to be stored.
+The fewer numbers share a scale, the smaller are their maximum and the steps of the grid, but the
+more scales have to be stored.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,10 @@ GRANULARITIES = ("tensor", "channel", "group")
 
 @dataclass(frozen=True)
 class Granularity:
-    """Cuts rows (outputs, inputs) into units; the numbers of a unit, its last axis, share a scale.
+    """Cuts rows (outputs, inputs) into units, along the last axis; a unit has one scale.
 
-    `kind` is one of GRANULARITIES; `size` is the size of a group.  Raises ValueError for others.
+    `kind` is one of GRANULARITIES; `size` is the size of a group, 0 for other kinds.  Raises
+    ValueError for anything else.
     """
 
     kind: str = "channel"
@@ -46,9 +47,8 @@ class Granularity:
         return f"{self.kind}:{self.size}" if self.size else self.kind
 
     def split(self, rows: Array) -> Array:
-        """The units of `rows`: (1, n), (outputs, inputs) or (outputs, groups, size).
-
-        Zeros, which every grid has, fill up the last group.
+        """The units of `rows`: (1, n) for a tensor, (outputs, inputs) for channels, or (outputs,
+        groups, size), with zeros, which every grid has, at the end of the last group.
         """
         if self.kind == "tensor":
             return rows.reshape(1, rows.size)

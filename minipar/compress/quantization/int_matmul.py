@@ -2,17 +2,17 @@
 
     Σ (a - z)(b - y)  =  Σ a b  -  …         sums over the inner axis, K; codes a, b of 8 bits
 
-So grids with zero points need no wider codes: one product of the codes, corrected by their row and
-column sums.  Then x w ≈ scale_x scale_w Σ (a - z)(b - y).  With |x - x̂| ≤ scale_x / 2 and
-|w - ŵ| ≤ scale_w / 2, the error of a product of length K is at most
+So grids with zero points z and y need no wider codes: one product of the codes is corrected by
+their row and column sums.  Then x w ≈ scale_x scale_w Σ (a - z)(b - y).  If |x - x̂| ≤ scale_x / 2
+and |w - ŵ| ≤ scale_w / 2, the error of a product of length K is at most
 
     K (|w| scale_x + |x| scale_w) / 2 + K scale_x scale_w / 4       |x|, |w| their largest.
 
 NumPy multiplies integer matrices without BLAS, about a hundred times slower than float matrices.
-So the codes are multiplied as float32, in blocks of the inner axis so short that no sum reaches
-2²⁴.  Float32 represents all integers up to there, in whatever order they are added.  The blocks are
-added in int32.  This shows that the integers are right.  It is not faster than float32; hardware
-that multiplies int8 is.
+So the codes are multiplied as float32, in blocks of the inner axis so short that no sum exceeds
+2²⁴.  Float32 represents all integers up to there, so such sums are exact in any order.  The sums of
+the blocks are added in int32.  This gives the right integers, but is not faster than a product of
+floats; hardware that multiplies int8 is.
 
 Source: Jacob et al. (2018), sections 2.2 and 2.3.
 """

@@ -4,7 +4,7 @@
     QuantizedEmbedding  ids ─▶ rows of ŵ       (a tied head uses ŵ as well)
     IntegerLinear       x ─▶ codes of x ─▶ codes · codes, exact ─▶ · scale_x scale_w + bias
 
-The weight is no longer a Parameter: it is not trained, and no slab has a float32 copy of it.  All
+The weight is no longer a Parameter: it is not trained, and no slab has a float copy of it.  All
 other parameters (biases, layer norms) stay as they are.  `parallelize` and a pipeline cut the codes
 over ranks (`parallel/packed_weights.py`).
 """
@@ -31,7 +31,7 @@ from .int_matmul import affine_matmul
 from .quantized_tensor import QuantizedTensor
 
 ACTIVATIONS = IntGrid(8, "asymmetric")     # one-sided after a ReLU, nearly so after a GELU
-EMBEDDING_BITS = 8                      # at least: they are few of a model's bytes
+EMBEDDING_BITS = 8                      # at least: embeddings have few of a model's bytes
 
 
 class QuantizedLayer(PackedLayer):
@@ -39,8 +39,8 @@ class QuantizedLayer(PackedLayer):
 
     quantized: QuantizedTensor
     dtype: np.dtype
-    stand_in: Parameter | None = None       # the place of the weight in the whole one
-    cut_to: tuple[tuple[int, int], ...]     # the box of it that `quantized` is
+    stand_in: Parameter | None = None       # a Parameter without numbers, for others to cut
+    cut_to: tuple[tuple[int, int], ...]     # the box of the whole weight that `quantized` has
 
     @property
     def weight(self) -> Tensor:
@@ -49,7 +49,7 @@ class QuantizedLayer(PackedLayer):
         return Tensor(rows.T if isinstance(self, Linear) else rows)
 
     def show_weight(self: Any) -> None:
-        """Show the weight as a Parameter without numbers, which may then be cut."""
+        """Show the weight as a Parameter without numbers, `stand_in`, which others may then cut."""
         if self.stand_in is None:
             shape = self.quantized.shape
             weight = Parameter(shape[::-1] if isinstance(self, Linear) else shape, zeros)
@@ -58,7 +58,7 @@ class QuantizedLayer(PackedLayer):
         self._parameters["weight"] = self.stand_in
 
     def take_part(self: Any) -> None:
-        """Remove that Parameter, and keep only the codes of the part to which it was cut."""
+        """Remove `stand_in`, and keep only the codes of the part to which it was cut."""
         weight = self._parameters.pop("weight")
         if weight.box != self.cut_to:
             columns, outputs = weight.box if isinstance(self, Linear) else weight.box[::-1]
@@ -77,11 +77,11 @@ class QuantizedEmbedding(QuantizedLayer, Embedding):
 
 
 class QuantizedRowLinear(QuantizedLayer, RowLinear):
-    """A layer whose ŵ is cut by its inputs."""
+    """A row-parallel linear layer: ŵ is cut along the inputs."""
 
 
 class QuantizedVocabularyEmbedding(QuantizedLayer, VocabularyEmbedding):
-    """An embedding whose ŵ is cut along the vocabulary."""
+    """A vocabulary-parallel embedding: ŵ is cut along the vocabulary."""
 
 
 class IntegerProduct(Function):
@@ -91,7 +91,7 @@ class IntegerProduct(Function):
 
     @staticmethod
     def flops(ctx, out, x, bias, **options):
-        """The FLOPs of the product of floats: 2 for each multiply-add of integers."""
+        """2 FLOPs for each multiply-add of integers, as of floats."""
         return 2 * out.size * x.shape[-1] + (0 if bias is None else out.size), [0, 0]
 
     @staticmethod
@@ -124,10 +124,10 @@ class IntegerLinear(QuantizedLinear):
 
 
 class IntegerRowLinear(IntegerLinear, RowLinear):
-    """An IntegerLinear that is cut by its inputs."""
+    """A row-parallel IntegerLinear."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """This rank's columns of x (..., in/p) → x̂ ŵ + bias (..., out), after the sum."""
+        """This rank's columns of x (..., in/p) → x̂ ŵ + bias (..., out), summed over the ranks."""
         y = self.split.leave(self.product(x, None))
         return y + self.split.shared(self.bias) if self.has_bias else y
 
@@ -138,17 +138,17 @@ IntegerLinear.parts = {RowLinear: IntegerRowLinear}
 
 
 def weight_rows(layer: Linear | Embedding) -> Array:
-    """A layer's weight with one row for each output, or word."""
+    """A layer's weight with one row for each output, or for each token of a vocabulary."""
     weight = layer.weight.data
     return np.ascontiguousarray(weight.T) if isinstance(layer, Linear) else weight
 
 
 def layer_grid(layer: Linear | Embedding, grid: Grid,
                per: Granularity) -> tuple[Grid, Granularity]:
-    """The grid and granularity of a layer's weight, if linear layers use `grid` and `per`.
+    """(grid, granularity) of a layer's weight, if linear layers use `grid` and `per`.
 
-    Embeddings get at least 8 bits, and no groups unless the format has them: they have no
-    calibration, and a tied head uses them as well.
+    Embeddings get at least 8 bits, and no groups unless the format has them: GPTQ does not
+    calibrate them, and a tied head uses them as well.
     """
     per = grid.per or per
     if isinstance(layer, Linear):
@@ -158,9 +158,9 @@ def layer_grid(layer: Linear | Embedding, grid: Grid,
 
 def set_quantized_weight(model: Module, layer: Linear | Embedding,
                          quantized: QuantizedTensor) -> QuantizedLayer:
-    """Replace a layer of `model` by one whose weight is `quantized`; return that.
+    """Replace a layer of `model` by one whose weight is `quantized`, and return the new layer.
 
-    Then the model must make new slabs.
+    The caller must then let the model make new slabs.
     """
     kind: Any = QuantizedLinear if isinstance(layer, Linear) else QuantizedEmbedding
     made = kind.replacing(layer, quantized=quantized, dtype=layer._parameters.pop("weight").dtype)
@@ -169,7 +169,7 @@ def set_quantized_weight(model: Module, layer: Linear | Embedding,
 
 
 def check_integer_product(per: Granularity) -> None:
-    """Raise ValueError for weights in groups: one sum of products would need several scales."""
+    """Raise ValueError for scales of groups: one sum of products would need several scales."""
     if per.kind == "group":
         raise ValueError("a product of integers needs one scale for each output, not one for each "
                          f"{per}: quantize per channel, or leave activations out")
@@ -186,7 +186,7 @@ def use_integer_inputs(model: Module, layer: QuantizedLinear, scale: Array, zero
 
 
 def drop_weights(model: Module, kept: Container[Module]) -> None:
-    """Free the codes of all layers that are not in `kept`: other ranks compute these."""
+    """Free the codes of all layers that are not in `kept`, which other ranks compute."""
     for _, layer in model.named_modules():
         if isinstance(layer, QuantizedLayer) and layer not in kept:
             del layer.__dict__["quantized"]
@@ -195,8 +195,8 @@ def drop_weights(model: Module, kept: Container[Module]) -> None:
 def quantizable_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
     """The linear layers and embeddings of a model, with their full names.
 
-    Raises ValueError if there are none, if one is quantized already, or is sharded over ranks, and
-    for a model with experts.
+    Raises ValueError for a model without such layers, or with experts, and for a layer that is
+    quantized already or cut over ranks.
     """
     refuse_experts(model, "quantized")
     layers = [(name, m) for name, m in model.named_modules() if isinstance(m, Linear | Embedding)]

@@ -3,9 +3,10 @@
     minmax       from the smallest to the largest number ever seen: nothing is clipped
     moving       min and max of each batch, in a moving average: one outlier fades
     percentile   clips the largest and smallest thousandth of the numbers; mean over batches
-    mse          the range within min … max with the least squared error; mean over batches
+    mse          min and max times the fraction (0.3 to 1) with the least squared error; mean over
+                 batches
 
-Clipping a few numbers makes the steps of all others smaller, which pays off most with few codes.
+Clipping a few numbers makes the steps for all others smaller, which pays off most with few codes.
 Each unit (the last axis) gets its own range: shapes (…, n) → (…, 1).
 
 Source: Krishnamoorthi, Quantizing deep convolutional networks for efficient inference (2018);
@@ -41,7 +42,7 @@ def percentiles(units: Array, percent: float = PERCENTILE) -> tuple[Array, Array
 
 
 def least_squares(units: Array, grid: Grid) -> tuple[Array, Array]:
-    """The range with the least Σ (x - x̂)² among FRACTIONS of each unit's extremes."""
+    """The extremes of each unit, times that one of FRACTIONS with the least Σ (x - x̂)²."""
     low, high = extremes(units)
     best, least = np.ones_like(high, dtype=np.float64), np.full_like(high, np.inf, dtype=np.float64)
     for fraction in FRACTIONS:
@@ -69,7 +70,7 @@ class Observer:
         self.count, self.frozen = 0, False
 
     def observe(self, units: Array) -> None:
-        """Take numbers (…, n) into the range, unless it is frozen."""
+        """Let the range follow these numbers (…, n), unless it is frozen."""
         if self.frozen:
             return
         rule = {"minmax": extremes, "moving": extremes, "percentile": percentiles,

@@ -11,8 +11,8 @@ layer is calibrated with the inputs that it will get:
                             └ c_attn: Hessian of its inputs, quantize; c_proj: again; c_fc; c_proj;
                               then the outputs of the quantized h.0 are the inputs of h.1
 
-With `activations`, the inputs of linear layers are quantized to 8 bits as well, and the products
-are products of integers.  Calibration data decides their range.
+With `activations`, the inputs of linear layers are quantized to 8 bits as well, and the layers
+multiply integers.  Calibration data decides the ranges of the inputs.
 
 Source: Nagel et al., A white paper on neural network quantization (2021), section 3; Frantar et al.
 (2022).
@@ -61,7 +61,7 @@ def quantize(model: Module, grid: Grid = INT8, per: Granularity = CHANNEL, metho
     a pattern of `skip`, such as "lm_head" or "h.0.*", stay as they are.  A block format, such as
     mxfp4, fixes the granularity.  Raises ValueError for impossible combinations.
     """
-    layers = without(quantizable_layers(model), skip)
+    layers = not_skipped(quantizable_layers(model), skip)
     _check(layers, grid, per, method, activations, len(calibration))
     per = grid.per or per
     parts = chain(model) if method == "gptq" else []
@@ -102,8 +102,8 @@ def _check(layers: Sequence[tuple[str, Linear | Embedding]], grid: Grid, per: Gr
                          "quantize per channel, or choose smaller groups")
 
 
-def without(layers: list[tuple[str, Linear | Embedding]],
-            skip: Sequence[str]) -> list[tuple[str, Linear | Embedding]]:
+def not_skipped(layers: list[tuple[str, Linear | Embedding]],
+                skip: Sequence[str]) -> list[tuple[str, Linear | Embedding]]:
     """The layers whose names match no pattern of `skip`.
 
     Raises ValueError for a pattern without a match, and if no layer is left.

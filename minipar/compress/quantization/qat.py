@@ -13,11 +13,12 @@ The optimizer keeps the float weight, in which many small steps add up to one st
     ──────┘        x      and 0 outside, where x is clipped.
 
 The fake quantization of a weight sits between the Parameter and the layers that use it, so slabs,
-optimizers, strategies and checkpoints do not change.  Scales follow the weights in every step.
-Under tensor parallelism each rank fits the same grids as one process would.  Rows that a rank holds
-whole need no message.  For rows that are cut (in a row-parallel layer), and for whole tensors, the
-ranks agree on the extremes by an all-reduce.  If `activations` are quantized too, a moving average
-observes each layer's inputs until `freeze`, and one scale rounds them.
+optimizers, strategies and checkpoints do not change.  Until `freeze`, scales follow the weights in
+every step.  Under tensor parallelism each rank fits the same grids as one process would.  Channels
+and groups that a rank holds whole need no message.  For channels that are cut (in a row-parallel
+layer), and for whole tensors, the ranks agree on the extremes by an all-reduce.  If `activations`
+are quantized too, a moving average observes each layer's inputs until `freeze`, and one scale
+rounds them.
 
 Source: Bengio, Léonard & Courville, Estimating or propagating gradients through stochastic neurons
 for conditional computation (2013); Jacob et al. (2018), section 3.
@@ -49,7 +50,7 @@ from .quantized_tensor import QuantizedTensor
 
 
 class FakeQuantize(Function):
-    """x̂, the values of x's codes on a grid."""
+    """x̂: each number of x rounded to the nearest value of a grid, which clips at its ends."""
 
     expects = "x, and scale and zero that broadcast against it"
 
@@ -76,7 +77,7 @@ def fake_quantize(x: Tensor, scale: Array, zero: Array, grid: IntGrid) -> Tensor
 
 
 class FakeQuantizedWeight:
-    """The fake quantization of a layer's weight; its bias, a vector, passes unchanged."""
+    """The fake quantization of a layer's weight; a bias, which is a vector, passes unchanged."""
 
     def __init__(self, layer: Linear | Embedding, grid: IntGrid, per: Granularity):
         weight = layer._parameters["weight"]        # the Parameter itself: no gather
@@ -103,7 +104,7 @@ class FakeQuantizedWeight:
         return seen.calculate_qparams()
 
     def __call__(self, weight: Tensor) -> Tensor:
-        """The rounded weight.  Raises ValueError for a shard of it: see `prepare_qat`."""
+        """The rounded weight.  Raises ValueError for a shard of the weight: see `prepare_qat`."""
         if weight.ndim == 1:
             return weight
         if weight.shape != self.shape:
@@ -139,10 +140,10 @@ def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
                 activations: bool = False, comm: Communicator | None = None) -> Module:
     """Change `model` to compute with fake-quantized weights, and inputs if asked; return it.
 
-    Call it after `parallelize`.  With `activations`, `comm` has all ranks that share the model or
+    Call this after `parallelize`.  With `activations`, `comm` has all ranks that share the model or
     its batch; they agree on the observed ranges.  Rematerialize only after `freeze`: before, a
-    second forward would use a different scale.  Raises ValueError for a quantized model, and for
-    groups that a row-parallel layer would split.
+    second forward would use a different scale for inputs.  Raises ValueError for a quantized model,
+    and for groups that a row-parallel layer would split.
     """
     layers = [m for _, m in model.named_modules() if isinstance(m, Linear | Embedding)]
     if not layers or any(isinstance(m, QuantizedLayer) for m in layers):

@@ -1,9 +1,9 @@
 """A quantized weight: packed codes, a scale for each unit, and the zero points.
 
-The value of a code is (code - zero) · scale.
+The value of an integer code is (code - zero) · scale; that of a float's code is the float · scale.
 
     rows (outputs, inputs) float32   4 bytes a number
-    codes                            bits / 8 bytes a number, without gaps
+    codes                            bits / 8 bytes a number; a row ends with a whole byte
     scale                            4 bytes a unit; 1 byte in block formats
     zero                             1 byte a unit, if the grid is asymmetric
 
@@ -67,9 +67,9 @@ class QuantizedTensor:
         return self.grid.decode(self.codes(), scale, zero).astype(dtype, copy=False)
 
     def part(self, rows: Array, columns: tuple[int, int]) -> Self:
-        """The part with these rows, and of `columns` (start, stop), on the same grids.
+        """The part with these rows, and of `columns` (start, stop), with the same scales.
 
-        A cut within a group makes the groups smaller, and repeats their scales.
+        A cut within a group makes all groups smaller, and repeats their scales.
         """
         (start, stop), per = columns, self.per
         codes, scale, zero = self.codes()[rows, start:stop], self.scale, self.zero
@@ -84,7 +84,7 @@ class QuantizedTensor:
 
     @property
     def nbytes(self) -> int:
-        """The bytes in memory."""
+        """The bytes of the packed codes, the scales, and an asymmetric grid's zero points."""
         return self.packed.nbytes + self.scale.nbytes + self.zero.nbytes * self.grid.is_asymmetric
 
     def arrays(self) -> dict[str, Array]:
@@ -100,7 +100,7 @@ class QuantizedTensor:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array], shape: tuple[int, int], grid: Grid,
-                  per: Granularity) -> Self:
+                    per: Granularity) -> Self:
         """The inverse of `arrays`.  Raises ValueError if the arrays do not fit shape and grid."""
         units = per.split(np.zeros(shape, np.uint8)).shape[:-1]
         expected = {"codes": (np.uint8, (shape[0], -(-shape[1] * grid.bits // 8))),

@@ -1,13 +1,13 @@
 """Quantized models in checkpoints: codes, scales and zero points under the parameter's name.
 
-The part after the slash says which array it is.
-
     h.0.attn.c_attn.weight/codes    uint8 (outputs, ⌈inputs · bits / 8⌉)
     h.0.attn.c_attn.weight/nonzero  uint8, if codes of zeros are not stored (`quantized_tensor.py`)
     h.0.attn.c_attn.weight/scale    float32, one for each unit; uint8 of block formats
     h.0.attn.c_attn.weight/zero     uint8, if the grid is asymmetric
-    h.0.attn.c_attn.input/scale     of the layer's inputs, if they are quantized too
-    h.0.attn.c_attn.bias            float32, like all other parameters
+    h.0.attn.c_attn.input/scale     of the layer's inputs, if they are quantized too; and /zero
+    h.0.attn.c_attn.bias            a plain array, like all other parameters
+
+A name before the slash is that of the parameter, or of the input, that is quantized.
 """
 
 from typing import Any
@@ -38,9 +38,9 @@ Arrays = dict[str, np.ndarray]
 
 
 def pack_quantized(model: Module) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays of a quantized model, and the entry of a checkpoint's description.
+    """(the arrays of a quantized model, the step for a checkpoint's description).
 
-    Raises ValueError if it is not quantized, or cut over ranks.
+    Raises ValueError for a model that is not quantized, or that is cut over ranks.
     """
     layers = [(n, m) for n, m in model.named_modules() if isinstance(m, QuantizedLayer)]
     if not layers:
@@ -64,7 +64,7 @@ def pack_quantized(model: Module) -> tuple[Arrays, dict[str, Any]]:
 
 
 def unpack_quantized(model: Module, entry: dict[str, Any], arrays: Arrays) -> None:
-    """Give a plain model the quantized weights in `arrays`, and remove these from `arrays`."""
+    """Move the quantized weights from `arrays` into a plain model, by the step `entry`."""
     if "format" in entry:
         grid = FLOAT_GRIDS[entry["format"]]
     else:
@@ -76,7 +76,7 @@ def unpack_quantized(model: Module, entry: dict[str, Any], arrays: Arrays) -> No
         weight = _take(arrays, f"{name}.weight/")
         try:
             quantized = QuantizedTensor.from_arrays(weight, weight_rows(layer).shape,
-                                            *layer_grid(layer, grid, per))
+                                                    *layer_grid(layer, grid, per))
         except ValueError as error:
             raise ValueError(f"{name}.weight: {error}") from error
         made = set_quantized_weight(model, layer, quantized)

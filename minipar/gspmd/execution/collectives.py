@@ -1,11 +1,11 @@
 """The collectives of a local program, each a conjugate pair on padded pieces.
 
-    all-gather      the pieces of all ranks; without their padding; in their natural order
-    slice           padded to equal pieces; this rank's
+    all-gather      gather the pieces of all ranks, strip the padding, restore the natural order
+    slice           order, pad to equal pieces, take this rank's
 
 By the ring, or in pairs, every rank sends as many bytes as the plan says, for any number of ranks.
 
-Beside them stands the order of sections: [q | k | v] is cut as q₀ k₀ v₀ | q₁ k₁ v₁.
+A dimension of sections has an order of its own: [q | k | v] is cut as q₀ k₀ v₀ | q₁ k₁ v₁.
 """
 
 from collections.abc import Callable
@@ -37,14 +37,17 @@ def exchange_back(comm: Communicator, array: Array, split_dim: int, concat_dim: 
 
 
 def passed_on(comm: Communicator, array: Array, dest: int, source: int) -> Array:
-    """The piece of `source`, of the same shape; this rank's goes to `dest`.  Both may be itself."""
+    """Send this rank's piece to `dest`; return that of `source`, of the same shape.
+
+    Both may be this rank itself.
+    """
     out = np.empty_like(array, order="C")
     comm.sendrecv(np.ascontiguousarray(array), dest, out, source)
     return out
 
 
 def passed_back(comm: Communicator, array: Array, dest: int, source: int) -> Array:
-    """The piece that had come from this rank."""
+    """The inverse of `passed_on`: each piece goes back to the rank from which it came."""
     return passed_on(comm, array, source, dest)
 
 
@@ -57,7 +60,9 @@ Permute, _ = conjugate(passed_on, passed_back, "Permute")
 
 
 class Exchange(NamedTuple):
-    """A collective over `comm` along `dim`, to `to` for an all-to-all; a piece before and after.
+    """A collective over `comm` along `dim`, with a rank's piece before and after it.
+
+    An all-to-all gathers along `dim` and cuts along `to`.
     """
 
     comm: Communicator
@@ -87,12 +92,12 @@ class Exchange(NamedTuple):
             self.dim, length)))
 
     def restore_after(self, run: Run) -> Run:
-        """`run`, and then the natural order of sections that were cut along `dim`."""
+        """`run`, and then the natural order, if `dim` has sections that were cut."""
         order = self.order(self.before, self.dim)
         return run if order is None else lambda x: Reorder.apply(run(x), order=np.argsort(order))
 
     def reorder_before(self, dim: int, run: Run) -> Run:
-        """The order in which sections are cut along `dim`, and then `run`."""
+        """The order in which sections are cut, if `dim` has some, and then `run`."""
         order = self.order(self.after, dim)
         return run if order is None else lambda x: run(Reorder.apply(x, order=order))
 
@@ -102,7 +107,8 @@ class Exchange(NamedTuple):
         return sections_order(local, self.comm.size) if is_last else None
 
 
-# "gather" is used alike by all ranks, so its gradient is sliced; "all-gather" is not
+# All ranks use the result of a "gather" alike, so its gradient is sliced.  They use that of an
+# "all-gather" for different data, so its gradient is reduce-scattered.
 COLLECTIVES: dict[str, Callable[[Exchange], Run]] = {
     "copy": lambda e: lambda x: copy_to(x, e.comm),
     "all-reduce": lambda e: lambda x: reduce_from(x, e.comm),

@@ -3,8 +3,9 @@
     executable = Executable(program, mesh)          once: functions, options and communicators
     outputs = executable(pieces)                    in every step; backward() as of any Tensors
 
-Each instruction becomes one call of a Function; collectives are the conjugate pairs of
-`parallel/conjugate.py`.  Pieces are without padding: only collectives add it, and take it off.
+Each instruction becomes a call of a Function, collectives those of conjugate pairs
+(`parallel/conjugate.py`).  Between instructions, pieces are without padding: collectives, and
+lookups in a cut vocabulary, add it for themselves.
 """
 
 from collections.abc import Callable, Mapping
@@ -107,14 +108,14 @@ class Executable:
         return self._comms[axes]
 
     def bind(self, instruction: Instruction) -> Run:
-        """The function of the operands' pieces that carries out an instruction."""
+        """A function of the operands' pieces that carries out an instruction."""
         if instruction.kind == "compute":
             body = self.body_of(instruction)
             if body is not None:
                 return lambda *pieces: body(self.mesh, *pieces)
             function, options = local_call(instruction, self.mesh.shape, self.coordinates,
                                            self.along, self.shape_of(instruction.result))
-            if function in WORDS:           # a rank without a word gets padding, which never counts
+            if function in WORDS:           # a short piece of words is padded, which never counts
                 length = instruction.inputs[0].shape[WORDS[function]]
                 return lambda x, ids: function.apply(
                     pad_to(x, WORDS[function] % x.ndim, length), ids, **options)
@@ -139,7 +140,7 @@ class Executable:
         return operation.options["body"] if operation and operation.function is ShardMap else None
 
     def bind_permute(self, instruction: Instruction) -> Run:
-        """Exchange pieces, so that the axes of a dimension come in a different order."""
+        """A function that exchanges pieces, so that the axes of a dimension change their order."""
         before, after = instruction.inputs[0], instruction.result
         dim = instruction.move.dim          # type: ignore[union-attr]
         old, new = before.layout.dims[dim], after.layout.dims[dim]

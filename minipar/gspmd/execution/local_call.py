@@ -1,10 +1,12 @@
-"""Calls on pieces: for each operation the same Function, with local options.
+"""Calls on pieces: for each operation its Function with local options, or one that sends messages.
 
-    reshape            to the local shape
-    fused attention    on the local heads
-    embedding          rows of the local words, zeros for others       (parallel/tensor/vocabulary)
-    cross-entropy      of the local classes, with all-reduces          (the same)
-    max                over the ranks, too
+    reshape, broadcast   to the local shape
+    fused attention      of the local heads
+    rotary positions     of the local heads, with the angles of the local rows and positions
+    x[index]             whole slices stay whole; a dimension that stays cut: shifted_slice.py
+    embedding            cut: rows of the local words, zeros for others (parallel/tensor/vocabulary)
+    cross-entropy        cut: of the local classes, with all-reduces (the same)
+    max                  cut: over the ranks, too
 
 All other operations take the same options for a piece as for the whole.
 """
@@ -26,7 +28,7 @@ from ..spec import Axes, index_along, num_pieces, piece_bounds, piece_length
 from .padding import along as along_dim
 from .shifted_slice import ShiftedSlice
 
-WORDS = {PartialEmbedding: 0, VocabularyCrossEntropy: -1}     # the dimension that words lie along
+WORDS = {PartialEmbedding: 0, VocabularyCrossEntropy: -1}     # the dimension of the vocabulary
 Along = Callable[[Axes], Communicator]          # the communicator along axes, in their order
 
 
@@ -55,7 +57,7 @@ class MaxOverRanks(Function):
 
 
 def local_max(x: Array, axis: Any) -> Array:
-    """The maximum over `axis`, which is kept; of no elements, the lowest number."""
+    """The maximum over `axis`, which keeps length 1; of no elements, the lowest number."""
     if x.size:
         return np.max(x, axis=axis, keepdims=True)
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind in "iu" \
@@ -103,13 +105,13 @@ def local_call(instruction: Instruction, mesh: Mapping[str, int], coordinates: M
 
 def _first_word(length: int, axes: Axes, mesh: Mapping[str, int],
                 coordinates: Mapping[str, int]) -> int:
-    """The index of the first word of this rank's piece, padding counted."""
+    """The index of the first word of this rank's padded piece."""
     return index_along(axes, mesh, coordinates) * piece_length(length, axes, mesh)
 
 
 def _local_rotary(options: Mapping[str, Any], cut: Cut, operation: Operation,
                   mesh: Mapping[str, int], coordinates: Mapping[str, int]) -> dict[str, Any]:
-    """This rank's heads, and the angles of its rows and positions."""
+    """The number of this rank's heads, and the angles of its rows and positions."""
     shape = operation.inputs[0].shape
     angles = [options["cos"], options["sin"]]
     for dim, name in ((0, "b"), (1, "t")):

@@ -2,8 +2,9 @@
 
     6 elements over 4 ranks     rank 0  a b     rank 1  c d     rank 2  e f     rank 3  · ·
 
-No operation computes with padding.  So a logarithm or a norm of it, NaN perhaps, reaches no
-gradient.  Pad and Strip are conjugate to each other, as are the two directions of Reorder.
+No operation computes with padding, except lookups in a cut vocabulary, which leave it out of the
+result.  So a logarithm or a norm of padding, NaN perhaps, reaches no gradient.  Pad and Strip are
+conjugate to each other, as are the two directions of Reorder.
 """
 
 import numpy as np
@@ -62,7 +63,7 @@ class Strip(Function):
 
 
 class Reorder(Function):
-    """x with its last dimension in a different order;  dx = g in the order undone."""
+    """x with its last dimension in a different order;  dx = g in the old order."""
 
     metered = False
 
@@ -102,7 +103,7 @@ def strip(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def by_piece(sections: tuple[int, ...], num_pieces: int) -> np.ndarray:
-    """The order of a dimension of sections in which the elements of each rank's piece are together.
+    """The order of a dimension of sections that puts the elements of each rank's piece together.
 
     [q | k | v] becomes q₀ k₀ v₀ q₁ k₁ v₁ …
     """

@@ -4,7 +4,8 @@
     has rows    0 1 2 3     4 5 6 7     8 9 10 11   12 13 14 15
     wants       2 3         4 5         6 7         8 9             rank 2 gets 6 7 from rank 1, …
 
-Each row goes from the rank that has it to the one that wants it; most need not move.
+Each row goes from the rank that has it to the one that wants it; if that is the same rank, it does
+not move.
 """
 
 import numpy as np
@@ -32,7 +33,7 @@ def shifted_back(comm: Communicator, g: Array, dim: int, length: int, start: int
 
 
 def num_rows(length: int, comm: Communicator) -> int:
-    """The rows of this rank's piece of `length`: the last ranks have fewer."""
+    """The number of rows of this rank's piece of `length` rows; the last ranks may have fewer."""
     each = -(-length // comm.size)
     return max(0, min(each, length - comm.rank * each))
 
@@ -42,7 +43,10 @@ ShiftedSlice, _ = conjugate(shifted, shifted_back, "ShiftedSlice")
 
 def move(comm: Communicator, source: Array, target: Array, dim: int,
          places: tuple[int, int, int], back: bool) -> None:
-    """Fill `target` with the rows of all ranks that it wants; with `back`, return them."""
+    """Fill `target` with the rows of all ranks' `source` that this rank wants.
+
+    With `back`, `source` has such rows, and each goes back to the rank that has it.
+    """
     length, start, stop = places
     has, wants = -(-length // comm.size), -(-(stop - start) // comm.size)
     requests, arriving = [], []

@@ -4,7 +4,7 @@
     w (dp, ·) → (·, ·), the operation differs along dp      all-gather ↔ reduce-scatter
     w (dp, ·) → (·, ·), the same on all ranks along dp      gather ↔ slice
 
-The search of a cheapest sharding counts what these send.
+The search for the cheapest sharding counts the bytes of these collectives.
 """
 
 from ..spec import Dims, all_axes
@@ -15,7 +15,7 @@ from .reshard import Sizes, cheapest
 def conversion(local: Local, goal: Dims, varies: set[str]) -> list[Instruction]:
     """The instructions that bring a piece into `goal`, for an operation that `varies` along axes.
 
-    A copy comes first, where the piece is smallest; of partial sums it can come only last.
+    A copy comes first, since the piece is smallest then; for partial sums it can only come last.
     """
     own, after = set(all_axes(local.layout.dims)), set(all_axes(goal))
     copies = tuple([axis for axis in local.mesh if axis in varies - own - after]) \

@@ -1,8 +1,8 @@
 """The cut of an operation: the mesh axes of each of its factors.
 
     y = x w     x (dp, ·) w (·, tp)     they agree: rows over dp, columns over tp, nothing moves
-    y = x w     x (dp, ·) w (dp, ·)     they disagree about dp: rows, the inner dimension, or none;
-                                        the cheapest, its collectives counted
+    y = x w     x (dp, ·) w (dp, ·)     they disagree: dp may cut rows, the inner dimension, or
+                                        nothing; the choice whose collectives send least is taken
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ def summed(operation: Operation, rule: FactorRule) -> set[str]:
 def can_cut(rule: FactorRule, name: str, axes: Axes, mesh: Mapping[str, int]) -> bool:
     """True if an operation can be computed with this factor in pieces.
 
-    A factor that shares a dimension with others must divide; one by itself is padded.
+    A factor that shares a dimension with others must be divisible; one by itself is padded.
     """
     if name in rule.whole or rule.sizes[name] < 2:
         return False
@@ -49,7 +49,7 @@ def num_bytes(value: Value, start: Layout, goal: Dims, mesh: Mapping[str, int]) 
 
 
 class CutChoice:
-    """The choice for one operation, whose operands lie as `home` says."""
+    """The choice of a cut for one operation, whose operands have the layouts in `home`."""
 
     def __init__(self, operation: Operation, shardings: Shardings, home: Mapping[Value, Local],
                  goal: Callable[[Operation, Layout], Dims | None]):
@@ -59,7 +59,7 @@ class CutChoice:
     def best(self) -> Cut:
         """The axes of each factor: the operands' axes, if they agree; else the cheapest.
 
-        If several are equally cheap, it takes the one that uses more ranks, and leaves less to be
+        Of equally cheap cuts, one that uses more ranks wins, then one that leaves less to be
         summed.
         """
         cuts = list(self.possible())
@@ -84,7 +84,10 @@ class CutChoice:
             self.operation.result, made, after, self.mesh)
 
     def possible(self) -> Iterator[Cut]:
-        """All ways to give the axes of the operands and the result to factors."""
+        """The ways to give the axes of operands and result to factors; {} if there is none.
+
+        An axis that only one factor wants, in agreement with the result, goes to that factor.
+        """
         wanted = self.wanted()
         choices: list[list[str | None]] = []
         for axis, factors in wanted.items():
@@ -104,7 +107,7 @@ class CutChoice:
             yield {}
 
     def wanted(self) -> dict[str, list[str]]:
-        """For each axis the factors that have it already; the operands decide before the result."""
+        """For each axis, the factors that it cuts in operands, or else in the result."""
         wanted: dict[str, list[str]] = {}
         for index in (*range(len(self.operation.inputs)), -1):
             value = self.operation.result if index < 0 else self.operation.inputs[index]
@@ -121,7 +124,7 @@ class CutChoice:
         return wanted
 
     def agrees(self, name: str, axis: str) -> bool:
-        """True if `axis` cuts this factor in the result; a contracted one in every operand."""
+        """True if `axis` cuts this factor in the result, or a contracted factor in all operands."""
         values = [(self.shardings.of(self.operation.result), self.rule.result)]
         if name in self.rule.contracted:
             values = [(self.home[x].layout.dims, factors or ()) for x, factors in

@@ -2,7 +2,7 @@
 
     x[2:10] of 16 rows on 4 ranks: rank 2 has rows 8 … 11 and wants 6, 7, which rank 1 has.
 
-Most rows stay where they are.
+Only rows whose rank changes are sent.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,10 @@ class Overlap(NamedTuple):
 
 
 def overlaps(length: int, start: int, stop: int, p: int) -> Iterator[Overlap]:
-    """The rows that go from rank to rank when `length` rows are sliced to start … stop."""
+    """For a slice start … stop of `length` rows: which rows a rank has that a rank wants.
+
+    Rows that stay on their rank are among them.
+    """
     has, wants = -(-length // p), -(-(stop - start) // p)
     for taker in range(p):
         first, last = start + taker * wants, min(stop, start + (taker + 1) * wants)

@@ -2,14 +2,14 @@
 
     y = x w            x (dp, ·)  w (·, tp)        the same operation on the local pieces
     z = y v            y (dp, tp) v (tp, ·)        partial sums: all-reduce, or reduce-scatter
-    z + x              x (·, dp) instead           all-to-all first
+    z + x              z (dp, ·)  x (·, dp)        all-to-all of one of them first
 
-An operation whose operands agree runs where they are.  Where they disagree, the cheapest
-alternative runs: its collectives send the fewest bytes.  Along an axis, ranks may compute different
-parts with an operand that is the same on all.  They use it through a `copy`, whose gradient is
-summed, once for all operations that share the copy.  So the backward of the program is its
-conjugate, and needs no rules of its own: copy ↔ all-reduce, all-gather ↔ reduce-scatter, all-to-all
-↔ all-to-all.
+An operation whose operands agree runs where they are.  Where they disagree, the alternative runs
+whose collectives send the fewest bytes.  Along an axis, ranks may compute different parts with an
+operand that is the same on all.  They use it through a `copy`, whose gradient is summed, once for
+all operations that share the copy.  So the backward of the program is its conjugate, and needs no
+rules of its own.  The pairs are copy ↔ all-reduce, all-gather ↔ reduce-scatter, gather ↔ slice and
+all-to-all ↔ all-to-all.
 """
 
 from typing import Any
@@ -35,8 +35,8 @@ class Partitioner:
     def __init__(self, graph: Graph, shardings: Shardings):
         self.graph, self.shardings, self.mesh = graph, shardings, shardings.mesh
         self.instructions: list[Instruction] = []
-        self.home: dict[Value, Local] = {}          # each value as propagation wants it
-        self.known: dict[tuple, Local] = {}         # what was converted before, to be used again
+        self.home: dict[Value, Local] = {}          # each value, in the layout of the propagation
+        self.known: dict[tuple, Local] = {}         # conversions made before, to be used again
 
     def run(self) -> LocalProgram:
         """Partition the whole graph."""
@@ -86,9 +86,9 @@ class Partitioner:
             else self.with_bias(operation, result, self.home[bias])
 
     def with_bias(self, operation: Operation, parts: Local, bias: Local) -> Local:
-        """The sum of the parts of a linear layer's result, and its bias.
+        """The sum of the partial results of a linear layer, plus its bias.
 
-        A cut row of [q | k | v] does not match a bias in its natural order: then both are whole.
+        A cut row of [q | k | v] does not match a bias in natural order: then both are made whole.
         """
         goal = self.goal(operation, parts.layout) or parts.layout.dims
         if bias.value.sections != operation.result.sections:
@@ -102,7 +102,7 @@ class Partitioner:
 
     def inner_collectives(self, operation: Operation, cut: Cut, result: Local,
                           inputs: list) -> tuple[Axes, float]:
-        """The axes and the bytes of the messages that an operation sends by itself."""
+        """(axes, bytes a rank sends) of the messages that an operation sends by itself."""
         name = operation.function.__name__
         if name == "GetItem":
             return self.shifted_rows(operation, cut, inputs[0])
@@ -120,7 +120,7 @@ class Partitioner:
         return axes, num_bytes * 2 * (p - 1) / p
 
     def shifted_rows(self, operation: Operation, cut: Cut, x: Local) -> tuple[Axes, float]:
-        """The axes and the bytes of a slice whose dimension stays cut."""
+        """(axes, bytes a rank sends) of a slice whose dimension stays cut."""
         sliced = sliced_dimension(operation)
         axes = () if sliced is None else cut.get(letters(sliced.dim + 1)[-1], ())
         if sliced is None or not axes:
@@ -129,11 +129,11 @@ class Partitioner:
         return axes, rows * x.mean_bytes / sliced.length
 
     def goal(self, operation: Operation, made: Layout) -> Dims | None:
-        """The layout that a result is brought into; None: it stays as it is made."""
+        """The layout into which a result is brought; None if it stays as it is made."""
         return self.shardings.of(operation.result)
 
     def settled(self, operation: Operation, made: Local) -> Local:
-        """The result of an operation, where it goes."""
+        """The result of an operation, in the layout of `goal`."""
         goal = self.goal(operation, made.layout)
         return made if goal is None else self.converted(made, goal, set())
 

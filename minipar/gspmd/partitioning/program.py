@@ -48,8 +48,9 @@ class Local:
 class Instruction:
     """One step of the local program: an operation on pieces, or a collective.
 
-    kind: "compute"; "copy" (identity; its gradient is summed over `axes`); "all-gather" (its
-    gradient is reduce-scattered); "gather" (its gradient is sliced); or another kind of Move.
+    `kind` is "compute", "add bias", "copy", "all-gather", "gather", or another kind of Move.  A
+    copy is an identity whose gradient is summed over `axes`.  The gradient of an all-gather is
+    reduce-scattered, that of a gather is sliced.
     """
 
     kind: str

@@ -9,7 +9,8 @@
     cut by (a, b) → by (b, a)              permute            n
 
 A shortest path through these moves (Dijkstra 1959) finds the sequence.  So a sum that is cut
-afterwards becomes a reduce-scatter, never an all-reduce and a slice.
+afterwards becomes a reduce-scatter, with half the bytes of an all-reduce and a slice.  Only padding
+or sections can make that dearer, or impossible.
 """
 
 import heapq
@@ -31,9 +32,10 @@ class Layout(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One collective, over `axes`: from `dim`, to `to` where an all-to-all goes.
+    """One collective, or slice, along `axes`, which changes the cut of dimension `dim`.
 
-    `num_bytes` are those that a rank sends.
+    An all-to-all cuts dimension `to` instead of `dim`; an all-reduce changes no cut (-1).  A rank
+    sends `num_bytes`.
     """
 
     kind: str
@@ -58,7 +60,7 @@ class Sizes(NamedTuple):
 
 
 def cheapest(array: Sizes, start: Layout, goal: Dims, mesh: Mapping[str, int]) -> list[Move]:
-    """The moves of fewest bytes, then fewest moves, from `start` to `goal`."""
+    """The moves of fewest bytes, and of these the fewest moves, from `start` to `goal`."""
     return list(_cheapest(array, start, goal, tuple(mesh.items())))
 
 
@@ -122,7 +124,7 @@ class Place:
         return self.array.cut_at_once and dim == len(self.dims) - 1
 
     def nests(self, dim: int, outer: Axes, axis: str) -> bool:
-        """True if cutting the pieces of `outer` by `axis` gives the right pieces."""
+        """True if cutting the pieces of `outer` by `axis` gives the pieces of (*outer, axis)."""
         return nests(self.array.shape[dim], outer, axis, self.mesh)
 
     def can_cut(self, dim: int, axis: str) -> bool:
@@ -136,7 +138,7 @@ class Place:
 
 
 def all_gathers(here: Place) -> Iterator[Move]:
-    """The last axes of a dimension, or all of them, cut it no longer."""
+    """Moves after which the last axes of a dimension, or all of them, cut it no longer."""
     for dim, axes in enumerate(here.dims):
         for keep in range(1 if here.at_once(dim) and axes else len(axes)):
             if keep == 0 or all(here.nests(dim, axes[:j], axes[j])
@@ -147,7 +149,7 @@ def all_gathers(here: Place) -> Iterator[Move]:
 
 
 def permutes(here: Place) -> Iterator[Move]:
-    """The axes of a dimension in a different order: each piece goes to another rank."""
+    """Moves that change the order of the axes of a dimension: pieces change their ranks."""
     for dim, axes in enumerate(here.dims):
         if len(axes) > 1 and not here.at_once(dim):
             for order in itertools.permutations(axes):
@@ -157,7 +159,7 @@ def permutes(here: Place) -> Iterator[Move]:
 
 
 def all_to_alls(here: Place) -> Iterator[Move]:
-    """The last axis of a dimension cuts another one."""
+    """Moves after which the last axis of a dimension cuts another dimension instead."""
     for dim, axes in enumerate(here.dims):
         if not axes or len(axes) > 1 and (here.at_once(dim)
                                           or not here.nests(dim, axes[:-1], axes[-1])):
@@ -172,7 +174,10 @@ def all_to_alls(here: Place) -> Iterator[Move]:
 
 
 def slices(here: Place, target: Dims) -> Iterator[Move]:
-    """An axis of the target, used nowhere yet, cuts a dimension; or all of the target's at once."""
+    """Moves that let an axis of the target, which is not in use, cut a dimension.
+
+    Or all axes of the target for a dimension cut it at once.
+    """
     used = {*all_axes(here.dims), *here.partial}
     for dim, axes in enumerate(here.dims):
         wanted = target[dim]
@@ -188,7 +193,7 @@ def slices(here: Place, target: Dims) -> Iterator[Move]:
 
 
 def all_reduces(here: Place) -> Iterator[Move]:
-    """Partial sums become whole along some axes."""
+    """Moves that sum partial sums along some axes, on all ranks."""
     partial = [axis for axis in here.mesh if axis in here.partial]
     for size in range(1, len(partial) + 1):
         for axes in itertools.combinations(partial, size):
@@ -198,7 +203,7 @@ def all_reduces(here: Place) -> Iterator[Move]:
 
 
 def reduce_scatters(here: Place) -> Iterator[Move]:
-    """Partial sums become whole, each rank keeping its piece along a dimension."""
+    """Moves that sum partial sums along an axis, each rank keeping its piece of a dimension."""
     for axis in sorted(here.partial):
         p = here.mesh[axis]
         for dim, axes in enumerate(here.dims):

@@ -1,7 +1,8 @@
 """Simplifications of a local program: fewer bytes in backward, the same forward.
 
     w ─▶ transpose ─▶ copy         w ─▶ copy ─▶ transpose       one sum for all uses of w
-    x ─▶ gather ─▶ copy            x ─▶ all-gather              a reduce-scatter, no all-reduce
+    x ─▶ gather ─▶ copy            x ─▶ all-gather              backward: one reduce-scatter instead
+                                                                of an all-reduce and a slice
 
 An operation that all ranks compute alike may come before a copy or after it.
 """
@@ -29,14 +30,17 @@ def users_of(instructions: list[Instruction]) -> Users:
 
 
 def replace(instructions: list[Instruction], new: dict[Local, Local]) -> list[Instruction]:
-    """The instructions without those whose results are replaced."""
+    """The instructions with `new` pieces as inputs, without those whose results are replaced."""
     for each in instructions:
         each.inputs = [new.get(x, x) if isinstance(x, Local) else x for x in each.inputs]
     return [each for each in instructions if each.result not in new]
 
 
 def copies_first(instructions: list[Instruction], outputs: list[Local]) -> list[Instruction]:
-    """Move a copy before the operation whose result it copies, if all ranks compute it alike."""
+    """Move copies before the operations whose results they copy, if all ranks compute these alike.
+
+    Copies of one piece along the same axes become one.
+    """
     for place in reversed(range(len(instructions))):
         each = instructions[place]
         after = users_of(instructions).get(each.result, [])

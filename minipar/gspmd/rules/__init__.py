@@ -1,10 +1,12 @@
 """The factor rule of every operation of `minipar.autograd`, in one table.
 
-    rule                            what a factor rule is; factor_flow: one step of propagation
-    shapes                          one element at a time; operations that move elements
-    products, heads                 what contracts a factor; attention, rotary positions
+    rule.py          what a factor rule is
+    factor_flow.py   one step of propagation, by a rule
+    shapes.py        rules of operations on elements or rows, and of those that move elements
+    products.py      rules of operations that contract a factor
+    heads.py         rules of attention and rotary positions
 
-To add one: write the rule beside others of its kind, and enter the operation here.
+To add a rule, write it beside others of its kind, and enter the operation here.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """One operation's step of the propagation: axes flow along its factors.
 
-    1  for each factor, the axes on which its operands and its result agree
+    1  for each factor, the axes on which the operands and the result agree
     2  factors in order of preference: the larger tensor first, then (element-wise) more pieces,
        then the earlier operand, then the earlier factor
     3  each value takes, factor by factor, the longest beginning of these axes that it can
@@ -20,19 +20,18 @@ if TYPE_CHECKING:
 
 
 class Conflict(NamedTuple):
-    """An axis that two factors of an operation wanted, which factor has it now, and why."""
+    """An axis that two factors of an operation wanted in one value, and why one of them has it."""
 
     operation: str
     value: str
     axis: str
-    won: str            # the annotation that the axis came from
-    lost: str
+    won: str            # the annotation from which the axis came to the factor that has it
+    lost: str           # the annotation from which it would have come to the other
     reason: str
 
 
 class View(NamedTuple):
-    """A value as one operation sees it: the axes of each factor, and `over`, which belong to none.
-    """
+    """A value as one operation sees it: the axes of each factor, and `over`, those of no factor."""
 
     place: int          # the number of the operand; -1: the result
     value: Value
@@ -46,7 +45,7 @@ class View(NamedTuple):
 
 
 class Flow:
-    """The step of one operation in one round."""
+    """The step of one operation in one round: axes flow between its operands and its result."""
 
     def __init__(self, operation: Operation, shardings: "Shardings", round_number: int):
         self.operation, self.shardings, self.round = operation, shardings, round_number
@@ -104,7 +103,7 @@ class Flow:
         return agreed
 
     def ranking(self, agreed: dict[str, Axes], views: list[View]) -> dict[str, tuple]:
-        """For each factor its place among those that compete: the smaller comes first."""
+        """A key for each factor; of factors that compete, the one with the smallest key wins."""
         source = dict.fromkeys(self.rule.factors, (1, -1))
         for place, view in enumerate((*views[1:], views[0])):
             size = math.prod(self.rule.sizes[name] for name in view.axes)
@@ -124,7 +123,7 @@ class Flow:
             return False
         own = view.axes[factor]
         if view.place in self.rule.repeated:
-            wanted = result.axes[factor]    # as if a broadcast stood between
+            wanted = result.axes[factor]    # as if a broadcast of its own came before
         axes = self.possible(view, factor, wanted)
         if not is_extension(own, axes):
             return False
@@ -149,7 +148,7 @@ class Flow:
         return True
 
     def possible(self, view: View, factor: str, wanted: Axes) -> Axes:
-        """The longest beginning of `wanted` that the factor of a value can have by itself."""
+        """The longest beginning of `wanted` that a factor can have, whatever other factors have."""
         dims = self.rule.of(view.place) or ()
         dim = dim_of(factor, dims)
         is_last = dims[dim][-1] == factor
@@ -169,7 +168,7 @@ class Flow:
                     in self.shardings.origin)
 
     def note_conflict(self, view: View, factor: str, axis: str, ranking: dict[str, tuple]) -> None:
-        """Remember that a value could not be cut along `factor`, since `axis` cuts it elsewhere."""
+        """Remember that `axis` could not cut a value along `factor`, since it does so elsewhere."""
         winner = next((name for name, axes in view.axes.items() if axis in axes), None)
         conflict = Conflict(self.operation.name, view.value.name, axis,
                             self.shardings.origin[view.value, axis], self.origin_of(factor, axis),
@@ -194,5 +193,5 @@ class Flow:
 
 
 def dim_of(factor: str, factors: DimFactors) -> int:
-    """The dimension that a factor is part of."""
+    """The dimension of which a factor is part."""
     return next(dim for dim, parts in enumerate(factors) if factor in parts)

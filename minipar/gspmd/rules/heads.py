@@ -1,7 +1,7 @@
 """Factor rules of attention and of rotary positions: heads are computed apart, time is whole.
 
-The last dimension of a fused attention's input is [q | k | v].  Cut for p ranks, each has its heads
-of q, of k and of v side by side; `sections` of a Value say so.
+The last dimension of a fused attention's input is [q | k | v].  When it is cut, each rank gets its
+heads of q, of k and of v side by side.  The `sections` of a Value say that it is cut in this way.
 """
 
 import itertools
@@ -23,9 +23,9 @@ def fused_attention(operation: Operation) -> FactorRule:
 
 
 def rotary(operation: Operation) -> FactorRule:
-    """x (b, t, heads n), the first `num_heads` turned: cut by heads, if every rank turns as many.
+    """x (b, t, heads n), whose first `num_heads` heads are turned: cut by heads if possible.
 
-    That holds if all heads are turned, or all of the first sections.
+    Every rank must turn equally many.  So either all heads are turned, or those of whole sections.
     """
     width = 2 * operation.options["cos"].shape[-1]
     sections = operation.inputs[0].sections or operation.inputs[0].shape[2:]
@@ -40,10 +40,10 @@ SECTIONED = ("Linear", "Rotary", "Add", "AsType", "Round", "Dropout", "Constrain
 
 
 def mark_sections(graph: Graph) -> None:
-    """Note the sections of every fused attention's input, and of the values that it comes from.
+    """Set the sections of each fused attention's input, and of the values from which it comes.
 
-    A value stays in its natural order if users give or get its pieces, or if two attentions want it
-    in different orders.
+    A value stays in its natural order if the program's users give or get its pieces, or if two
+    attentions want it in different orders.
     """
     natural = {value for value in graph.inputs.values() if not value.is_parameter}
     natural |= set(graph.outputs)
@@ -79,9 +79,9 @@ def _want(value: Value, sections: tuple[int, ...], natural: set[Value],
 
 
 def out_of_order(operation: Operation, rule: FactorRule) -> set[str]:
-    """The factors along which the values of an operation do not lie in one order.
+    """The factors along which the values of an operation are not in the same order.
 
-    Pieces of sections are q₀ k₀ v₀: they meet no pieces of another dimension in its natural order.
+    Pieces of sections (q₀ k₀ v₀) cannot be computed with pieces of a dimension in natural order.
     """
     name = operation.function.__name__
     orders: dict[str, set[tuple[int, ...]]] = {}

@@ -49,7 +49,7 @@ def embedding(operation: Operation) -> FactorRule:
 
 
 def cross_entropy(operation: Operation) -> FactorRule:
-    """logits (…, v), targets (…) → a number: all is contracted.
+    """logits (…, v), targets (…) → a number: all factors are contracted.
 
     A cut vocabulary is handled within the operation, as in `parallel/tensor/vocabulary.py`.
     """

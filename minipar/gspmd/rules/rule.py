@@ -4,9 +4,9 @@
     reshape      x (b, (h k)) → y (b, h, k)         a dimension may be made of several factors
     layer norm   x (b, n) → y (b, n)                b passes through; n must be whole
 
-Sharding belongs to factors: cut b, and all dimensions that are b are cut alike.  A contracted
-factor that is cut leaves partial results, which must be summed.  Notation as in einsum and einops.
-Xu et al. 2021 (GSPMD), section 3; Shardy's sharding rules.
+Axes cut factors: if b is cut, all dimensions that are b are cut alike.  A contracted factor that is
+cut leaves partial results, which must be summed.  The notation is that of einsum and einops.  Xu
+et al. 2021 (GSPMD), section 3; Shardy's sharding rules.
 """
 
 import math
@@ -25,11 +25,11 @@ DimFactors = tuple[Factors, ...]        # for each dimension its factors, major 
 class FactorRule:
     """The factors of an operation's operands (None: no array) and of its result.
 
-    whole        factors that no rank can compute in pieces; they propagate all the same
-    repeated     operands that are broadcast along factors which they lack
-    moves        element-wise, or moves elements only: it is propagated through first
-    elementwise  element-wise
-    combine      how partial results add up: "sum", "max", or "inside" the operation
+    whole        factors that no rank can compute in pieces; axes flow along them all the same
+    repeated     operands that are broadcast along factors that they lack
+    moves        the operation is element-wise, or only moves elements: axes flow through it first
+    elementwise  the operation is element-wise
+    combine      how partial results become one: "sum", "max", or "inside" the operation
     """
 
     operands: tuple[DimFactors | None, ...]
@@ -53,7 +53,7 @@ class FactorRule:
         return {f for dims in self.operands if dims for factors in dims for f in factors} - kept
 
     def fits(self, by_factor: Mapping[str, Axes], mesh: Mapping[str, int]) -> bool:
-        """True if the operands and the result can be cut so, without losing an axis."""
+        """True if operands and result can be cut by these axes without losing one."""
         return all(fits(by_factor, self.of(i) or (), self.sizes, mesh)
                    for i in range(-1, len(self.operands)))
 
@@ -66,8 +66,8 @@ def rule_from(text: str, operation: Operation, sizes: Mapping[str, int] | None =
               whole: str = "", **options: object) -> FactorRule:
     """The rule written as "b t (h k), _ -> b t h k", with sizes from the operation's shapes.
 
-    `_` stands for an operand without dimensions, `1` for a dimension without factors.  `sizes` are
-    the sizes of factors in parentheses; one in each may be left out.
+    `_` stands for an operand that is no array, `1` for a dimension without factors.  `sizes` are
+    the sizes of factors in parentheses; in each parenthesis one may be left out.
     """
     left, right = text.split("->")
     operands = [_parse(part) for part in left.split(",")]
@@ -97,7 +97,7 @@ def letters(count: int, start: str = "a") -> list[str]:
 
 def to_factors(dims: Dims, factors: DimFactors, sizes: Mapping[str, int],
                mesh: Mapping[str, int]) -> tuple[dict[str, Axes], Axes]:
-    """The axes of each factor, and those that no factor can take.
+    """(the axes of each factor, the axes that no factor can take).
 
     A dimension's axes, major first, fill its factors, major first: each takes axes as long as they
     divide it.  The last one takes the rest.
@@ -127,7 +127,7 @@ def to_factors(dims: Dims, factors: DimFactors, sizes: Mapping[str, int],
 
 def to_dims(by_factor: Mapping[str, Axes], factors: DimFactors, sizes: Mapping[str, int],
             mesh: Mapping[str, int]) -> Dims:
-    """The axes of each dimension: its factors' axes, up to the first that is not full."""
+    """The axes of each dimension: those of its factors, up to the first that is not cut fully."""
     dims: list[Axes] = []
     for parts in factors:
         axes: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ def to_dims(by_factor: Mapping[str, Axes], factors: DimFactors, sizes: Mapping[s
 
 def fits(by_factor: Mapping[str, Axes], factors: DimFactors, sizes: Mapping[str, int],
          mesh: Mapping[str, int]) -> bool:
-    """True if dimensions of these factors can be cut so, without losing an axis."""
+    """True if dimensions of these factors can be cut by these axes without losing one."""
     back, over = to_factors(to_dims(by_factor, factors, sizes, mesh), factors, sizes, mesh)
     names = [name for parts in factors for name in parts]
     return not over and all(back[name] == by_factor.get(name, ()) for name in names)

@@ -9,10 +9,9 @@ from .rule import DimFactors, FactorRule, letters, rule_from
 
 
 def broadcast(operation: Operation, whole_last: bool = False) -> FactorRule:
-    """Shapes that broadcast: a b, a b → a b; an operand lacks the factors along which it is
-    repeated.
+    """Shapes that broadcast, such as a b, b → a b: an operand lacks factors along which it repeats.
 
-    `whole_last`: each result needs a whole row.
+    With `whole_last`, each result needs a whole row.
     """
     shape = operation.result.shape
     names = letters(len(shape))
@@ -46,7 +45,7 @@ def transpose(operation: Operation) -> FactorRule:
 
 
 def reshape(operation: Operation) -> FactorRule:
-    """(a b), c → a, (b c): both shapes are cut into their common factors.
+    """((a b), c) → (a, (b c)): both shapes are cut into their common factors.
 
     If neither of two lengths divides the other, as 6 and 4 in (6, 2) → (4, 3), these dimensions and
     all after them are whole.
@@ -72,7 +71,7 @@ def reshape(operation: Operation) -> FactorRule:
             before[i].append(name)
             after[j].append(f"{name}'")
             for rest, lengths, at in ((before, old, i), (after, new, j)):
-                for k in range(at + 1, len(lengths)):       # the rest is not looked into
+                for k in range(at + 1, len(lengths)):       # later dimensions stay whole
                     rest[k].append(f"w{len(sizes)}")
                     whole.append(f"w{len(sizes)}")
                     sizes[f"w{len(sizes)}"] = lengths[k]
@@ -86,7 +85,7 @@ def reshape(operation: Operation) -> FactorRule:
 
 
 class Sliced(NamedTuple):
-    """Neighbours start … stop of a dimension."""
+    """A slice of a dimension of `length`: the neighbours start … stop - 1."""
 
     dim: int
     length: int
@@ -95,7 +94,7 @@ class Sliced(NamedTuple):
 
 
 def full_index(index: Any, num_dims: int) -> list | None:
-    """An index part for each dimension, and None for each new one; None if it holds arrays."""
+    """The part of an index for each dimension, and None for each new one; None if it has arrays."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if not all(part is None or part is Ellipsis or isinstance(part, int | slice | np.integer)
                for part in parts):
@@ -108,7 +107,10 @@ def full_index(index: Any, num_dims: int) -> list | None:
 
 
 def sliced_dimension(operation: Operation) -> Sliced | None:
-    """The only dimension that a slice of neighbours cuts, all others being whole; or None."""
+    """The slice of neighbours that an index takes of one dimension, if all others stay whole.
+
+    None for any other index.
+    """
     shape = operation.inputs[0].shape
     parts = full_index(operation.options["index"], len(shape))
     if parts is None or not all(isinstance(part, slice) for part in parts):
@@ -121,9 +123,10 @@ def sliced_dimension(operation: Operation) -> Sliced | None:
 
 
 def getitem(operation: Operation) -> FactorRule:
-    """x[index]: whole dimensions pass; sliced ones keep their sharding.
+    """x[index]: axes flow along all dimensions that are sliced.
 
-    One slice of neighbours is computed in pieces; other parts of an index need a whole dimension.
+    A whole dimension, or one slice of neighbours, is computed in pieces; other parts of an index
+    need the whole dimension.
     """
     shape = operation.inputs[0].shape
     parts = full_index(operation.options["index"], len(shape))
@@ -148,7 +151,7 @@ def getitem(operation: Operation) -> FactorRule:
 
 
 def concatenate(operation: Operation) -> FactorRule:
-    """Pieces one after the other: that dimension keeps its sharding, but is joined whole."""
+    """Arrays one after the other: axes flow along that dimension, but it is computed whole."""
     names = " ".join(letters(len(operation.result.shape)))
     axis = operation.options["axis"] % len(operation.result.shape)
     return rule_from(", ".join([names] * len(operation.inputs)) + f" -> {names}", operation,

@@ -20,14 +20,14 @@ from .machine import Machine, instruction_seconds, is_view, num_flops
 
 
 class Use(NamedTuple):
-    """The layout in which an operation needs an operand, and the axes along which it varies."""
+    """The layout in which an operation needs an operand, and the axes along which ranks differ."""
 
     dims: Dims
     varies: frozenset[str]
 
 
 class OperationChoice(NamedTuple):
-    """One way to cut an operation, and where its result lies then.
+    """One way to cut an operation, and the layout of its result then, `home`.
 
     `seconds` count its arithmetic and the sum of its partial results; `num_bytes` are kept for
     backward.
@@ -41,7 +41,7 @@ class OperationChoice(NamedTuple):
 
 
 def cuts(operation: Operation, rule: FactorRule, mesh: Mapping[str, int]) -> Iterator[Cut]:
-    """All ways to give each axis to a factor that it divides, or to none."""
+    """All ways to give each axis to a factor, or to none; the axes must divide the factors."""
     for cut in assignments(mesh, [[None, *rule.factors]] * len(mesh)):
         if all(name not in rule.whole and rule.sizes[name] % num_pieces(axes, mesh) == 0
                for name, axes in cut.items()) and rule.fits(cut, mesh):
@@ -49,7 +49,7 @@ def cuts(operation: Operation, rule: FactorRule, mesh: Mapping[str, int]) -> Ite
 
 
 def layouts(value: Value, mesh: Mapping[str, int]) -> Iterator[Dims]:
-    """All ways to cut an input: each axis cuts a dimension that it divides, or none."""
+    """All ways to cut an input: each axis cuts a dimension that it divides, or no dimension."""
     places = range(len(value.shape))
     for cut in assignments(mesh, [[None, *places]] * len(mesh)):
         dims = tuple([cut.get(dim, ()) for dim in places])
@@ -59,7 +59,7 @@ def layouts(value: Value, mesh: Mapping[str, int]) -> Iterator[Dims]:
 
 def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
                machine: Machine) -> list[OperationChoice]:
-    """The alternatives of one operation; for one that sums, each place where the sum may lie."""
+    """The alternatives of one operation; partial sums give one for each layout of the sum."""
     found = []
     for cut in cuts(operation, rule, mesh):
         axes = all_axes(cut.values())
@@ -79,7 +79,8 @@ def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
 
 
 def homes(value: Value, made: Layout, mesh: Mapping[str, int]) -> Iterator[Dims]:
-    """The layouts of a result: partial sums become whole, or are cut along a dimension."""
+    """The layouts that a result may get: as made, or, for partial sums, cut along a dimension too.
+    """
     yield made.dims
     for axis in sorted(made.partial):
         for dim, axes in enumerate(made.dims):
@@ -97,9 +98,9 @@ def local_bytes(value: Value, dims: Dims, mesh: Mapping[str, int]) -> float:
 
 def conversion_parts(value: Value, start: Layout, use: Use, machine: Machine,
                      mesh: Mapping[str, int]) -> dict[tuple, float]:
-    """The seconds of the parts of a conversion, forward and backward: a copy, and what follows.
+    """The seconds, forward and backward, of the two parts of a conversion: a copy, and the rest.
 
-    Parts of equal keys are made once for all users of the value.
+    Parts with equal keys are made once for all users of the value.
     """
     moves = conversion(Local(value, start, mesh), use.dims, set(use.varies))
     num_copies = int(bool(moves) and moves[0].kind == "copy")

@@ -1,14 +1,14 @@
-"""Automatic sharding: an integer linear program chooses a strategy for each operation.
+"""Automatic sharding: an integer linear program chooses an alternative for each operation.
 
-    s_i  one-hot: the strategy of operation i          cost c_i · s_i
-    e_ij one-hot: the pair of strategies on an edge    cost R_ij · e_ij, the resharding between them
+    s_i  one-hot: the alternative of operation i         cost c_i · s_i
+    e_ij one-hot: the pair of alternatives on an edge    cost R_ij · e_ij, the resharding between
 
     minimize Σ c_i s_i + Σ R_ij e_ij
     with Σ s_i = 1,  e_ij summed over j's = s_i,  e_ij summed over i's = s_j,  Σ bytes s_i ≤ memory
 
-A conversion that several operations need of one value is paid once (Shared).  The objective is
-the time of the partitioned program, but for copies that move before a transpose: there it is an
-upper bound.
+A conversion of one value that several operations need is paid once (SharedConversion).  The
+objective is the time of the partitioned program, except where a copy moves before an operation:
+there it is an upper bound.
 
 Zheng et al. 2022 (Alpa, arXiv 2201.12023), section 4.2.  The solver is HiGHS, through SciPy.
 """
@@ -32,27 +32,27 @@ Parts = dict[tuple, tuple[float, np.ndarray]]   # conversions: seconds, and the 
 
 
 class Alternatives(NamedTuple):
-    """An operation or an input, with its alternatives: where its value lies, cost and memory."""
+    """An operation or an input, with its alternatives: layouts of its value, cost and memory."""
 
     value: Value
     homes: list[Dims]
     seconds: np.ndarray         # (alternatives,)
     num_bytes: np.ndarray       # (alternatives,)
-    choices: list[OperationChoice]     # of an operation; none of an input
+    choices: list[OperationChoice]      # for an operation; empty for an input
 
 
 class Edge(NamedTuple):
-    """A value and the operation that uses it: seconds (of its alternatives, of the user's)."""
+    """A value and an operation that uses it: seconds (alternatives of the one, of the other)."""
 
     source: int
     user: int
     seconds: np.ndarray
 
 
-class Shared(NamedTuple):
+class SharedConversion(NamedTuple):
     """A conversion that several uses of a value may need, and that is made once for all.
 
-    `needed` has, for each edge's number, the pairs of alternatives that need it.
+    `needed` has, by the number of an edge, the pairs of alternatives that need the conversion.
     """
 
     seconds: float
@@ -74,7 +74,10 @@ class Equations:
 
     def add(self, variables: np.ndarray, total: float = 0.0, equal_to: int | None = None,
             or_less: bool = False) -> None:
-        """Let the `variables` add up to `total`, or to the variable `equal_to`; or to less."""
+        """Let the `variables` add up to `total`, or to the variable `equal_to`.
+
+        With `or_less`, they may add up to less.
+        """
         entries = [(variable, 1.0) for variable in variables.tolist()]
         entries += [] if equal_to is None else [(int(equal_to), -1.0)]
         self.rows += [len(self.sums)] * len(entries)
@@ -96,7 +99,7 @@ class Problem:
         self.mesh = shardings.mesh
         self.nodes: list[Alternatives] = []
         self.edges: list[Edge] = []
-        self.shared: list[Shared] = []
+        self.shared: list[SharedConversion] = []
         self.places: dict[Value, int] = {}
         self._tables: dict[tuple, Parts] = {}
         parts: list[Parts] = []         # of each edge
@@ -107,19 +110,19 @@ class Problem:
         self.share(parts)
 
     def add_input(self, value: Value) -> None:
-        """An input may lie anywhere; a parameter is kept with its gradient and its states."""
+        """Add an input, in any layout; a parameter is kept with its gradient and its states."""
         homes = list(layouts(value, self.mesh))
         copies = COPIES if value.is_parameter else 1
         self.add(Alternatives(value, homes, np.zeros(len(homes)), np.array(
             [copies * local_bytes(value, home, self.mesh) for home in homes]), []))
 
     def add_operation(self, operation: Operation) -> list["Parts"]:
-        """An operation, and an edge from each of its operands, whose conversions it returns."""
+        """Add an operation, and an edge from each operand; return the edges' conversions."""
         rule = self.shardings.rules[operation]
         choices = choices_of(operation, rule, self.mesh, self.machine)
         self.add(Alternatives(operation.result, [each.home for each in choices],
-                      np.array([each.seconds for each in choices]),
-                      np.array([each.num_bytes for each in choices]), choices))
+                              np.array([each.seconds for each in choices]),
+                              np.array([each.num_bytes for each in choices]), choices))
         return [self.add_edge(value, operation.result, index)
                 for index, value in enumerate(operation.inputs) if isinstance(value, Value)]
 
@@ -129,7 +132,10 @@ class Problem:
         self.nodes.append(node)
 
     def add_edge(self, value: Value, result: Value, index: int) -> "Parts":
-        """The seconds from each layout of `value` to what each choice of its user needs."""
+        """Add an edge from a value to operand `index` of an operation; return its conversions.
+
+        The edge has the seconds from each layout of `value` to what each choice needs.
+        """
         source, user = self.places[value], self.places[result]
         homes = self.nodes[source].homes
         wanted = [each.uses[index] for each in self.nodes[user].choices]
@@ -154,7 +160,7 @@ class Problem:
         return parts
 
     def share(self, parts: Sequence["Parts"]) -> None:
-        """Count once the conversions that several edges from one value share."""
+        """Make each conversion that several edges from one value need a SharedConversion."""
         found: dict[tuple, dict[int, np.ndarray]] = {}
         for number, edge in enumerate(self.edges):
             for part, (_, pairs) in parts[number].items():
@@ -162,7 +168,7 @@ class Problem:
         for (_, part), needed in found.items():
             if len(needed) > 1:
                 seconds = parts[next(iter(needed))][part][0]
-                self.shared.append(Shared(seconds, needed))
+                self.shared.append(SharedConversion(seconds, needed))
                 for number, pairs in needed.items():
                     self.edges[number].seconds[pairs] -= seconds
 
@@ -241,7 +247,7 @@ class Problem:
 def make_problem(function: Callable, *inputs: Any, mesh: Mapping[str, int],
                  model: Module | None = None, names: Sequence[str] = (),
                  machine: Machine | None = None, dtype: Any = np.float32) -> Problem:
-    """The problem of function(*inputs), or of function(model, *inputs), as `plan` traces it."""
+    """The problem of function(*inputs), or of function(model, *inputs), traced as by `plan`."""
     graph = trace(function, *inputs, model=None if model is None else shape_only(model, dtype),
                   names=names)
     return Problem(graph, all_open(graph, mesh), machine or Machine())

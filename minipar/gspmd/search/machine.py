@@ -1,4 +1,4 @@
-"""The cost of a step on a machine: its arithmetic, and its bytes along each axis of the mesh."""
+"""The cost of a step on a machine: seconds of arithmetic and messages, and bytes of memory."""
 
 import math
 from collections.abc import Mapping
@@ -15,8 +15,9 @@ COPIES = 4          # of each parameter: itself, its gradient, and two of AdamW
 class Machine:
     """Speeds of a device and its links.
 
-    A device computes `flops` a second, and a collective takes `latency` seconds.  `bandwidth` is in
-    bytes a second from a rank along each axis, `default_bandwidth` along axes that are not named.
+    A device computes `flops` a second.  A collective takes `latency` seconds, and the time of its
+    bytes.  `bandwidth` has the bytes a second that a rank sends along each axis,
+    `default_bandwidth` is that of axes that are not named.
     """
 
     flops: float = 1e14
@@ -35,8 +36,8 @@ class Machine:
 def num_flops(operation: Operation) -> float:
     """About the FLOPs of an operation, forward and backward: 2 for each multiply-add of a product.
 
-    Attention has two products; other operations cost 1 for each element.  Backward costs twice
-    forward.
+    Attention has two products; other operations cost 1 for each element of their largest array.
+    Backward costs twice as much as forward.
     """
     size = float(math.prod(operation.result.shape))
     name = operation.function.__name__
@@ -49,7 +50,7 @@ def num_flops(operation: Operation) -> float:
 
 
 def program_seconds(program: LocalProgram, machine: Machine) -> float:
-    """The time of forward and backward of a local program, nothing overlapped."""
+    """The seconds of forward and backward of a local program, if nothing overlaps."""
     total = 0.0
     for each in program.instructions:
         if each.kind == "compute" and each.operation is not None:
@@ -60,7 +61,7 @@ def program_seconds(program: LocalProgram, machine: Machine) -> float:
 
 
 def instruction_seconds(instruction: Instruction, machine: Machine) -> float:
-    """The time of an instruction's messages, and of its gradient's."""
+    """The seconds of an instruction's messages, and of those of its gradient."""
     seconds = machine.seconds(instruction.num_bytes, instruction.axes)
     if instruction.result.value.needs_grad:
         seconds += machine.seconds(instruction.gradient_bytes, instruction.axes)
@@ -68,7 +69,7 @@ def instruction_seconds(instruction: Instruction, machine: Machine) -> float:
 
 
 def memory_bytes(program: LocalProgram) -> float:
-    """About the bytes of a rank: its parameters with their states, and all results."""
+    """About the bytes that a rank keeps: parameters with gradients and states, and all results."""
     inputs = [local.nbytes * (COPIES if local.value.is_parameter else 1)
               for local in program.inputs.values()]
     return sum(inputs) + sum(program.homes[each.result].nbytes

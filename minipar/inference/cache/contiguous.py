@@ -3,7 +3,7 @@
     block 0  A A A A A · · · · · · · · · · ·       room for the longest possible sequence:
     block 1  B B · · · · · · · · · · · · · ·       a slot without a token (·) is wasted
 
-This cache is the specification of the paged cache, and the usual one before it.  A block holds the
+This cache is the specification of the paged cache, and was usual before it.  A block holds the
 whole context, so a sequence's table has one entry.
 """
 

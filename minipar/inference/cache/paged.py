@@ -3,9 +3,9 @@
     keys, values (layers, blocks, block size, kv heads, n)     on the device; and on the host, for
                                                                sequences that were swapped out
 
-A token takes 2 · layers · kv heads · n · itemsize bytes.  Slots without a token hold NaN, so that a
-mistake shows.  This file knows no sequences: a Step of the scheduler says which blocks are copied,
-and a TokenBatch says where new keys and values go.
+A token takes 2 · layers · kv heads · n · itemsize bytes.  Slots of the device hold NaN until they
+are first written, so that a mistake shows.  This file knows no sequences: a Step of the scheduler
+says which blocks are copied, and a TokenBatch says where new keys and values go.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class KVSizes(NamedTuple):
 class PagedKVCache:
     """`num_blocks` blocks of keys and values on the device of `like`, by default of its dtype.
 
-    A slot without a token holds `empty`.  Raises TypeError for arrays without numbers.
+    A slot holds `empty` until it is written.  Raises TypeError for a `like` without numbers.
     """
 
     def __init__(self, sizes: KVSizes, num_blocks: int, block_size: int, like: Array,
@@ -61,7 +61,10 @@ class PagedKVCache:
                                   dtype or like.dtype)
 
     def add_pool(self, shape: tuple[int, ...], value: float, dtype: Any) -> Array:
-        """A new array (2, layers, blocks, *shape): on the device, and another one on the host."""
+        """Make an array (2, layers, blocks, *shape) on the device, and one on the host.
+
+        Returns the one on the device.
+        """
         on_device, on_host = ((2, self.sizes.num_layers, num, *shape)
                               for num in (self.num_blocks, self._num_host_blocks))
         device = np.full_like(np.empty(on_device, dtype, like=self._like), value)

@@ -5,8 +5,8 @@
     q of A ── block 7: scores ─▶ max, sum, out ┐  A's second   A's first
            └─ block 2: scores ─▶ max, sum, out ┴─▶ merged: the softmax over both
 
-Only a tile of blocks is gathered at a time, for all sequences at once.  The parts are merged by the
-online softmax (`autograd/online_softmax.py`).
+Only a tile of blocks is gathered at a time, for all sequences with the same number of new tokens.
+The parts are merged by the online softmax (`autograd/online_softmax.py`).
 
 `gathered_attention` is the specification: one sequence, all its blocks gathered, plain softmax.
 Kwon et al. 2023, section 4.1.

@@ -6,16 +6,17 @@ A block fills token by token, and a later token can be larger than the block's s
 
     scale ─▶ max(scale, max |new| / 127)        codes of the block are rounded again if it grew
 
-A new scale moves the block's values by up to half a step once more.  If the scale grew g
-times since a value was written, the value is off by at most (g + 1)/2 steps of the last scale.  The
-scale never falls while the block belongs to its tokens; the next token in slot 0 begins a new one.
+A new scale moves the block's values by up to half a step once more.  If the scale grew g times
+since a value was written, the value is off by at most (g + 1)/2 steps of the last scale.  The scale
+never falls while the block belongs to the same tokens; the next token in slot 0 begins a new scale.
 
-So the codes depend on how many tokens a step computes.  In one chunk they are rounded once, and its
-first tokens see a scale that later ones have set.  With this cache, logits depend on other requests
-in a step, the token budget, preemption and prefix caching.  They change by about a rounding of the
-cache, and now and then a token changes.
+So the codes depend on how many tokens a step computes.  Tokens of one chunk are rounded once, and
+the first of them use a scale that later ones have set.  With this cache, logits depend on other
+requests in a step, the token budget, preemption and prefix caching.  They change by about a
+rounding of the cache, and now and then a token changes.
 
-    bytes of a block      2 · layers · kv heads · (block size · n  +  4)        float32: 4 times n
+    bytes of a block, 8 bits      2 · layers · kv heads · (block size · n + 4)
+                      float32     2 · layers · kv heads · block size · n · 4
 
 Liu et al. 2024 (KIVI) compare which numbers should share a scale.
 """

@@ -46,7 +46,7 @@ class InputGroup(NamedTuple):
 class TouchedBlocks(NamedTuple):
     """The m blocks into which the T tokens of a step are written, for a cache with block scales."""
 
-    blocks: Array               # (m,)
+    blocks: Array               # (m,) their numbers
     begins: Array               # (m,) true: the first slot is written, so the block is new
     owner: Array                # (T,) index of each token's block among the m
     slot: Array                 # (T,) the token's slot in that block
@@ -55,14 +55,14 @@ class TouchedBlocks(NamedTuple):
 class TokenBatch:
     """The T new tokens of S sequences, end to end; arrays on the device of `like`.
 
-    Each array is made when it is first asked for, and serves all layers.
+    `slots`, `touched`, `last` and `groups` are made when first asked for, and serve all layers.
     """
 
     def __init__(self, inputs: Sequence[SequenceInput], block_size: int, like: Array | None = None):
         self.inputs, self.block_size, self.like = inputs, block_size, like
         self.ids = self._array([token for each in inputs for token in each.tokens])         # (T,)
         self.positions = np.array([i for each in inputs for i in positions(each)])  # (T,), host
-        self.longest = max(each.start + len(each.tokens) for each in inputs)    # sequence, tokens
+        self.longest = max(each.start + len(each.tokens) for each in inputs)    # of the sequences
 
     def _array(self, values: list | np.ndarray) -> Array:
         made = np.asarray(values, np.int64)
@@ -77,7 +77,7 @@ class TokenBatch:
 
     @cached_property
     def touched(self) -> TouchedBlocks:
-        """The blocks that are written."""
+        """The blocks into which the tokens are written."""
         slots = to_host(self.slots)
         blocks, owner = np.unique(slots // self.block_size, return_inverse=True)
         slot = slots % self.block_size
@@ -92,8 +92,8 @@ class TokenBatch:
 
     @cached_property
     def groups(self) -> list[InputGroup]:
-        """The sequences by their number of new tokens."""
-        by_count: dict[int, list[tuple[SequenceInput, int]]] = {}   # with its first token's index
+        """The sequences, grouped by their number of new tokens."""
+        by_count: dict[int, list[tuple[SequenceInput, int]]] = {}   # with the first token's index
         first = 0
         for each in self.inputs:
             by_count.setdefault(len(each.tokens), []).append((each, first))
@@ -101,7 +101,7 @@ class TokenBatch:
         return [self._group(members, count) for count, members in by_count.items()]
 
     def _group(self, members: list[tuple[SequenceInput, int]], count: int) -> InputGroup:
-        """The sequences with `count` new tokens."""
+        """The group of the `members`, sequences with `count` new tokens."""
         lengths = [each.start + count for each, _ in members]
         longest_table = max(len(each.table) for each, _ in members)
         tables = [[*each.table, *[0] * (longest_table - len(each.table))] for each, _ in members]

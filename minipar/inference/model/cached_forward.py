@@ -25,8 +25,7 @@ def forward_over_cache(model: GPT, cache: PagedKVCache, inputs: Sequence[Sequenc
     """Logits (S, V) after each sequence's last token; after all tokens (T, V) if not `last_only`.
 
     A sequence's table must have room for its new tokens.  A tensor-parallel model gives this rank's
-    columns of the logits.
-    Raises ValueError for positions beyond the model's context.
+    columns of the logits.  Raises ValueError for positions beyond the model's context.
     """
     batch = TokenBatch(inputs, cache.block_size, cache.data)
     check_context(model, batch)

@@ -2,7 +2,7 @@
 
     log p │ token  log p │ token  log p │ …         of a token, then of the k likeliest in its place
 
-All are float64.
+All numbers are float64.
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from collections.abc import Sequence
 import numpy as np
 
 Logprobs = tuple[float, dict[int, float]]       # of a token, and of the likeliest ones
-NONE = -1.0                                     # in place of a token that cannot come
+NONE = -1.0                                     # in place of a token, where fewer than k can come
 
 
 def num_numbers(counts: Sequence[int]) -> int:
-    """The numbers of tokens with `counts` likeliest ones each."""
+    """The length of a message about tokens; token i comes with `counts[i]` likeliest ones."""
     return sum(1 + 2 * count for count in counts)
 
 
 def pack(logprobs: Sequence[Logprobs], counts: Sequence[int]) -> np.ndarray:
-    """The numbers (num_numbers(counts),) of each token's log-probabilities."""
+    """The message (num_numbers(counts),) that holds the log-probabilities of all tokens."""
     numbers: list[float] = []
     for (logprob, likeliest), count in zip(logprobs, counts):
         pairs = [*likeliest.items(), *[(NONE, 0.0)] * (count - len(likeliest))]
@@ -28,7 +28,7 @@ def pack(logprobs: Sequence[Logprobs], counts: Sequence[int]) -> np.ndarray:
 
 
 def unpack(numbers: np.ndarray, counts: Sequence[int]) -> list[Logprobs]:
-    """The log-probabilities that `pack` made numbers of."""
+    """The log-probabilities in a message; the inverse of `pack`."""
     found, start = [], 0
     for count in counts:
         pairs = numbers[start + 1:start + 1 + 2 * count].reshape(count, 2).tolist()

@@ -3,7 +3,7 @@
     stage 0   a b a b a b              a, b: a step of group a or b
     stage 1     a b a b a b            a's next step begins when stage 1 has drawn a's tokens
 
-A step of a group needs the tokens of the group's last step.  So with a single group, one stage
+A step of a group needs the tokens of the group's step before.  So with a single group, one stage
 would work and the others wait; with p groups every stage has work.  Each group has its own engine
 and blocks.  All ranks run all engines on equal requests, so no rank sends its schedule.  A step
 sends
@@ -33,7 +33,7 @@ from .pipeline_stage import Stage
 
 
 class RequestGroup:
-    """The requests of one group: an engine, this stage's part of its cache, a step under way."""
+    """The requests of one group: their engine, this stage's part of the cache, a step under way."""
 
     def __init__(self, stage: Stage, config: SchedulerConfig, number: int):
         self.stage, self.number = stage, number
@@ -43,9 +43,9 @@ class RequestGroup:
         self.cache = stage.make_cache(config)
         self.engine = Engine(self, config)
         self.work: StepWork | None = None       # under way
-        self.drawn = np.empty(0)                # on the last stage: what it sent of the tokens
+        self.drawn = np.empty(0)                # on the last stage: the message about drawn tokens
         self.sends: list[Message] = []
-        self.cancelled: list[Generation] = []   # while a step is under way
+        self.cancelled: list[Generation] = []   # to be cancelled when the step under way has ended
 
     def run(self, work: StepWork) -> list[NewToken]:
         """Refused: a stage draws no tokens by itself."""
@@ -73,7 +73,8 @@ class RequestGroup:
     def end(self) -> None:
         """Wait for the tokens of the step under way, if there is one, and append them.
 
-        If they could not be drawn, cancel the group's requests and raise ValueError, on all stages.
+        If no tokens could be drawn, cancel the group's requests and raise ValueError, on all
+        stages.
         """
         if self.work is not None:
             work, self.work = self.work, None
@@ -95,7 +96,7 @@ class RequestGroup:
         return stage.tokens_of(numbers, draws)
 
     def cancel(self, generation: Generation) -> None:
-        """Forget a request, at the end of the step under way."""
+        """Forget a request: now, or at the end of the step under way."""
         if self.work is None:
             self.engine.cancel(generation)
         else:
@@ -161,5 +162,8 @@ class PipelineEngine:
 
 
 def step_bytes(num_ranks: int, width: int, num_tokens: int, num_draws: int, itemsize: int) -> int:
-    """Bytes that all ranks together send in a step: activations on, tokens to the others."""
+    """Bytes that all ranks together send in a step, without log-probabilities.
+
+    Each stage but the last sends activations on; the last one sends tokens to the others.
+    """
     return (num_ranks - 1) * (num_tokens * width * itemsize + 8 * num_draws)

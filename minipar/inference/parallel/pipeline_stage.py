@@ -1,4 +1,4 @@
-"""A stage of a pipeline: this rank's layers of a GPT, and the draws of the last one.
+"""A stage of a pipeline: this rank's layers of a GPT; the last stage also draws tokens.
 
 A stage may itself be cut over tp.  Then its ranks draw together, and each sends along its own pp.
 """
@@ -28,8 +28,9 @@ from .tensor_runner import draw_tokens_over_ranks
 class Stage:
     """This rank's layers of a GPT; for `cuts` see `parallel.pipeline.stages.Stages`.
 
-    `kind` of cache: PagedKVCache, or QuantizedKVCache.  The model must be initialized; afterwards
-    it has the parameters of this rank's layers only.  It may be cut over tp by `parallelize`.
+    `kind` is the class of the cache: PagedKVCache or QuantizedKVCache.  The model must be
+    initialized; afterwards it has the parameters of this rank's layers only.  `parallelize` may
+    have cut it over tp.
     """
 
     def __init__(self, model: GPT, pp: Communicator, cuts: Sequence[int] | None = None,
@@ -46,7 +47,7 @@ class Stage:
         self.context, self.vocab_size = model.config.context, model.config.vocab_size
 
     def make_cache(self, config: SchedulerConfig) -> PagedKVCache:
-        """The keys and values of this rank's layers."""
+        """A cache for the keys and values of this rank's layers."""
         return self.kind(self.sizes, config.num_blocks, config.block_size, self.like,
                          num_host_blocks=config.num_blocks)
 
@@ -60,9 +61,10 @@ class Stage:
 
     def run(self, x: Any, cache: PagedKVCache, batch: TokenBatch,
             last_only: bool = True) -> np.ndarray:
-        """Activations (T, d) of the stage before → this stage's; of the last one logits (S, V).
+        """This stage's activations (T, d) from those of the stage before; the first takes None.
 
-        The first stage takes None.  Not `last_only`: logits after all tokens (T, V).
+        The last stage returns logits (S, V) after each sequence's last token, or, if not
+        `last_only`, after all tokens (T, V).
         """
         with no_grad():
             h = embed(self.model, batch) if self.is_first else x
@@ -70,8 +72,7 @@ class Stage:
             return head(self.model, h, batch, last_only).data if self.is_last else h
 
     def draw(self, logits: Array, draws: Sequence[Draw]) -> np.ndarray:
-        """On the last stage: the numbers to send of the drawn tokens; NaN if logits are not finite.
-        """
+        """On the last stage: draw; return the message about the tokens, NaN if drawing failed."""
         counts = self.logprob_counts(draws)
         try:
             if split := split_of(self.model):
@@ -91,7 +92,7 @@ class Stage:
                 if draw.num_logprobs is not None]
 
     def tokens_of(self, numbers: np.ndarray, draws: Sequence[Draw]) -> list[NewToken]:
-        """The drawn tokens that `draw` made numbers of.  Raises ValueError if it could not draw."""
+        """The tokens in a message of `draw`.  Raises ValueError if drawing failed."""
         if np.isnan(numbers[:len(draws)]).any():
             raise ValueError(NOT_FINITE)
         logprobs = iter(unpack(numbers[len(draws):], self.logprob_counts(draws)))

@@ -1,8 +1,8 @@
 """Replicas behind a router: every rank of `dp` has a whole model, each request runs on one of them.
 
-    submit ─▶ router ─┬─▶ replica 0: engine, cache      the least loaded one: fewest tokens that are
-                      ├─▶ replica 1: engine, cache      still to be computed, by prompt and
-                      └─▶ replica 2: engine, cache      max_tokens
+    submit ─▶ router ─┬─▶ replica 0: engine, cache      to the replica with the lowest load: tokens
+                      ├─▶ replica 1: engine, cache      of prompts and max_tokens of answers, less
+                      └─▶ replica 2: engine, cache      the tokens that have come
 
 All ranks see all requests and route them alike.  After each step the ranks gather all new tokens,
 four numbers for each token, and the log-probabilities that were asked for.  So every rank can
@@ -43,7 +43,7 @@ class RoutedGeneration:
         return self.was_cancelled or all(answer.finish_reason for answer in self.answers)
 
     def news(self) -> list[tuple[int, int, int, int]]:
-        """On its replica: (number, answer index, token, reason) of each new token."""
+        """On its replica, (number, answer index, token, reason) of each new token; elsewhere []."""
         if self.generation is None:
             return []
         if self.generation.was_cancelled:           # the model has failed
@@ -74,7 +74,7 @@ class Router:
         return bool(self.running)
 
     def loads(self) -> list[int]:
-        """The tokens that each replica has still to compute, at most."""
+        """For each replica, the most tokens that its requests still need."""
         loads = [0] * self.dp.size
         for routed in self.running.values():
             loads[routed.replica] += routed.num_left
@@ -84,7 +84,8 @@ class Router:
                num_answers: int = 1, stop_tokens: Collection[int] = (),
                is_stop: IsStop | None = None,
                num_logprobs: int | None = None) -> RoutedGeneration:
-        """Submit as Engine.submit does, to the (first) least loaded replica."""
+        """Submit as Engine.submit does, to the replica with the lowest load, the first of equals.
+        """
         self.engines[0].check(prompt, max_tokens, num_answers)      # alike on all ranks
         loads = self.loads()
         replica = loads.index(min(loads))
@@ -143,7 +144,7 @@ class Router:
         return unpack(everywhere, [size for part in sizes for size in part])
 
     def _note(self, event: list[int], logprobs: Iterator[Logprobs]) -> RoutedGeneration:
-        """Append a token to its request, and return that; forget a request that is done."""
+        """Append a token to its request, and return the request; forget it once it is done."""
         number, answer_index, token, reason = event
         routed = self.running[number]
         routed.was_cancelled = REASONS[reason] == "failed"
@@ -165,6 +166,7 @@ class Router:
 def step_bytes(num_ranks: int, num_tokens: int) -> int:
     """Bytes that all ranks together send in a step with `num_tokens` new tokens, by rings.
 
-    The ranks' numbers of tokens, then four numbers for each token.
+    Each rank sends how many tokens it has, then four numbers for each of them.  Log-probabilities
+    are not counted.
     """
     return 8 * (num_ranks - 1) * (num_ranks + 4 * num_tokens)

@@ -3,11 +3,11 @@
     tokens     a      b             c
     scores     –      log p(b|a)    log p(c|ab)         the first token follows nothing
 
-Evaluations of models ask for them: they compare answers, or measure the perplexity of a text.  The
-prompt is computed in chunks over a cache of its own, in the model's precision.
+Evaluations of models use such scores to compare answers, or to measure the perplexity of a text.
+The text is computed in chunks over a cache of its own, in the model's precision.
 
-Over ranks, each replica computes them.  Over tp no rank has all logits; over pp the last stage
-sends what it found to the others.
+Over ranks, every replica computes all scores.  Over tp no rank has all logits; over pp the last
+stage sends the scores to the others.
 """
 
 import math
@@ -33,7 +33,7 @@ CHUNK = 256         # tokens whose logits (CHUNK, V) are held at a time
 
 
 def prompt_logprobs_over_ranks(engine: Any, prompt: list[int], count: int) -> list[Logprobs]:
-    """Collective.  As `prompt_logprobs`, by the model of any engine of a mesh, on all ranks."""
+    """Collective.  What `prompt_logprobs` returns, on all ranks, for any engine of a mesh."""
     if isinstance(engine, Router):
         engine = engine.engine
     if isinstance(engine, PipelineEngine):
@@ -42,7 +42,7 @@ def prompt_logprobs_over_ranks(engine: Any, prompt: list[int], count: int) -> li
 
 
 def prompt_logprobs(model: GPT, prompt: list[int], count: int) -> list[Logprobs]:
-    """The log-probabilities of each token but the first, and of the `count` likeliest there.
+    """For each token but the first: its log-probability, and those of the `count` likeliest there.
 
     Collective if the model is cut over tp.  Raises ValueError for logits that are not finite.
     """
@@ -72,7 +72,7 @@ def scores_of(model: GPT, logits: Array, tokens: list[int], count: int) -> list[
 
 
 def over_stages(stage: Stage, tag: int, prompt: list[int], count: int) -> list[Logprobs]:
-    """The scores of a prompt by the stages of a pipeline, in messages of this tag."""
+    """Collective.  The scores of a prompt by the stages of a pipeline, in messages of this tag."""
     pp, num_tokens = stage.pp, len(prompt) - 1
     cache, found = ContiguousKVCache(stage.sizes, 1, len(prompt), stage.like), []
     counts = [min(count, stage.vocab_size)] * num_tokens

@@ -61,9 +61,9 @@ def draw_tokens_over_ranks(tp: Communicator, logits: Array, vocab_size: int,
 
 def step_bytes(num_ranks: int, num_layers: int, width: int, num_tokens: int,
                itemsize: int) -> float:
-    """Bytes that each rank sends in the layers of a step of `num_tokens` tokens, by the ring.
+    """Bytes that each rank sends in a step of `num_tokens` tokens, without those for drawing.
 
-    2 all-reduces a layer and one for the embedding, each 2 n (p - 1)/p for n bytes.
+    A ring makes 2 all-reduces a layer and one for the embedding, of 2 n (p - 1)/p for n bytes each.
     """
     numbers = (2 * num_layers + 1) * num_tokens * width
     return 2 * numbers * itemsize * (num_ranks - 1) / num_ranks

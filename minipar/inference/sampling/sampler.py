@@ -2,15 +2,16 @@
 
     logits ─▶ penalties ─▶ ÷ temperature ─▶ min-p ─▶ top-k ─▶ top-p ─▶ softmax ─▶ draw
 
-Each step after the temperature removes unlikely tokens, by setting their logits to -inf.  The order
-is vLLM's; Hugging Face applies min-p last, which can keep different tokens.  A draw depends on the
-request's seed and on the position alone: other requests in the batch, preemption and the number of
-ranks change nothing.  They change the logits by rounding alone, except with the 8-bit cache, which
-rounds a chunk of tokens differently from single tokens (`cache/quantized.py`).
+min-p, top-k and top-p remove unlikely tokens by setting their logits to -inf.  The order is vLLM's;
+Hugging Face applies min-p last, which can keep different tokens.  The random number of a draw
+follows from the request's seed, the answer's index and the position alone.  Other requests in the
+batch, preemption and the number of ranks do not change it.  They change the logits by rounding
+alone, except with the 8-bit cache, which rounds a chunk of tokens differently from single tokens
+(`cache/quantized.py`).
 
     repetition penalty r    tokens of prompt and output: a positive logit ÷ r, a negative one · r
     presence, frequency     tokens of the output: logit - presence - frequency · count
-    temperature             0 takes the likeliest token, 1 the model's distribution
+    temperature             0 takes the likeliest token, 1 keeps the model's distribution
     min-p                   keeps tokens of at least min-p times the largest probability
     top-k                   keeps the k likeliest tokens, and tokens as likely as the k-th
     top-p                   keeps the likeliest tokens until their probabilities reach p
@@ -33,7 +34,10 @@ NOT_FINITE = "the model's logits hold NaN or infinite numbers: check its weights
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """The rules by which a request draws its tokens; by default from the model's distribution."""
+    """The rules by which a request draws its tokens; by default from the model's distribution.
+
+    Raises ValueError for values out of range.
+    """
 
     temperature: float = 1.0
     top_k: int = 0                      # 0: all tokens
@@ -65,17 +69,17 @@ class SamplingParams:
 
     @property
     def has_penalties(self) -> bool:
-        """True if the tokens before matter."""
+        """True if the logits are penalized for tokens before."""
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
     @property
     def is_greedy(self) -> bool:
-        """True if the likeliest token under the model is taken."""
+        """True if the token with the largest logit of the model is taken."""
         return self.temperature == 0 and not self.has_penalties
 
 
 class DrawInputs(NamedTuple):
-    """All that the next token of a sequence depends on, beside its logits."""
+    """All that the next token of a sequence depends on, beside the logits."""
 
     params: SamplingParams
     prompt: Sequence[int]
@@ -118,10 +122,9 @@ def keep_top_k(logits: np.ndarray, k: int) -> np.ndarray:
 def keep_top_p(logits: np.ndarray, p: float, total: float | None = None) -> np.ndarray:
     """Logits (V,) of the likeliest tokens, until their probabilities sum to `p`; others -inf.
 
-    The token with which the sum reaches `p` is kept.
-
-    Among equally likely tokens the one with the smaller number comes first.  `total` is the sum of
-    e^(logit - maximum) over all tokens, if `logits` are only some of them.
+    The token with which the sum reaches `p` is kept.  Among equally likely tokens the one with the
+    smaller number comes first.  `total` is the sum of e^(logit - maximum) over all tokens, if
+    `logits` are only some of them.
     """
     order = likeliest(logits, int(np.count_nonzero(logits > -np.inf)))
     weights = np.exp(logits[order] - logits[order[0]])
@@ -134,8 +137,7 @@ def keep_top_p(logits: np.ndarray, p: float, total: float | None = None) -> np.n
 
 
 def likeliest(logits: np.ndarray, count: int) -> np.ndarray:
-    """The numbers of the `count` likeliest tokens, in this order; of equal ones the smaller first.
-    """
+    """The numbers of the `count` likeliest tokens, likeliest first; of equals the smaller first."""
     candidates = np.arange(logits.size)
     if 0 < count < logits.size:
         candidates = np.flatnonzero(logits >= np.partition(logits, -count)[-count])
@@ -184,9 +186,9 @@ def pick(weights: np.ndarray, u: float) -> int:
 
 
 def first_above(cumulated: np.ndarray, target: float) -> int:
-    """The first index at which `cumulated` exceeds `target`; its weight is never 0.
+    """The first index at which `cumulated` exceeds `target`; the weight there is never 0.
 
-    Rounding may lift a target to the sum itself: it counts as the number below.
+    Rounding may lift a target to the sum itself: then it counts as the next smaller number.
     """
     target = min(max(target, 0.0), np.nextafter(cumulated[-1], 0))
     return int(np.searchsorted(cumulated, target, side="right"))

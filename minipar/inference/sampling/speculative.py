@@ -4,12 +4,12 @@
     target   p after "sat", "on", "the", "rug"                 one step over all of them
     check    on ✓   the ✓   rug ✗ ─▶ mat                       mat is drawn from the residual
 
-The answer has the distribution of the target alone.  With q of the draft and p of the target, both
-after temperature, top-k and top-p:
+The answer has the distribution of the target alone.  Let q be the draft's distribution of the next
+token and p the target's, both after all rules of `sampler.py`:
 
     accept x ~ q with probability min(1, p(x) / q(x))
     else draw from the residual max(p - q, 0), normalized, and drop the drafts after x
-    after γ accepted drafts the target's own step gives one more token: the bonus
+    after γ accepted drafts the same step of the target gives one more token: the bonus
 
 A token x is drafted and accepted with probability min(p, q).  A rejection has probability
 1 - Σ min(p, q), and the residual turns it into max(p - q, 0) for each token.  The sum is p.  At
@@ -60,7 +60,9 @@ def expected_tokens(alpha: float, num_drafts: int) -> float:
 
 def verify(p: np.ndarray, q: np.ndarray, drafts: Sequence[int], check: Sequence[float],
            own: Sequence[float]) -> list[int]:
-    """The drafts up to the first rejected one, and the target's own token in its place.
+    """The drafts before the first rejected one, and the target's own token in its place.
+
+    If no draft is rejected, the target's token follows the last one.
 
     p (γ + 1, V) has the target's distribution at each draft and after the last one.  q (γ, V) has
     the distribution from which each of the γ `drafts` was drawn.  `check` (γ,) and `own` (γ + 1,)
@@ -73,7 +75,7 @@ def verify(p: np.ndarray, q: np.ndarray, drafts: Sequence[int], check: Sequence[
 
 
 def append_drafts(sequence: CachedSequence, pool: BlockPool, drafts: Sequence[int]) -> list[int]:
-    """Append tokens that may be taken back; return the blocks taken for all pending tokens."""
+    """Append tokens that may be taken back; return the blocks taken for pending tokens."""
     sequence.tokens += drafts
     return sequence.allocate(pool, sequence.num_pending)
 
@@ -82,8 +84,8 @@ def settle(sequence: CachedSequence, pool: BlockPool, num_known: int,
            tokens: Sequence[int]) -> list[int]:
     """Let `tokens` follow the first `num_known` ones, in place of drafts; return freed blocks.
 
-    All but the last of `tokens` were drafts.  The computed ones stay computed.  The last token, and
-    a draft that was not computed, are pending in the next step.
+    All but the last of `tokens` were drafts.  Those that were computed stay so.  The last token,
+    and a draft that was not computed, are pending in the next step.
     """
     num_kept = num_known + len(tokens) - 1
     freed = sequence.rewind(pool, min(num_kept, sequence.num_computed))
@@ -92,7 +94,10 @@ def settle(sequence: CachedSequence, pool: BlockPool, num_known: int,
 
 
 class CachedModel:
-    """A model, and one sequence with its keys and values.  Its last token is not computed yet."""
+    """A model, and one sequence with its keys and values.
+
+    Between two steps, the last token of the sequence is not computed yet.
+    """
 
     def __init__(self, model: GPT, prompt: Sequence[int], max_tokens: int, block_size: int):
         num_blocks = blocks_for(len(prompt) + max_tokens, block_size)
@@ -114,13 +119,12 @@ class CachedModel:
 
 @dataclass
 class SpeculationStats:
-    """Counts of a decoder; `rate_sum` is Σ min(p, q), added up over the drafts that were checked.
-    """
+    """Counts of a decoder; `rate_sum` adds up Σ min(p, q) of the drafts that were checked."""
 
     target_calls: int = 0
     tokens: int = 0                 # that the target's steps gave
     drafted: int = 0
-    checked: int = 0                # up to the first rejection, that one included
+    checked: int = 0                # drafts up to the first rejected one, that one included
     accepted: int = 0
     rate_sum: float = 0.0
 
@@ -131,7 +135,7 @@ class SpeculationStats:
 
     @property
     def tokens_per_call(self) -> float:
-        """Tokens that one step of the target gave."""
+        """The mean number of tokens that one step of the target gave."""
         return self.tokens / max(1, self.target_calls)
 
 
@@ -154,9 +158,10 @@ class SpeculativeDecoder:
     def generate(self, prompt: Sequence[int], max_tokens: int,
                  params: SamplingParams | None = None,
                  stop_tokens: Collection[int] = ()) -> Iterator[int]:
-        """Yield at most `max_tokens` tokens; the last one may be of `stop_tokens`.
+        """Yield at most `max_tokens` tokens, up to the first one of `stop_tokens`.
 
-        Raises ValueError for a prompt without a token, and for more than both contexts hold.
+        Raises ValueError for a prompt without a token, for max_tokens < 1, and for more tokens than
+        the shorter of the two contexts holds.
         """
         context = min(self.target.config.context, self.draft.config.context)
         if not prompt or max_tokens < 1 or len(prompt) + max_tokens > context:
@@ -202,7 +207,7 @@ class _SpeculativeAnswer:
         return tokens
 
     def _propose(self, count: int) -> tuple[list[int], np.ndarray]:
-        """Drafts, and the distributions (count, V) from which they were drawn."""
+        """(`count` drafts, the distributions (count, V) from which they were drawn)."""
         drafts: list[int] = []
         q = np.zeros((count, self.decoder.target.config.vocab_size))
         for i in range(count):

@@ -2,17 +2,18 @@
 
     rank 0: tokens 0 … 24        rank 1: tokens 25 … 49        all draws of a step together
     penalties, temperature: each rank by itself
-    1  all-reduce   the maximum m of the logits z    1 number a draw, unless it is greedy or top-k
+    1  all-reduce   the maximum m of the logits z    1 number a draw, except for temperature 0, and
+                                                     for top-k without min-p
     2  all-gather   Σ e^(z - m) of each rank         1 number a draw and rank, in the same draws
-    3  all-gather   the best tokens of each rank,    2 c numbers a draw and rank, if it has top-k or
-                    (logit, token)                   top-p, or is greedy
+    3  all-gather   the best tokens of each rank,    2 c numbers a draw and rank, for temperature 0,
+                    (logit, token)                   top-k and top-p
     4  all-reduce   the drawn token, which only its  1 number a draw, in the other draws
                     rank knows
 
 Each rank's c best tokens are its candidates.  All ranks know every token that is likelier than the
-best c-th candidate.  If they know all kept tokens, they draw the same token; else c doubles.
-The first c is 1 for temperature 0, k for top-k, and 64 for top-p.  Nearly all tokens travel in one
-case only: a flat distribution with a large top-p.  min-p needs m alone.
+best c-th candidate.  If they know all kept tokens, they draw the same token; else c doubles, and 3
+is repeated.  The first c is 1 for temperature 0, k for top-k, and 64 for top-p.  Nearly all tokens
+travel only for a k near their number, or a flat distribution with a large top-p.
 
 Sums over ranks are rounded differently from sums in one process, by about 1e-16.  A token differs
 only if the random number u lies so close to the border between two tokens.
@@ -42,7 +43,7 @@ CANDIDATES = 64             # of each rank for top-p, at first
 
 
 def num_candidates(params: SamplingParams) -> int:
-    """The number of tokens each rank offers at first; 0 if every token is kept."""
+    """The number of tokens that each rank offers at first; 0 if no tokens must be ranked."""
     if params.temperature == 0:
         return 1
     return params.top_k or (CANDIDATES if params.top_p < 1 else 0)
@@ -55,7 +56,7 @@ def needs_sums(params: SamplingParams) -> bool:
 
 def next_tokens_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: int,
                            inputs: Sequence[DrawInputs]) -> list[int]:
-    """Collective.  A token for each of n draws: on all ranks the tokens of `sampler.next_tokens`.
+    """Collective.  A token for each of n draws, the same on all ranks, as `sampler.next_tokens`.
 
     `columns` (n, V/p) are this rank's columns of the logits (n, V), by `chunk_bounds`.  Raises
     ValueError, on all ranks, for logits that are not finite.
@@ -116,7 +117,10 @@ def _own_logits(columns: np.ndarray, own: range, inputs: DrawInputs) -> np.ndarr
 
 
 def _draw_own(logits: np.ndarray, sums: np.ndarray, u: float, rank: int, start: int) -> int:
-    """The token that u picks, on the rank that has this token; -1 on all others.  `sums` (p,)."""
+    """The token that u picks, on the rank that has this token; -1 on all others.
+
+    `sums` (p,) are the Σ e^(z - m) of the ranks.
+    """
     ends = np.cumsum(sums)
     owner = first_above(ends, u * ends[-1])
     if rank != owner:
@@ -187,7 +191,8 @@ def top_logprobs_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size:
                             count: int) -> list[tuple[float, dict[int, float]]]:
     """Collective.  For each of n draws: the log-probability of its token, and of the likeliest.
 
-    `columns` (n, V/p) as above.  As `sampler.top_logprobs`: before penalties and temperature.
+    `columns` (n, V/p) are this rank's columns of the logits.  Penalties and temperature do not
+    count, as in `sampler.top_logprobs`.
     """
     start, stop = chunk_bounds(vocab_size, comm.size)[comm.rank]
     logits = np.asarray(columns, np.float64)
@@ -214,8 +219,8 @@ def top_logprobs_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size:
 def sampling_bytes(num_ranks: int, num_summed: int, num_candidates: int, num_wide: int) -> int:
     """Bytes that all ranks together send to draw a step's tokens, by rings of float64 numbers.
 
-    `num_summed` draws need sums (`needs_sums`), and `num_wide` draws keep every token.
-    `num_candidates` is the sum of all draws' candidates, over all attempts.
+    `num_summed` draws need sums (`needs_sums`), and `num_wide` draws offer no candidates.
+    `num_candidates` is the sum of a rank's candidates over all draws and all attempts.
     """
     p = num_ranks
     all_reduced = 2 * (p - 1) * (num_summed + num_wide)

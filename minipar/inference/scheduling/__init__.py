@@ -1,12 +1,12 @@
 """Scheduling: the requests that compute in each step, and their blocks; no arrays, no model.
 
-    block_pool.py        free blocks, counts of their users, the cache of prefixes
+    block_pool.py        free blocks, how many sequences use each block, the cache of prefixes
     block_table.py       a sequence's tokens and block table; copy-on-write, fork, rewind
     request.py           a prompt and the sequences that answer it
     scheduler_config.py  sizes and rules: Policy, Preemption
     step.py              what the scheduler decides for one step
     scheduler.py         continuous batching: admit, run, preempt
-    scripted_requests.py scripted requests, played without a model (`minipar replay`)
+    scripted_requests.py requests with given answers, played without a model (`minipar replay`)
     fragmentation.py     contiguous stretches against blocks: how much of a pool each wastes
 
 Read them in this order.

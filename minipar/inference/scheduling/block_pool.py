@@ -31,8 +31,8 @@ def blocks_for(num_tokens: int, block_size: int) -> int:
 def prefix_keys(tokens: list[int], block_size: int, salt: str = "") -> list[bytes]:
     """The key of each whole block of `tokens`: SHA-256 of the key before it and of its tokens.
 
-    Equal keys mean equal tokens from the beginning on.  `salt` tells contents apart that differ
-    although their tokens are equal: for example, the contents for a different model.
+    Equal keys mean equal tokens from the beginning on.  A different `salt` makes different keys,
+    for contents that differ although the tokens are equal, as those of a different model.
     """
     keys, key = [], salt.encode()
     for end in range(block_size, len(tokens) + 1, block_size):
@@ -79,7 +79,7 @@ class BlockPool:
             self.free[block] = None
 
     def allocate(self) -> int:
-        """Take the block at the front of the free queue; what it held is forgotten."""
+        """Take the block at the front of the free queue; the prefix cache forgets its content."""
         self.require(1)
         block, _ = self.free.popitem(last=False)
         self.ref_counts[block] = 1
@@ -102,7 +102,7 @@ class BlockPool:
         return not self.ref_counts[block]
 
     def register(self, block: int, key: bytes) -> None:
-        """Remember what a whole block holds.  The first block of a key stays the cached one."""
+        """Remember what a whole block holds.  If a key has a cached block, that one stays."""
         if key not in self.block_of and block not in self.key_of:
             self.block_of[key], self.key_of[block] = block, key
 

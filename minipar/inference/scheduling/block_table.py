@@ -12,7 +12,7 @@ from .block_pool import BlockPool, blocks_for, prefix_keys
 
 
 class CachedSequence:
-    """Tokens, the number of computed ones, and the blocks that hold these."""
+    """A sequence's tokens, the number of computed ones, and the blocks that hold the computed."""
 
     def __init__(self, name: str, tokens: list[int], answer_index: int = 0):
         self.name, self.tokens = name, list(tokens)
@@ -75,8 +75,8 @@ class CachedSequence:
     def rewind(self, pool: BlockPool, num_tokens: int) -> list[int]:
         """Keep `num_tokens` computed tokens; return the blocks that became free.
 
-        Speculative decoding gives up rejected drafts by it.  The tokens themselves stay in `tokens`
-        until the caller shortens it.
+        Speculative decoding gives up rejected drafts in this way.  The tokens themselves stay in
+        `tokens` until the caller removes them.
         """
         if not 0 <= num_tokens <= self.num_computed:
             raise ValueError(f"a sequence of {self.num_computed} computed tokens cannot go back "

@@ -1,15 +1,16 @@
 """Fragmentation: how much of a cache holds tokens, with a stretch for each request or with blocks.
 
-    max     slots for the longest sequence there may be
-    pow2    the prompt, and the output rounded up to a power of two
-    oracle  exactly the slots that the request needs in the end, as if the end were known
-    blocks  blocks on demand
+    max     a stretch for the longest sequence that is allowed
+    pow2    a stretch for the prompt, and the output rounded up to a power of two
+    oracle  a stretch of exactly the slots that the request needs in the end, as if that were known
+    blocks  blocks for the tokens so far, more on demand
 
     pool  │▇▇▇▇▇▇▇▇▒▒▒▒░░░░░░······│▇▇▇▒▒░░···│     one moment, several requests
            token   │   internal: this request never uses it
-                   reserved: this request uses it later     · external: between the stretches
+                   reserved: this request uses it later     · external: no request asked for it
 
 Stretches come from a buddy allocator: sizes are rounded up to a power of two, and aligned to it.
+What is added by rounding is external, and so is all room between stretches.
 Kwon et al. 2023, figures 2 and 3.
 """
 
@@ -56,24 +57,24 @@ class Layout:
 
     num_slots: int
     token: int = 0              # slots that hold a token
-    reserved: int = 0           # that their request will use later
-    internal: int = 0           # that their request will never use
-    external: int = 0           # of no request, and lost between stretches
-    free: int = 0               # of no request, and of use for any
+    reserved: int = 0           # slots of a stretch that its request will use later
+    internal: int = 0           # of a stretch: never used by its request; of a block: not used yet
+    external: int = 0           # slots that no request asked for, beside stretches or after blocks
+    free: int = 0               # slots of free blocks
     placed: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     stretches: dict[str, Stretch] = field(default_factory=dict)     # of contiguous layouts
     num_blocks: dict[str, int] = field(default_factory=dict)        # of blocks
 
     def percent(self) -> dict[str, float]:
-        """The parts in % of the pool."""
+        """The five kinds of slots, in % of the pool."""
         parts = {"token": self.token, "reserved": self.reserved, "internal": self.internal,
                  "external": self.external, "free": self.free}
         return {name: 100 * slots / self.num_slots for name, slots in parts.items()}
 
     @property
     def waste(self) -> float:
-        """The part of the slots that are taken from others, and hold no token."""
+        """Of the slots that are not free, the share without a token; 0 without requests."""
         return 1 - self.token / (self.num_slots - self.free) if self.placed else 0.0
 
 
@@ -83,7 +84,10 @@ def power_of_two(size: int) -> int:
 
 
 class BuddyAllocator:
-    """Stretches of `num_slots` slots, sizes rounded up to powers of two, lowest address first."""
+    """Cuts stretches out of `num_slots` slots, each at the lowest address that is free.
+
+    Sizes are rounded up to powers of two.
+    """
 
     def __init__(self, num_slots: int):
         self.num_slots = num_slots

@@ -8,10 +8,10 @@ from .block_table import CachedSequence
 
 @dataclass(eq=False)        # two requests with equal fields are not equal
 class Request:
-    """A prompt and `num_answers` answers of at most `max_tokens`, or `lengths`, tokens each.
+    """A prompt and `num_answers` answers of at most `max_tokens` tokens each, or of `lengths`.
 
-    The prompt is computed once, by one sequence; then it forks into the answers, which share the
-    prompt's blocks.
+    One sequence computes the prompt once; then it forks into the answers, which share the prompt's
+    blocks.
     """
 
     name: str
@@ -33,17 +33,17 @@ class Request:
 
     @property
     def num_computed(self) -> int:
-        """Computed tokens of each sequence: all advance together."""
+        """The number of computed tokens of each sequence; all sequences advance together."""
         return self.sequences[0].num_computed
 
     @property
     def num_pending(self) -> int:
-        """Known tokens of each sequence that are not computed yet."""
+        """The number of known tokens of each sequence that are not computed yet."""
         return self.sequences[0].num_pending
 
     @property
     def num_blocks(self) -> int:
-        """The blocks that it has now, shared ones once."""
+        """The number of blocks that the request has now; shared ones count once."""
         return len({block for sequence in self.sequences for block in sequence.table})
 
     def outputs(self, sequence: CachedSequence) -> list[int]:
@@ -55,7 +55,7 @@ class Request:
         return len(self.outputs(sequence)) >= self.lengths[sequence.answer_index]
 
     def most_blocks(self, block_size: int) -> int:
-        """The most blocks that it uses at a time, when no other request shares any.
+        """The most blocks that the request uses at a time, if it shares none with others.
 
         All answers share the whole blocks of the prompt, and also its last block until they write
         into it.  The last token of an answer is never computed.  When the i-th longest answer
@@ -69,7 +69,7 @@ class Request:
                       for i, length in longest_first if length > 1)])
 
     def fork(self, pool: BlockPool) -> None:
-        """After the prompt: one sequence for each answer, all with the prompt's blocks."""
+        """After the prompt, make one sequence for each answer, all with the prompt's blocks."""
         if len(self.sequences) + len(self.ended) < self.num_answers:
             first = self.sequences[0]
             self.sequences += [first.fork(pool, f"{self.name}.{i}", i)
@@ -87,12 +87,12 @@ class Request:
         fresh = sum(sequence.missing_blocks(pool, num_tokens) for sequence in self.sequences)
         writers = [last for sequence in self.sequences
                    if (last := sequence.last_block(pool)) is not None and pool.ref_counts[last] > 1]
-        # of the sequences that share a block the last one writes in place, if no other reads it
+        # of the sequences that share a block, the last one writes in place if no others read it
         in_place = sum(writers.count(block) == pool.ref_counts[block] for block in set(writers))
         return fresh + len(writers) - in_place
 
     def move(self, source: BlockPool, target: BlockPool) -> tuple[list[tuple[int, int]], list[int]]:
-        """Move all blocks to another pool, shared ones once.
+        """Move all blocks to another pool; shared ones move once, and stay shared.
 
         Returns ([(from, to), …], the blocks that became free in `source`).
         """

@@ -21,10 +21,10 @@ Preemption is decided in `schedule`, where numbers of blocks change hands at onc
 values themselves move in (run), before anything is written: `PagedKVCache.apply`.
 
 The policy says when c comes:
-    TOKEN_BUDGET     as above
-    PROMPTS_FIRST    c comes first; if it admits a prompt, the step ends there.  Otherwise a and b
-                     follow, and c once more if no request runs
-    STATIC           only if no request runs
+    TOKEN_BUDGET     last, as above
+    PROMPTS_FIRST    first, unless requests are swapped; if c admits a request, the schedule ends
+                     there.  Otherwise a and b follow, and c once more if no request runs
+    STATIC           last, and only if no request runs
 Yu et al. 2022 (Orca), section 3: a new schedule every step.  Kwon et al. 2023, section 4.5.
 """
 
@@ -52,7 +52,7 @@ class Scheduler:
         self.host_pool = BlockPool(config.num_blocks, config.block_size)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []        # in the order of admission
-        self.swapped: list[Request] = []        # the same
+        self.swapped: list[Request] = []        # in the order of admission
         self.num_steps = 0
         self.tokens_queried = self.tokens_hit = 0       # of the prefix cache
 
@@ -120,7 +120,7 @@ class Scheduler:
         return int(min(request.num_pending, budget // len(request.sequences)))
 
     def _allocate(self, step: Step, request: Request, num_tokens: int) -> int:
-        """Give a request the blocks of its next tokens; return how many tokens it computes."""
+        """Give a request the blocks of its next tokens; return how many all sequences compute."""
         step.scheduled.append(Scheduled(request, request.num_computed, num_tokens,
                                         len(request.sequences)))
         for sequence in request.sequences:

@@ -8,7 +8,8 @@ class Policy(StrEnum):
     """The rule by which requests share a step.  `Scheduler.schedule` and `_admit` ask for it."""
 
     TOKEN_BUDGET = "token_budget"       # prompts in chunks beside decoding
-    PROMPTS_FIRST = "prompts_first"     # a step holds prompts or single tokens, never both
+    # A step has prompts or single tokens; both only after a recomputed request beyond token_budget.
+    PROMPTS_FIRST = "prompts_first"
     STATIC = "static"                   # the next batch begins when the last one has ended
 
 
@@ -20,7 +21,7 @@ class Preemption(StrEnum):
 
 
 class RequestTooLarge(ValueError):
-    """A request that could never run, refused when it comes; `figures` says by which numbers."""
+    """The refusal of a request that could never run; `figures` are the numbers that show why."""
 
     def __init__(self, message: str, **figures: int):
         super().__init__(message)
@@ -39,7 +40,7 @@ class SchedulerConfig:
     token_budget: int | None = None         # tokens that one step computes at most
     max_requests: int | None = None         # that run at the same time
     prefix_caching: bool = False
-    preempt_by: Preemption = Preemption.RECOMPUTE       # if it has one sequence; several: SWAP
+    preempt_by: Preemption = Preemption.RECOMPUTE       # SWAP for requests with several sequences
     policy: Policy = Policy.TOKEN_BUDGET
 
     def __post_init__(self):

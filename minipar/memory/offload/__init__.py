@@ -5,13 +5,13 @@
     timeline.py      simulate_step: the time and peak bytes of such decisions, on three lanes
     search.py        best_decisions: the decisions with the shortest step within a limit of bytes
 
-Both files of copies overlap them with computation.  The first reacts to what operations save, in
-any program.  The second moves all arrays of a part together, at times known before the step: only
-so can a search keep a limit of bytes.
+The copies run on streams (`backend/copy_stream.py`), so both classes overlap them with computation.
+`OffloadActivations` reacts to what operations save, in any program.  `DecisionExecutor` moves all
+arrays of a part together, at times known before the step: only so can a search keep to a limit of
+bytes.
 
-Offloaded optimizer states and parameters are allocated in a file from the start
-(`backend/mapped_file.py`).  The optimizer's step pages in a block at a time (`optim/optimizer.py`).
-`train/setup/memory.py` reads --offload and --memory-limit.
-
-The copies run on streams (`backend/copy_stream.py`); `minipar train --offload` uses the first file.
+`minipar train --offload activations` uses `OffloadActivations`.  Optimizer states and parameters
+that are offloaded are allocated in a file from the start (`backend/mapped_file.py`), and the
+optimizer's step pages in a block at a time (`optim/optimizer.py`).  `train/setup/memory.py` reads
+--offload and --memory-limit.
 """

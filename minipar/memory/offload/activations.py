@@ -1,17 +1,18 @@
 """Offload saved activations to the host, and fetch them before backward needs them.
 
     forward    compute  h.0  h.1  h.2  h.3 │ backward  h.3  h.2  h.1  h.0
-               out        ─0─  ─1─  ─2─    │
+               out        ─0─  ─1─  ─2─  ──│3─
                in                          │             ─2─  ─1─  ─0─
 
 A copy out starts when an operation saves an array; the array is freed once it is copied and unused.
-Backward unpacks arrays in about the reverse order of saving, so each unpack also starts the copies
-of the `ahead` arrays saved before it.  The device needs memory for the arrays in flight in each
+Backward unpacks arrays in about the reverse order of saving.  So each unpack also starts copies in,
+until `ahead` of the arrays saved before are on their way.  Array 3 is still alive when backward
+needs it, so it is not copied back.  The device needs memory for the arrays in flight in each
 direction.  With ahead=1 one array is used while the next is copied (double buffering); a larger
 `ahead` evens out different sizes.
 
 Nothing is rounded and every view keeps its strides, so gradients are bitwise the same.  If the link
-is fast enough, copies hide behind computation; otherwise a step takes as long as its copies.
+is fast enough, copies hide behind computation; otherwise a step takes about as long as its copies.
 vDNN, Rhu et al. 2016; ZeRO-Offload, Ren et al. 2021.  PyTorch: torch.autograd.graph.save_on_cpu.
 """
 
@@ -50,21 +51,22 @@ class OffloadedStorage:
 
 
 class OffloadedView(NamedTuple):
-    """Stands for a saved array: a storage, and the array's place in it."""
+    """Stands in the graph for a saved array: the array's storage, and its place in the storage."""
 
     moved: Any              # the OffloadedStorage
     place: ViewSpec
 
 
 class OffloadActivations:
-    """Copies saved arrays into `empty(shape, dtype)`, arrays on the host, and back.
+    """Copies saved arrays to the host, and back in backward.
 
-    `out` and `back` are the streams for the two directions, such as `copy_streams(comm)`.  The
-    tensors in `stays`, usually the parameters, stay on the device: copying them frees nothing.  At
-    most `ahead` copies out are in flight, and as many copies in beside the one that backward waits
-    for.  An array that is still alive when backward needs it is not copied back.  `bytes_out`,
-    `bytes_in`, `num_out` and `num_in` count copies; `num_late` counts copies in that started only
-    when backward needed the array.
+    `empty(shape, dtype)` makes arrays on the host.  `out` and `back` are the streams for the two
+    directions, such as `copy_streams(comm)`.  The tensors in `stays`, usually the parameters, stay
+    on the device: copying them frees nothing.  At most `ahead` copies out are in flight, and as
+    many copies in beside the one that backward waits for.  An array that is still alive when
+    backward needs it is not copied back.  `num_out`, `num_in`, `bytes_out` and `bytes_in` count
+    copies and their bytes.  `num_late` counts copies in that started only when backward needed the
+    array.
     """
 
     def __init__(self, empty: Callable[[Any, Any], Array], stays: Iterable[Tensor] = (),
@@ -85,8 +87,8 @@ class OffloadActivations:
     def recording(self) -> AbstractContextManager:
         """Context of forward and backward in which saved arrays are offloaded.
 
-        Enter it before a strategy's own context, whose hooks must see gathered weights first, and
-        after a ledger's.
+        Enter it after a ledger's context, and before a strategy's, whose hooks must see gathered
+        weights first.
         """
         return saved_tensors_hooks(self._pack, self._unpack)
 
@@ -94,7 +96,7 @@ class OffloadActivations:
         """True if this array is to be offloaded, with the whole storage that it is a view of."""
         is_array = is_host(array) or is_gpu(array) or is_shape_only(array)
         if not is_array or _paused.get() or is_recomputing():
-            return False                # another hook's note; or an array that backward needs now
+            return False                # another hook's note, or an array that backward needs now
         owner = storage(array)
         return (id(owner) not in self.stays and owner.ndim > 0
                 and owner.nbytes >= self.min_bytes)
@@ -146,14 +148,16 @@ class OffloadActivations:
     def prefetch_candidates(self, number: int) -> list[OffloadedStorage]:
         """The arrays that backward probably needs after array `number`, the soonest first.
 
-        These are the ones saved before it that are still on the host, in reverse order.
+        They are those of the LOOK_BACK arrays saved before it that are not back yet, in reverse
+        order.
         """
         found = (self._by_number.get(n)
                  for n in range(number - 1, max(-1, number - 1 - LOOK_BACK), -1))
         return [moved for moved in found if moved is not None and moved.here is None]
 
     def _fetch(self, moved: OffloadedStorage) -> bool:
-        """Start its copy in; return False if it needs none because the original is alive."""
+        """Start to copy a storage back; return False if its original is alive and no copy needed.
+        """
         owner = moved.owner()
         if owner is not None:
             moved.here = flat_view(owner)

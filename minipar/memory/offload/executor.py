@@ -4,10 +4,11 @@
 
 `activations.py` copies each array when it is saved.  Here all arrays of a part move together, at
 times that follow from the order of the parts alone.  So the peak of memory is known beforehand, to
-the byte.  (`timeline.py` has the rules, and the time that the copies take.)
+the byte.  (`timeline.py` has the rules, and the time that the copies take.)  A part of which only
+the input is offloaded recomputes the rest.
 
-Between two parts the graph holds a mark.  When backward reaches it, backward has finished the part
-behind it and is about to enter the part before it.
+The graph has a mark after each part.  When backward reaches it, backward has finished all later
+parts and is about to enter this one.
 """
 
 import weakref
@@ -31,7 +32,7 @@ from .timeline import OFFLOAD, OFFLOAD_INPUT, RECOMPUTE
 
 
 class BackwardMark(Function):
-    """The boundary between two parts: calls `on_backward()` when backward reaches it."""
+    """A mark after a part: calls `on_backward()` when backward reaches it."""
 
     metered = False
 
@@ -47,7 +48,8 @@ class BackwardMark(Function):
 
 
 class MovingStorage:
-    """A storage that moves: `here` on the device (packed by the outer hooks), or `outside`."""
+    """A storage that moves: `here` on the device, packed by the outer hooks; `outside` on the host.
+    """
 
     __slots__ = ("here", "outside", "like", "__weakref__")
 
@@ -58,9 +60,10 @@ class MovingStorage:
 
 
 class Transfer:
-    """The arrays that one part saves, which move together; storages freed early drop out.
+    """The arrays that one part saves, which move together.
 
-    It is `open` for arrays while the part runs, if the part is to be offloaded.
+    A transfer is `open`, and takes arrays, while its part runs, if the part is to be offloaded.  A
+    storage that is freed early drops out.
     """
 
     def __init__(self, executor: "DecisionExecutor", decision: str):
@@ -75,13 +78,13 @@ class Transfer:
     def pack(self, array: Array) -> OffloadedView | SavedArray:
         """Pack hook: add the array to the transfer, unless it stays on the device.
 
-        Arrays in `stays` do, and arrays that backward recomputes.
+        Arrays in `stays` stay, and arrays that backward recomputes, and storages with gaps.
         """
         owner = storage(array)
         if self.open and (is_host(array) or is_gpu(array)) and id(owner) not in self.stays:
             flat = flat_view(owner)
             place = view_spec(array, flat)
-            if place is not None:                       # else the storage has gaps
+            if place is not None:
                 moved = self.storages.get(id(owner))    # it keeps the owner alive, and its id
                 if moved is None:
                     moved = self.storages[id(owner)] = MovingStorage(flat, self.hooks)
@@ -89,7 +92,7 @@ class Transfer:
         return SavedArray(array, self.hooks)
 
     def unpack(self, item: OffloadedView | SavedArray) -> Array:
-        """Unpack hook: the array."""
+        """Unpack hook: the array; its copy in has ended."""
         if isinstance(item, SavedArray):
             return item()
         return view_from_spec(item.moved.here(), item.place)
@@ -131,11 +134,10 @@ class Transfer:
 class DecisionExecutor:
     """Runs the parts of a model by `decisions`, one for each part and one for the loss.
 
-    Offloaded arrays go into `empty(shape, dtype)`, arrays on the host.  `out` and `back` are the
-    streams for the two directions, such as `copy_streams(comm)`.  The tensors in `stays`, usually
-    the parameters, stay on the device: copying them frees nothing.  It cannot be used with FSDP and
-    ZeRO-3, whose gathered weights would be offloaded like activations, nor with deferred weight
-    gradients.
+    `empty(shape, dtype)` makes arrays on the host.  `out` and `back` are the streams for the two
+    directions, such as `copy_streams(comm)`.  The tensors in `stays`, usually the parameters, stay
+    on the device: copying them frees nothing.  Do not use it with FSDP or ZeRO-3, whose gathered
+    weights it would offload like activations, nor with deferred weight gradients.
     """
 
     def __init__(self, decisions: Sequence[str], empty: Callable[[Any, Any], Array],
@@ -173,7 +175,8 @@ class DecisionExecutor:
         return BackwardMark.apply(x, on_backward=partial(self._arrive, transfers, i))
 
     def _arrive(self, transfers: list[Transfer], i: int) -> None:
-        """Prepare backward of part i: start copies in `ahead` parts early, wait for its own."""
+        """Before the backward of part i: start the copies in of parts i … i - ahead; wait for i's.
+        """
         for j in range(i, max(-1, i - self.ahead - 1), -1):
             transfers[j].begin_copy_in()
         transfers[i].wait_in()
@@ -181,13 +184,13 @@ class DecisionExecutor:
 
 def parts_and_loss(model: Module, targets: Array,
                    loss_divisor: float | None = None) -> list[Callable[[Any], Tensor]]:
-    """The parts of a model and, as the last one, its loss, which may be computed again."""
+    """The parts of a model and, as the last one, its loss, which may be recomputed."""
     targets = unchanging(targets)
     return [*chain(model), lambda logits: model.criterion(logits, targets, loss_divisor)]
 
 
 def apply_decisions(model: Module, executor: DecisionExecutor) -> Module:
-    """Change `model` so that it runs its parts and the loss by `executor`."""
+    """Change `model` so that it runs its parts and the loss by `executor`; return it."""
     def loss(forward: Callable, logits: Tensor, targets: Array, *options: Any) -> Tensor:
         targets = unchanging(targets)           # the loss may be computed again
         return executor.run_last(lambda x: forward(x, targets, *options), logits)

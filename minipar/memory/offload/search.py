@@ -3,27 +3,28 @@
     best_decisions(costs, 64_000_000, Machine(1e13, 2.5e10))
         ─▶ (("offload", "offload", "recompute", "keep"), seconds, bytes)
 
-There are 4ⁿ choices of decisions.  The search goes through the chain once and keeps only the
-Pareto-optimal prefixes.  A prefix affects the rest of the step through a few numbers only, and less
-is better in each of them.
+There are up to 4ⁿ choices of decisions for n parts.  The search goes through the chain once.  It
+keeps only the Pareto-optimal prefixes, which are decisions for the first parts.  A prefix affects
+the rest of the step through a few numbers only, and less is better in each of them.
 
-*Memory.*  In the backward of part i, all later parts are finished.  No forward needs more bytes
-than the backward, in which these are alive:
+*Memory.*  In the backward of part i, all later parts are finished, and these bytes are alive:
 
     held by the parts before i + copied in for the `ahead` parts before i + needed by part i
 
-*Time.*  No copy crosses from forward to backward: everything is copied out before backward needs
-it.  Backward is a forward played from its end.  In backward a copy *ends* before the part needs it;
-in forward it *starts* after the part has made it.
+No forward needs more than the backward of the same part.
+
+*Time.*  No copy crosses from forward to backward: before the first backward, the program waits for
+all copies out.  Backward is a forward played from its end.  In backward a copy *ends* before the
+part needs it; in forward it *starts* after the part has made it.
 
     forward             ▐F0▌▐F1▌▐F2▌      backward, from     ▐B0▌▐B1▌▐B2▌      t = clock of compute
     copy out                ▐─0─▌         right to left  ◀       ▐─0─▌         e = ends of copies
 
 So both directions follow the same recursion from part 0 on (`advance_lane`), each with its own
-times, and the step takes their sum.  The result is the exact optimum of `timeline.py`: times are
-integers in one unit, so equal times compare equal.  Beaumont, Eyraud-Dubois & Shilova, Efficient
-combination of rematerialization and offloading (2021), solve the general problem, with segments
-longer than a part.
+times, and the step takes their sum.  The result is the exact optimum by the rules of `timeline.py`:
+times are integers in one unit, so equal times compare equal.  Beaumont, Eyraud-Dubois & Shilova,
+Efficient combination of rematerialization and offloading (2021), solve the general problem, with
+segments longer than a part.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +45,7 @@ from .timeline import (
     step_cost,
 )
 
-Lane = tuple[int, ...]      # the clock, then the ends of the last `ahead` copies, 0 for none
+Lane = tuple[int, ...]      # the clock, then the ends of the last `ahead` copies; 0 if past or none
 
 
 class Solution(NamedTuple):
@@ -56,26 +57,26 @@ class Solution(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """Decisions for the first parts, and all that the later parts need to know of them."""
+    """Decisions for the first parts, and the numbers through which they affect the later parts."""
 
     decisions: tuple[str, ...]
     forward: Lane
     backward: Lane
     held: int                       # bytes that these parts hold until their backward
-    copies: tuple[int, ...]         # bytes of the last `ahead` copies, those in flight
-    holds_output: bool              # they hold the next part's input
+    copies: tuple[int, ...]         # bytes of the last `ahead` copies, which may be in flight
+    holds_output: bool              # whether the last of these parts holds the next part's input
     peak: int
 
     def time(self) -> int:
-        """The time of both directions, in units, copies included."""
+        """The time of both directions, copies included, in the unit of `_Chain`."""
         return max(self.forward) + max(self.backward)
 
 
 def best_decisions(costs: ChainProfile, limit: int, machine: Machine) -> Solution:
     """The decisions with the shortest step whose activations fit in `limit` bytes.
 
-    The last part must be the loss.  Raises ValueError if nothing fits; it names the smallest limit
-    that works.
+    The last part must be the loss.  Raises ValueError if nothing fits; the message names the
+    smallest limit that works.
     """
     check_machine(machine, costs)
     chain = _Chain(costs, machine)
@@ -85,7 +86,7 @@ def best_decisions(costs: ChainProfile, limit: int, machine: Machine) -> Solutio
         raise ValueError(f"activations do not fit in {limit:,} bytes, however much is recomputed "
                          f"or offloaded: give at least {least:,}, or a smaller batch")
     best = min(found, key=Prefix.time)
-    for i, cost in enumerate(costs.parts):          # prefer to keep where that costs no time
+    for i, cost in enumerate(costs.parts):  # keep, or else recompute, where that costs no time
         for decision in possible_decisions(cost)[:2]:
             other = chain.whole((*best.decisions[:i], decision, *best.decisions[i + 1:]))
             if other.peak <= limit and other.time() <= best.time():
@@ -95,7 +96,11 @@ def best_decisions(costs: ChainProfile, limit: int, machine: Machine) -> Solutio
 
 
 class _Chain:
-    """The prefixes of a chain.  The unit of time is that of 1 / speed.denominator FLOPs."""
+    """The prefixes of a chain.
+
+    `speed` is the number of FLOPs in the time of one copied byte.  The unit of time is that of
+    1 / speed.denominator FLOPs, so all times are integers.
+    """
 
     def __init__(self, costs: ChainProfile, machine: Machine):
         nothing = (0,) * machine.ahead
@@ -105,7 +110,8 @@ class _Chain:
 
     def search(self, limit: int | None,
                matters: Callable[[Prefix], tuple[int, ...]]) -> list[Prefix]:
-        """The Pareto-optimal decisions for the whole chain within the limit."""
+        """The decisions for the whole chain within the limit that are Pareto-optimal in `matters`.
+        """
         found = [self.start]
         for cost in self.parts:
             extend = [self.extend(b, decision, cost) for decision in possible_decisions(cost)
@@ -136,14 +142,14 @@ class _Chain:
             max(b.peak, b.held + sum(b.copies) + needs))
 
 
-def pareto_optimal(beginnings: Sequence[Prefix],
-                 matters: Callable[[Prefix], tuple[int, ...]]) -> list[Prefix]:
+def pareto_optimal(prefixes: Sequence[Prefix],
+                   matters: Callable[[Prefix], tuple[int, ...]]) -> list[Prefix]:
     """The prefixes that no other one equals or beats in all numbers of `matters`.
 
-    The first of several equal prefixes stays.
+    To hold the output counts as better.  The first of several equal prefixes stays.
     """
     different: dict[tuple, Prefix] = {}
-    for b in beginnings:
+    for b in prefixes:
         different.setdefault((*matters(b), not b.holds_output), b)
     rows = np.array(sorted(different))              # integers of any size
     best, count = np.empty_like(rows), 0
@@ -159,6 +165,7 @@ def advance_lane(lane: Lane, work: int, copy: int) -> Lane:
     The part computes for `work`, waits for the copy of the part `ahead` before it, and starts its
     own copy, which takes `copy`.
     """
+    # t is the clock, e the end of a copy:
     # t ← max(t + work, e of the part `ahead` before),    e ← max(t, all e) + copy
     clock, oldest, *others = lane
     clock = max(clock + work, oldest)

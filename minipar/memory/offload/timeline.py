@@ -1,20 +1,20 @@
 """Simulate a step whose parts are kept, recomputed or offloaded, on three lanes.
 
     compute   ▐F0▌▐F1▌▐F2▌▐F3▌┃▐B3▌▐A2▌▐B2▌▐B1▌▒▒▒▐B0▌      0, 1  offload   wait on the host
-    copy out      ▐─0─▌▐─1─▌  ┃                             2     recompute (A) from its input
-    copy in                   ┃        ▐─1─▌▐──0──▌         3     keep      ▒ nothing to compute
+    copy out      ▐─0▌▐─1▌    ┃                             2     recompute (A) from its input
+    copy in                   ┃    ▐─1─▌   ▐──0──▌          3     keep      ▒ nothing to compute
 
-After its forward, everything that a part saves is copied out in one copy.  The copy may last until
-the forward of the part `ahead` after it has ended; then the program waits for it and frees the
-memory.  The copy in starts when backward begins with the part `ahead` after it.  Each lane does one
-thing after the other.  So which bytes are alive follows from the order alone, the same on every
-machine.  The time follows from
+Here ahead = 1.  When an offloaded part has run, all that it saved is copied out in one copy.  The
+copy may last until the forward of the part `ahead` after it has ended.  Then the program waits for
+the copy and frees the memory.  The copy in starts when backward begins with the part `ahead` after
+it.  Each lane does one thing after the other.  So the order alone decides which bytes are alive,
+the same on every machine.  The time follows from
 
     compute   FLOPs / flops_per_second          copy   bytes / bytes_per_second, each direction
 
-If two parts save one storage, the output of the first and the input of the second, each part that
-is offloaded copies it.  The loss is the last part.  vDNN, Rhu et al. 2016; Capuchin, Peng et al.
-2020.
+If two parts save one storage, the output of the first and the input of the second, each of them
+that is offloaded copies it.  The loss is the last part.  vDNN, Rhu et al. 2016; Capuchin, Peng
+et al. 2020.
 """
 
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ class Machine(NamedTuple):
 class LaneStep(NamedTuple):
     """The work of a lane for one part, from `start` to `end`, in seconds.
 
-    `kind` is forward, again, backward, waiting, or the lane's name.  `num_bytes` is the peak of the
-    bytes alive meanwhile, or the bytes copied.
+    `kind` is forward, again, backward or waiting on the lane of computation, and the lane's name on
+    a lane of copies.  `num_bytes` is the peak of the bytes alive meanwhile, or the bytes copied.
     """
 
     lane: str
@@ -57,7 +57,7 @@ class LaneStep(NamedTuple):
 
 
 def possible_decisions(cost: PartProfile) -> list[str]:
-    """The decisions that make a difference for a part."""
+    """The decisions that make a difference for a part, keep first."""
     return [KEEP, *[RECOMPUTE] * bool(cost.num_saved), *[OFFLOAD] * bool(cost.saved_bytes[0]),
             *[OFFLOAD_INPUT] * bool(cost.num_saved and cost.input_bytes)]
 
@@ -77,7 +77,8 @@ def simulate_step(decisions: Sequence[str], costs: ChainProfile,
                   machine: Machine) -> list[LaneStep]:
     """The steps of all lanes, in the order in which the program starts them.
 
-    Raises ValueError for impossible decisions, and for a profile whose loss is not a part.
+    Raises ValueError for impossible decisions, for an impossible machine, and for a profile whose
+    loss is not a part.
     """
     check_machine(machine, costs)
     if len(decisions) != len(costs.parts):
@@ -110,7 +111,7 @@ class _Simulation(LiveStorages):
         self.decisions, self.machine, self.steps = decisions, machine, []
         self.clock, self.free_at = 0.0, {COPY_OUT: 0.0, COPY_IN: 0.0}
         self.out: dict[int, float] = {}         # ends of the copies out in flight, by part
-        self.back: dict[int, float] = {}
+        self.back: dict[int, float] = {}        # ends of the copies in, by part
 
     def size(self, kind: str, i: int) -> int:
         """The bytes of a storage, or of the copy that came back."""
@@ -130,7 +131,8 @@ class _Simulation(LiveStorages):
             self.out[i] = self.copy(COPY_OUT, i)
 
     def backward(self, i: int) -> None:
-        """Start the copies in of the next `ahead` parts, wait for that of part i, and run it."""
+        """Start the copies in of part i and of the `ahead` parts before, wait for its own, run it.
+        """
         for j in range(i, max(-1, i - self.machine.ahead - 1), -1):
             self.bring(j)
         self.wait(i, self.back.get(i, 0.0))
@@ -145,7 +147,7 @@ class _Simulation(LiveStorages):
             self.compute(AGAIN, i, part.recompute_flops)
             self.free(source)
         held = self.uses["input", i] > 1 and ("input", i) in saved
-        more = part.peak_bytes[held] - part.saved_bytes[held]        # what it recomputes by itself
+        more = part.peak_bytes[held] - part.saved_bytes[held]       # of segments inside the part
         self.compute(BACKWARD, i, part.nested_flops + part.backward_flops, more)
         self.free(*saved)
 

@@ -1,18 +1,20 @@
 """Optimal plans: the fewest FLOPs within a budget of bytes, for parts with any costs.
 
-The first part of a run i … k - 1 either keeps what it saves, or starts a segment:
+A run is a number of parts in a row, i … k - 1.  Its first part either keeps what it saves, or
+starts a segment:
 
     keep i             tape(i) stays  ┃ best of i+1 … k-1 in the remaining bytes
-    segment i … j-1    input stays    ┃ best of j … k-1 in the remaining bytes; after its backward,
-                                      ┃ best of recomputing i … j-1, with all bytes
+    segment i … j-1    input stays    ┃ best of j … k-1 in the remaining bytes; after the backward
+                                      ┃ of these, best of recomputing i … j-1, with all m bytes
 
     flops(i, k, m) = min( f_i           + flops(i+1, k, m - tape_i),
                      min  f_i+…+f_{j-1} + flops(j, k, m - input_i) + again(i, j, m) )
                       j
 
-The recursion is solved for all budgets m at once.  As a function of m the FLOPs are a staircase;
-its steps are the *Pareto front* of the run.  Runs of parts with equal costs have equal fronts, so a
-long chain of equal blocks is quick to solve.
+Here f_i are the FLOPs of the forward of part i, tape_i the bytes that it saves, input_i those of
+its input.  The recursion is solved for all budgets m at once.  As a function of m the FLOPs are a
+staircase; its steps are the *Pareto front* of the run.  Runs of parts with equal costs have equal
+fronts, so a long chain of equal blocks is quick to solve.
 
 The problem and its recursion: Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, Optimal
 checkpointing for heterogeneous chains (2019).  There memory is cut into slots; here it is exact.
@@ -31,8 +33,8 @@ from .profile import ChainProfile, PartProfile
 class Front(NamedTuple):
     """The Pareto front of a run of parts: arrays (n,); `peaks` (bytes) rise while `flops` fall.
 
-    `choices` are indices into `options`: 0 keeps what the first part saves, l starts a segment of
-    l parts.
+    `choices` are indices into `options`: 0 keeps what the first part saves, and l > 0 starts a
+    segment of l parts.
     """
 
     peaks: np.ndarray
@@ -48,7 +50,8 @@ class Front(NamedTuple):
 class Option(NamedTuple):
     """One way to begin a run: it takes `flops`, and `own` bytes stay alive during the `rest`.
 
-    `then` is the run to its left, which comes after the backward of the rest and may use all bytes.
+    `then` comes after the backward of the rest, and may use all bytes: the recomputed segment, or
+    the backward of the part that was kept.
     """
 
     flops: int
@@ -66,7 +69,7 @@ class ParetoPlan(NamedTuple):
 
 
 class DoesNotFit(ValueError):
-    """No plan fits the budget; `least` is the smallest budget that one fits."""
+    """No plan fits the budget; `least` is the smallest budget that some plan fits."""
 
     def __init__(self, budget: int, least: int):
         super().__init__(f"activations do not fit in {budget:,} bytes, however much is recomputed: "
@@ -77,7 +80,7 @@ class DoesNotFit(ValueError):
 def optimal(costs: ChainProfile, budget: int) -> ParetoPlan:
     """The plan with the fewest FLOPs whose activations fit in `budget` bytes.
 
-    Raises DoesNotFit, a ValueError, if none does; it names the smallest budget that works.
+    Raises DoesNotFit, a ValueError, if none fits; the message names the smallest budget that works.
     """
     front = _Fronts(costs).whole()
     least = int(front.peaks[0])
@@ -99,7 +102,7 @@ def _choice(front: Front, budget: int, costs: ChainProfile) -> ParetoPlan:
 
 
 def _plan(front: Front, budget: int, start: int) -> Plan:
-    """The best plan within the budget, with parts numbered from `start`."""
+    """The plan of the front within the budget, with parts numbered from `start`."""
     items: list = []
     while front.options:
         length = front.choices[np.searchsorted(front.peaks, budget, side="right") - 1]
@@ -120,7 +123,7 @@ def cheapest(options: Sequence[Option]) -> Front:
     return Front(budgets[better], least[better], np.argmin(flops, axis=0)[better], options)
 
 
-def _only(peak: int) -> Front:
+def _empty_run(peak: int) -> Front:
     """The front of an empty run, which needs `peak` bytes and no FLOPs."""
     return Front(np.array([peak]), np.zeros(1), np.zeros(1, int), ())
 
@@ -132,12 +135,12 @@ class PartRun(NamedTuple):
     stop: int
     end_bytes: int
     has_input: bool = False         # its input is alive anyway
-    again: bool = False             # it is recomputed: it stops after the last array that is needed
+    again: bool = False             # it is recomputed, up to the last array that is saved
     is_segment: bool = False        # a whole segment, not only the end of one
 
 
 class _Fronts:
-    """The fronts of all runs of parts, each computed once."""
+    """The fronts of runs of parts; equal runs are computed once."""
 
     def __init__(self, costs: ChainProfile):
         self.costs, self.parts = costs, costs.parts
@@ -152,7 +155,7 @@ class _Fronts:
     def of(self, run: PartRun) -> Front:
         """The front of a run over all its plans."""
         if run.start == run.stop:
-            return _only(run.end_bytes)
+            return _empty_run(run.end_bytes)
         key = self.kinds[run.start:run.stop], *run[2:]
         if key not in self.found:
             self.found[key] = cheapest(self._options(run))
@@ -167,9 +170,9 @@ class _Fronts:
         at_end = 0 if is_segment and part.saves_input else end
         rest = PartRun(start + 1, stop, at_end, bool(part.saves_output), again)
         options = [Option(flops, part.saved_bytes[held], self.of(rest),
-                          _only(part.peak_bytes[held]))]
+                          _empty_run(part.peak_bytes[held]))]
         own, at_end, flops = 0 if held else part.input_bytes, 0 if is_segment else end, 0
-        # A segment of the whole segment would be recomputed to be recomputed: it is left out.
+        # A segment inside a segment is shorter: one as long would only recompute it twice.
         for middle in range(start + 1, stop if is_segment else stop + 1):
             flops += self.parts[middle - 1].forward_flops
             segment = PartRun(start, middle, own, held, again=True, is_segment=True)

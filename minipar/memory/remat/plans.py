@@ -1,6 +1,6 @@
 """Rematerialization plans: which segments of a model's parts keep only their input.
 
-    (0, (1,), (2,), 3)      parts 0 and 3 keep what they save; 1 and 2 are a segment each
+    (0, (1,), (2,), 3)      parts 0 and 3 keep what they save; parts 1 and 2 are a segment each
     ((0, 1), (2, 3))        two segments: √L segments are best if all parts cost the same
     (((0, 1), 2), 3)        the inner segment is dropped with the outer one, and recomputed twice
 
@@ -41,7 +41,10 @@ def keep_all(parts: Sequence[ChainPart]) -> Plan:
 
 
 def uniform(num_blocks: int, parts: Sequence[ChainPart]) -> Plan:
-    """Segments of `num_blocks` blocks, the last perhaps shorter; other parts keep all they save."""
+    """The plan of segments of `num_blocks` blocks; parts that are no blocks keep all they save.
+
+    The last segment of a row of blocks may be shorter.
+    """
     plan: list[Any] = []
     for i, part in enumerate(parts):
         if not part.is_block:
@@ -54,7 +57,10 @@ def uniform(num_blocks: int, parts: Sequence[ChainPart]) -> Plan:
 
 
 def sqrt_segments(parts: Sequence[ChainPart]) -> Plan:
-    """About √L segments of L blocks: k + ⌈L/k⌉ arrays are alive, least for k = √L.  Chen 2016."""
+    """The plan of about √L segments of L blocks.
+
+    With k segments, k inputs and ⌈L/k⌉ blocks are alive, fewest for k = √L (Chen et al. 2016).
+    """
     num_blocks = sum(part.is_block for part in parts)
     return uniform(math.ceil(num_blocks / max(1, round(math.sqrt(num_blocks)))), parts)
 
@@ -62,7 +68,8 @@ def sqrt_segments(parts: Sequence[ChainPart]) -> Plan:
 def rematerialize(model: Module, policy: Policy) -> Module:
     """Change `model` so that it runs its parts by the plan that `policy` makes; return it.
 
-    Call it before a strategy takes the model.  A pipeline stage asks for a plan of its own parts.
+    Call this before a strategy takes the model.  A pipeline stage asks `policy` for a plan of its
+    own parts.
     """
     def by_plan(forward: Callable, parts: Any, x: Any) -> Tensor:
         if not is_recording():                  # no backward follows: nothing to recompute

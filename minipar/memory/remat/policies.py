@@ -2,8 +2,8 @@
 
     rematerialize(model, plan_policy("optimal:64MB"))
 
-A policy makes a plan from a model's parts.  Most need only the number of parts; the optimal policy
-profiles the parts with the first batch.
+A policy makes a plan from a model's parts.  Most policies need to know only which parts are blocks;
+the optimal policy profiles the parts with the first batch.
 """
 
 import re
@@ -28,7 +28,8 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 
 
 def plan_policy(text: str, agree: Callable[[Array], Array] = lambda array: array) -> Policy:
-    """The policy that `text` names; `agree` as in `OptimalPolicy`.  ValueError for others."""
+    """The policy that `text` names; `agree` as in `OptimalPolicy`.  Raises ValueError for others.
+    """
     name, colon, value = text.partition(":")
     if not colon and name in ("none", "full", "sqrt"):
         return {"none": keep_all, "full": partial(uniform, 1), "sqrt": sqrt_segments}[name]
@@ -40,7 +41,8 @@ def plan_policy(text: str, agree: Callable[[Array], Array] = lambda array: array
 
 
 def parse_bytes(text: str) -> int:
-    """The number of bytes that 512, 64MB or 1.5GiB stands for.  ValueError for other texts."""
+    """The number of bytes that 512, 64MB or 1.5GiB stands for.  Raises ValueError for other texts.
+    """
     found = re.fullmatch(r"(\d{1,18}(?:\.\d*)?|\.\d+) ?([KMGT]?I?B?)", text.strip().upper())
     if not found or found[2] not in UNITS:
         raise ValueError(f"{text!r} is no number of bytes: write 64MB, 1.5GB, 512MiB")
@@ -51,10 +53,10 @@ class OptimalPolicy:
     """A policy: the plan with the fewest FLOPs whose activations fit in `budget` bytes.
 
     It profiles the parts one by one with the first batch, and later batches get the same plan.  The
-    loss counts as one array of the size of the model's output, its gradient.  Ranks that compute
-    the same parts together (tensor parallelism) must use the same plan, because a recomputed part
-    repeats its messages.  So `agree` returns the maximum of an array of int64 over these ranks, an
-    all-reduce; it is called once for each chain of parts.
+    loss counts as one array of the size of the model's output: the gradient of that output.  Ranks
+    that compute the same parts together (tensor parallelism) must use the same plan, because a
+    recomputed part repeats its messages.  So `agree` returns the maximum of an array of int64 over
+    these ranks, by an all-reduce; it is called once for each chain of parts.
     """
 
     def __init__(self, budget: int, agree: Callable[[Array], Array] = lambda array: array):
@@ -64,7 +66,7 @@ class OptimalPolicy:
     def profile(self, model: Module, parts: Sequence[ChainPart], x: Any) -> None:
         """Profile the parts with their input x, unless they have been profiled.
 
-        Raises ValueError if no plan fits the budget, naming the smallest budget that one fits.
+        Raises ValueError if no plan fits the budget; the message names the smallest that works.
         """
         names = tuple([part.name for part in parts])
         if names not in self.plans:
@@ -78,7 +80,10 @@ class OptimalPolicy:
 
 
 def max_over_ranks(costs: ChainProfile, agree: Callable[[Array], Array]) -> ChainProfile:
-    """The element-wise maximum of the ranks' profiles, so that all ranks plan with the same one."""
+    """The element-wise maximum of the ranks' profiles, so that all ranks plan with the same one.
+
+    For `saves_output` it is the minimum: an output counts as saved if all ranks save it.
+    """
     rows = [[part.input_bytes, *part.saved_bytes, *part.peak_bytes, part.num_saved,
              -part.saves_output, part.forward_flops, part.recompute_flops, part.nested_flops,
              part.backward_flops] for part in costs.parts]

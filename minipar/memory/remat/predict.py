@@ -6,8 +6,8 @@
     again              ●    ●         up to the last array that is saved; then the input is freed
     backward      ◀    ◀    ◀
 
-Backward finishes a part, and frees everything that the part kept, before it starts the part before.
-So a plan runs part by part, and the profile of each part (`profile.py`) determines which bytes are
+Before backward starts a part, it has finished the next one and freed everything that one kept.  So
+a plan runs part by part, and the profile of each part (`profile.py`) determines which bytes are
 alive in every step.  Griewank & Walther 2000; Chen et al. 2016.
 
 Two parts share a storage only where one passes its output to the next: ReLU saves its result, and
@@ -26,7 +26,7 @@ FORWARD, AGAIN, LOSS, BACKWARD = "forward", "again", "loss", "backward"
 
 
 class Step(NamedTuple):
-    """One run of a part, of `kind` forward, again (recomputed forward) or backward; or the loss.
+    """One run of a part, of `kind` forward, again (a recomputed forward) or backward; or the loss.
 
     It computes `flops`; `recomputed` of them were computed before.  At most `live` bytes of
     activations are alive meanwhile.
@@ -55,7 +55,7 @@ def predict(plan: Plan, costs: ChainProfile) -> PlanCost:
     steps = list(run_steps(plan, costs))
     runs = Counter(step.part for step in steps if step.kind in (FORWARD, AGAIN))
     return PlanCost(max(step.live for step in steps), sum(step.recomputed for step in steps),
-                 tuple([runs[i] for i in range(len(costs.parts))]))
+                    tuple([runs[i] for i in range(len(costs.parts))]))
 
 
 def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[Step]:
@@ -74,10 +74,11 @@ def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[Step]:
 
 
 class LiveStorages:
-    """The live storages of a chain, how often each is held, and their total bytes, `live`.
+    """The live storages of a chain, how many holders each has, and their total bytes, `live`.
 
-    ("tape", i) is what part i alone saves.  ("input", i) is its input.  Its holders are part i - 1
-    if it saves its output, part i if it saves its input, and a segment that starts at part i.
+    ("tape", i) is what part i alone saves.  ("input", i) is the input of part i.  Holders of an
+    input are part i - 1 if it saves its output, part i if it saves its input, and a segment that
+    starts at part i.
     """
 
     def __init__(self, costs: ChainProfile):
@@ -137,12 +138,12 @@ class _PlanWalk(LiveStorages):
                 return
 
     def backward(self, plan: Plan) -> Iterator[Step]:
-        """Run backward of the items, last first; recompute a segment before its backward."""
+        """Run the backward of the items, last first; recompute a segment before its backward."""
         for item in reversed(plan):
             if isinstance(item, int):
                 part = self.parts[item]
                 held = self.uses["input", item] > part.saves_input
-                nested = part.peak_bytes[held] - part.saved_bytes[held]     # recomputed by itself
+                nested = part.peak_bytes[held] - part.saved_bytes[held]     # of segments inside it
                 yield Step(BACKWARD, item, part.backward_flops + part.nested_flops,
                            part.nested_flops, self.live + nested)
                 self.free(*self.saved_by(item))

@@ -1,4 +1,4 @@
-"""Profile a chain of parts: run each part once, and count the bytes it keeps and the FLOPs.
+"""Profile a chain of parts: run each part by itself, and count the bytes it keeps and the FLOPs.
 
     a block    gets 24.6 kB, saves 488 kB, computes 7.92 MFLOPs (7.9 up to its last saved array)
 
@@ -21,8 +21,8 @@ from ..ledger import Ledger
 class PartProfile(NamedTuple):
     """The bytes that one part keeps, and the FLOPs that it computes.
 
-    The first number of a pair counts the part's input; the second does not, for a part whose input
-    is alive anyway.
+    The first number of a pair counts the part's input; the second leaves the input out, for a part
+    whose input is alive anyway.
     """
 
     input_bytes: int                # its input; 0 for plain data and parameters
@@ -32,7 +32,7 @@ class PartProfile(NamedTuple):
     saves_output: int               # 1 if it saves its output
     forward_flops: int
     recompute_flops: int            # of a forward that stops after its last saved array
-    nested_flops: int               # that it recomputes by itself in backward
+    nested_flops: int               # that segments inside it recompute in its backward
     backward_flops: int             # of the rest of its backward
 
     @property
@@ -50,15 +50,15 @@ class ChainProfile(NamedTuple):
 
 def profile_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Tensor] | None = None,
                   parameters: Sequence[Parameter] = ()) -> ChainProfile:
-    """Run each part, free everything but its output, and pass that to the next part.
+    """The profile of the parts, which run one by one, each on the output of the one before.
 
     `x` is the input of the first part as the model gets it (array or Tensor, shape-only or not).
-    `parameters` are those in use, which do not count as activations.  Every part runs twice, the
-    loss once.  Its messages are sent, but no gradient changes, and running ledgers and meters
-    count nothing.
+    `parameters` are those in use, which do not count as activations.  A part that saves arrays runs
+    twice, the second time up to its last saved array, and so does the loss.  Messages are sent in
+    both runs.  No gradient changes, and running ledgers and meters count nothing.
     """
     costs = []
-    # Read-only, so that the first part saves its input itself, as the others do, and not a copy.
+    # Read-only: the first part would copy an array that may change, the others save their inputs.
     x = Tensor(unchanging(x.data), x.requires_grad) if isinstance(x, Tensor) else unchanging(x)
     for part in parts:
         cost, x = _measure(part, x, parameters)
@@ -112,11 +112,11 @@ def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[P
                 backward += sum(flops for flops, target in zip(node.ctx.backward_flops, node.inputs)
                                 if target is not None)
             for saved in node.ctx.saved:
-                saved()                         # a segment inside the part recomputes here
+                saved()                         # recomputes, if it is of a segment inside the part
             node.ctx = node.inputs = saved = None
     again = _flops_until(saves, part, x) if saves else 0
     cost = PartProfile(ledger.input, tape, ledger.most, saves, int(saves_output), forward, again,
-                    meter.total_flops("forward") - forward, backward)
+                       meter.total_flops("forward") - forward, backward)
     return cost, Tensor(y.data, requires_grad=y.requires_grad)
 
 

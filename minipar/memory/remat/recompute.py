@@ -4,15 +4,16 @@
     backward   the first saved array is unpacked: run the segment again from x, this time keeping
                what its operations save; then continue as if the arrays had been there all along
 
-The graph is the one of the ordinary forward: only its saved arrays are missing.  A recomputation is
-a forward inside `unpack`, and backward itself is not entered a second time.  So deferred weight
+The graph is that of the ordinary forward: only its saved arrays are missing.  A recomputation is a
+forward inside `unpack`, and backward itself is not entered a second time.  So deferred weight
 gradients, gradient hooks and sharded weights work unchanged.  The second forward runs in the
 context of the first, with the same meter and the same hooks for what it saves.  Its dropout is the
-same, because masks follow from the step and the layer's name.
+same, because masks follow from seed, step, sample and the layer's name.
 
-Segments nest.  An inner segment is dropped with the outer one.  When backward needs its arrays, the
-outer segment is recomputed first, which brings back the inner one's input.  Griewank & Walther
-2000; Chen et al. 2016.  (`minipar/checkpoint` is something else: the state of a run in files.)
+Segments nest.  An inner segment is dropped with the outer one.  When backward needs arrays of the
+inner segment, the outer one is recomputed first, which brings back the input of the inner one.
+Griewank & Walther 2000; Chen et al. 2016.  (`minipar/checkpoint` is something else: the state of a
+run in files.)
 """
 
 import weakref
@@ -33,16 +34,16 @@ _recomputing: ContextVar[bool] = ContextVar("recomputing", default=False)
 
 
 def is_recomputing() -> bool:
-    """True inside a recomputation: a forward that runs during backward."""
+    """True inside a recomputation, which is a forward that runs during backward."""
     return _recomputing.get()
 
 
 def checkpoint(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(*inputs)`, keeping only `inputs` (Tensors or arrays) for backward.
 
-    Backward calls `function` a second time, which must compute the same: the parameters that it
-    uses must not change in between.  Raises RuntimeError in backward if the second call saves
-    different arrays.
+    Backward calls `function` a second time, and the second call must compute the same: parameters
+    in use must not change in between.  Backward raises RuntimeError if the second call saves
+    arrays of other shapes or dtypes.
     """
     if not is_recording():
         return function(*inputs)
@@ -56,7 +57,7 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
 
 
 class Dropped:
-    """The place of a dropped array in the graph; `recomputed` is set once it is there again."""
+    """Stands in the graph for a dropped array; `recomputed` is the array once it is there again."""
 
     __slots__ = ("form", "recomputed", "__weakref__")
 
@@ -79,7 +80,7 @@ class CheckpointedCall:
                         x.requires_grad) if isinstance(x, Tensor) else unchanging(x)
                        for x in inputs]
         if any(isinstance(x, tuple) and x[0].item is StopForward for x in self.inputs):
-            raise StopForward
+            raise StopForward           # this input was the last array that was wanted
         self.dropped: list[weakref.ref[Dropped]] = []   # the graph owns them while it needs them
 
     def drop(self, array: Array) -> Dropped:
@@ -88,7 +89,7 @@ class CheckpointedCall:
         return item
 
     def bring_back(self, item: Dropped) -> Array:
-        """Unpack hook: the array; the first call recomputes all arrays of the segment."""
+        """Unpack hook: the array; the first call recomputes all arrays still needed."""
         if item.recomputed is None:
             self.context.run(self._recompute)
         return item.recomputed()

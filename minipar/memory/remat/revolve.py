@@ -1,11 +1,12 @@
 """Revolve: the fewest forward steps for a chain of equal steps, if c inputs fit in memory.
 
-    snapshots   x0 ┄┄┄┄┄┄┄┄┄ x3 ┄┄┄┄ x5                  c = 3, the input x0 among them
-    steps          0  1  2      3  4     5               backward of step 5 comes first; then x5
-                                                         is free, and serves the steps before it
+    snapshots   x0 ┄┄┄┄┄┄┄┄┄ x3 ┄┄┄┄┄┄┄┄        c = 2: two inputs are kept, x0 among them
+    steps          0  1  2      3  4  5         backward of 5, 4 and 3 comes first; then the place
+                                                of x3 is free, and holds x1 for steps 2 and 1
 
-Only one step at a time keeps what it saves.  With c snapshots, and up to r runs of every step
-before its run for backward, a chain of L ≤ C(c+r, c) steps can be reversed.  It takes
+Only one step at a time keeps what it saves for backward.  If every step may run up to r times
+before its run for backward, c snapshots suffice for chains of L ≤ C(c+r, c) steps.  With the least
+such r, reversing a chain takes
 
     r L - C(c+r, r-1)        forward steps besides the L for backward; no plan has fewer
 

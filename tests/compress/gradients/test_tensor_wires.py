@@ -13,7 +13,7 @@ from minipar.compress.gradients.sparse_sum import largest, sparse_bytes
 from minipar.compress.gradients.terngrad import TernGrad
 from minipar.compress.gradients.threshold import Threshold
 from minipar.compress.gradients.top_k import DGC, TopK
-from minipar.formulas.data_parallel import all_reduce_elements, even
+from minipar.formulas.data_parallel import all_reduce_elements, chunk_lengths
 from minipar.optim import SGD
 from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.registry import make_strategy
@@ -173,12 +173,12 @@ def all_reduce_bytes(n, p):
 
 
 def sign_bytes(n, p):
-    sizes = np.array([-(-count // 8) + 4 for count in even(n, p)])
+    sizes = np.array([-(-count // 8) + 4 for count in chunk_lengths(n, p)])
     return 2 * sizes.sum() - sizes - np.roll(sizes, -1)
 
 
 def vote_bytes(n, p):
-    sizes = np.array([-(-count // 4) for count in even(n, p)])
+    sizes = np.array([-(-count // 4) for count in chunk_lengths(n, p)])
     return 2 * sizes.sum() - sizes - np.roll(sizes, -1)
 
 
