@@ -90,7 +90,7 @@ def test_contributing_names_each_file_that_knows_most_of_the_names():
                 assert "/".join(path.parts[-2:]) in text, f"{file} knows most {table}"
 
 
-ROWS = {        # of each table: its names, and the pages and headings of which one has a row for each
+ROWS = {        # of each table: its names, and where, in one place or another, each has a row
     "strategies": (STRATEGIES, ("rosetta.md", "## Strategies"),
                    ("slow_networks.md", "## Seldom: ranks that train apart")),
     "schedules": (SCHEDULES, ("pipelines.md", "## Schedules")),
