@@ -26,8 +26,6 @@ ROOT = Path(__file__).parents[2]
 FEWEST = 4              # names of a table; a list of two or three may be a choice of its own
 TABLES = {"strategies": STRATEGIES, "schedules": SCHEDULES,
           **{operation: names for operation, names in ALGORITHMS.items() if len(names) >= FEWEST}}
-# bytes by the papers, which must be complete
-ALLOWED = {"tests/parallel/test_memory.py"}
 
 
 def copies(source: str, with_dicts: bool = True) -> list[tuple[int, str]]:
@@ -58,7 +56,7 @@ def test_no_list_of_their_names_is_typed_again():
     files = [path for folder in ("minipar", "tests", "docs")
              for path in (ROOT / folder).rglob("*.py")]
     again = {f"{path.relative_to(ROOT)}:{line} lists {table}"
-             for path in files if str(path.relative_to(ROOT)) not in ALLOWED
+             for path in files
              for line, table in copies(path.read_text("utf-8"), folder_of(path) != "minipar")}
     assert not again, "let it follow from the table"
 

@@ -90,7 +90,7 @@ MISTAKES = {
     "[model": "is no TOML file",
     "[run]\nsteps = 0": "--steps must be at least 1, not 0",
     "[optimizer]\nlr = nan": "--lr must be a number >= 0, not nan",
-    "[parallel]\nstrategy = 'zero4'": "--strategy: invalid choice: 'zero4' (choose from dp",
+    "[parallel]\nstrategy = 'zero4'": "--strategy: invalid choice: 'zero4' (choose from ",
     '[data]\nsource = "\\ud800"': "is no TOML file",
     "[parallel]\nmesh = 'xp=2'": "no axis 'xp'",
 }
