@@ -12,12 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..parallel.registry import strategies_with
 from .check import check_beside, check_value
 from .checkpoints.models import read_config_to_resume
 from .config import OPTIONS, TrainConfig
-from .config_file import read_config, read_setting
-from .option import REQUIRED, CommandOptions, OptionField, declared, one_of
+from .config_file import help_of, read_config, read_setting
+from .option import REQUIRED, CommandOptions, OptionField, declared
 from .slow_network_options import MessagesConfig
 
 METAVARS = {int: "N", float: "X"}
@@ -111,11 +110,9 @@ def read_options(kind: type[Declared], options: argparse.Namespace) -> Declared:
 
 def _help(field: OptionField) -> str:
     """The help of an option, with the strategies that take it, or the titles of its choices."""
-    users = strategies_with(field.key)
     titles = [f"{name}: {entry.title}" for name, entry in field.table.items()
               if hasattr(entry, "title")] if isinstance(field.table, dict) else []
-    return "; ".join([f"with {one_of(users)}: {field.option.help}" if users else field.option.help,
-                      *titles])
+    return "; ".join([help_of(field), *titles])
 
 
 def _default(field: OptionField) -> str:

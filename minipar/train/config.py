@@ -151,14 +151,13 @@ class ParallelConfig(ApartOptions):
         None, "exchange the parameters after every K steps", least=1, metavar="K",
         default_text="4", saved=False)
     vertical_sync: bool | None = setting(
-        None, "pipedream: a microbatch meets the same version of the weights on all stages",
+        None, "a microbatch meets the same version of the weights on all stages",
         default_text="each stage's newest", saved=False)
     microbatches_per_step: int | None = setting(
-        None, "two_bw: microbatches of a step, at least as many as stages", least=1, metavar="M",
+        None, "microbatches of a step, at least as many as stages", least=1, metavar="M",
         default_text="pp", saved=False)
-    num_slices: int | None = setting(
-        None, "terapipe: slices of the tokens of a sequence", least=1, metavar="S",
-        default_text="4", saved=False)
+    num_slices: int | None = setting(None, "slices of the tokens of a sequence", least=1,
+                                     metavar="S", default_text="4", saved=False)
     mesh: str | None = option(
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
         metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..launcher import UsageError, errors_as_usage
+from ..parallel.registry import strategies_with
 from .config import OPTIONS, TrainConfig
-from .option import OptionField
+from .option import OptionField, one_of
 
 Tables = dict[str, dict[str, Any]]
 FIELDS = {(field.section, field.name): field for field in OPTIONS.values()}
@@ -93,6 +94,12 @@ def to_tables(config: TrainConfig) -> Tables:
     return tables
 
 
+def help_of(field: OptionField) -> str:
+    """The help of an option, after the strategies that take it, if not all do."""
+    users = strategies_with(field.key)
+    return f"with {one_of(users)}: {field.option.help}" if users else field.option.help
+
+
 def to_toml(config: TrainConfig) -> str:
     """The configuration as a TOML file with every option; those that are None are comments."""
     lines = ["# minipar train --config FILE reads this; flags win over it."]
@@ -102,7 +109,7 @@ def to_toml(config: TrainConfig) -> str:
             field = FIELDS[section, name]
             value = config.get(field.key)
             entry = f"# {name} =" if value is None else f"{name} = {_toml_value(value)}"
-            text = field.option.help
+            text = help_of(field)
             if value is None and field.default_text:
                 text += f" ({field.default_text})"
             lines.append(f"{entry:<28}# {text}")

@@ -13,7 +13,7 @@ from minipar.comm import Cluster
 from minipar.formulas.data_parallel import memory_per_rank, units_of
 from minipar.nn import GPT
 from minipar.optim import SGD
-from minipar.parallel.registry import STRATEGIES
+from minipar.parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES
 from minipar.testing import worlds
 from tests.support.cases import ALL, MODELS, ONE_PROCESS, Case, train
 from tests.support.measured_step import CONFIGS, recorded, step
@@ -59,10 +59,11 @@ def test_the_peak_of_every_kind(world, name, config):
 def test_the_staircase(p):
     """16Ψ, 8Ψ + 8Ψ/p, 4Ψ + 12Ψ/p, 16Ψ/p bytes in float32 with Adam; beside it what is in use."""
     psi = GPT(CONFIGS["divides"]).num_parameters()
-    resident = {"ddp": 16 * psi, "zero1": 8 * psi + 8 * psi // p,
-                "zero2": 4 * psi + 12 * psi // p, "zero3": 16 * psi // p, "fsdp": 16 * psi // p}
-    assert resident.keys() == {name for name, entry in STRATEGIES.items() if entry.cost}
-    for name, expected in resident.items():
+    costs = {name: entry.cost for name, entry in STRATEGIES.items() if entry.cost}
+    for name, cost in costs.items():
+        expected = sum(size * psi // (p if kind in cost.sharded else 1)
+                       for kind, size in {STATES: 8, GRADIENTS: 4, PARAMETERS: 4}.items())
+
         def body(comm, name=name, expected=expected):
             assert recorded(comm, name, CONFIGS["divides"]).left.total() == expected
         Cluster(p).run(body)

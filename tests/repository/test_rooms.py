@@ -25,4 +25,4 @@ def test_a_folder_holds_at_most_12_files():
     folders = [folder for folder in rooms.PACKAGE.rglob("*") if folder.is_dir()]
     full = {str(folder.relative_to(rooms.ROOT)): number for folder in folders
             if (number := len(list(folder.glob("*.py")))) > 12}
-    assert not full
+    assert not full, "at most 12 files in a folder: put those of one kind into a folder in it"

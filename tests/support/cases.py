@@ -24,6 +24,7 @@ from minipar.optim.whole_tensors.muon import Muon
 from minipar.parallel.context.layout import ContextOptions
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.ddp_by_autograd import data_parallel
+from minipar.parallel.data.trained_apart import TrainedApart
 from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import STRATEGIES as BY_NAME
@@ -33,6 +34,7 @@ from tests.support.case_models import DEEP, MODELS, TIME, VOCABULARY
 
 NUM_STEPS, SEED = 2, 5
 ONE_PROCESS = [name for name, entry in BY_NAME.items() if entry.specification is Strategy]
+APART = [name for name, entry in BY_NAME.items() if issubclass(entry.kind, TrainedApart)]
 
 GROUPS = [NO_DECAY_FOR_VECTORS,
           ParameterGroup(lambda segment: segment.name.startswith(("1.", "h.1.attn")), lr_scale=0.5)]

@@ -66,6 +66,7 @@ def test_it_is_printed_as_toml_and_flags_win_over_the_file(tmp_path, capsys):
     assert main(["train", *DIGITS, "--optimizer", "sgd", "--out", str(tmp_path / "none"),
                  "--print-config"]) == 0
     text = capsys.readouterr().out
+    assert "# with diloco or delayed: steps for which" in text
     assert tomllib.loads(text)["optimizer"]["name"] == "sgd" and not (tmp_path / "none").exists()
     assert main(["train", "--print-config", "--json"]) == 2 and not capsys.readouterr().out
     path.write_text(text)
@@ -89,7 +90,7 @@ MISTAKES = {
     "[model": "is no TOML file",
     "[run]\nsteps = 0": "--steps must be at least 1, not 0",
     "[optimizer]\nlr = nan": "--lr must be a number >= 0, not nan",
-    "[parallel]\nstrategy = 'zero4'": "--strategy: invalid choice: 'zero4' (choose from dp",
+    "[parallel]\nstrategy = 'zero4'": "--strategy: invalid choice: 'zero4' (choose from ",
     '[data]\nsource = "\\ud800"': "is no TOML file",
     "[parallel]\nmesh = 'xp=2'": "no axis 'xp'",
 }

@@ -8,22 +8,25 @@ import pytest
 from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main
+from minipar.compress.registry import WIRES, tensor_wire
 from minipar.train.loop import microbatches
 from minipar.train.setup import device as device_options
 from minipar.train.start import start_run
 from minipar.train.tasks import make_task
+from tests.support.cases import APART
 from tests.support.strict_array import CUDARuntimeError, Device, StrictArray, as_cupy
 from tests.train.test_train import SMALL, losses, parse
 
 RUN = ["--data", "synthetic", "--steps", "3", "--warmup", "1", "--dropout", "0.1", "--layers", "3"]
+DIRECTION = " --optimizer sgd --set optimizer.momentum=0 --clip 0"      # of wires with momentum
 WORDS = {
+    **{name: f"--strategy {name}" for name in APART},
+    **{name: f"--reduce-dtype {name}{DIRECTION * wire.has_momentum}"
+       for name in WIRES if (wire := tensor_wire(name))},
     "ddp": "", "fp16": "--precision fp16", "fp8": "--precision fp8",
     "bf16 pipeline": "--precision bf16 --mesh pp=2", "int8 sums": "--reduce-dtype int8",
-    "powersgd": "--reduce-dtype powersgd --set messages.start=1", "top-k": "--reduce-dtype top_k",
-    "signs": "--reduce-dtype signs", "1-bit SGD": "--reduce-dtype onebit_sgd",
-    "codes": "--reduce-dtype terngrad",
-    "threshold": "--reduce-dtype threshold", "DiLoCo": "--strategy diloco --every 2",
-    "gossip": "--strategy gossip", "elastic": "--strategy elastic --every 2",
+    "powersgd": "--reduce-dtype powersgd --set messages.start=1",
+    "diloco": "--strategy diloco --every 2", "elastic": "--strategy elastic --every 2",
     "int4 gathers": "--strategy fsdp --gather-dtype int4",
     "remat": "--remat sqrt --strategy zero2", "optimal remat": "--remat optimal:400KB --mesh pp=2",
     "tensor": "--mesh tp=2 --sequence-parallel --set model.kv_heads=2",

@@ -4,36 +4,42 @@ import numpy as np
 import pytest
 
 from minipar.checkpoint import NEWEST, PREVIOUS, load
+from minipar.compress.registry import WIRES, tensor_wire
+from minipar.parallel.wire import Wire
 from minipar.train.config import TrainConfig
 from minipar.train.program import train
+from tests.support.cases import APART
 from tests.train.test_train import parse
 
 STEPS, SAVED = 9, 5
 BASE = {"data": "digits", "hidden": "8,8", "steps": STEPS, "batch": 12, "seed": 3, "mesh": "dp=3"}
 PLAIN = {"optimizer": "sgd", "momentum": 0.0, "clip": 0.0, "lr": 0.01}
-RUNS = {        # between two exchanges, and with a message under way, where the method has them
+
+
+def by_wire(name, **options):
+    """The options of a run that sums gradients by this wire."""
+    wire = tensor_wire(name)
+    return {"reduce_dtype": name, **(PLAIN if wire and wire.has_momentum else {}), **options}
+
+
+REMEMBER = [name for name, make in WIRES.items() if type(make()).state_dict is not Wire.state_dict]
+# From the tables: strategies whose ranks train apart, and wires that remember something.  Options
+# where they show more: saved between two exchanges, and with a message under way.
+RUNS = {name: {"strategy": name} for name in APART} | {name: by_wire(name) for name in REMEMBER} | {
     "local_sgd": {"strategy": "local_sgd", "every": 3},
     "local_sgd averaged": {"strategy": "local_sgd", "every": 3, "local_states": "averaged"},
-    "diloco": {"strategy": "diloco", "every": 4},
     "diloco streaming": {"strategy": "diloco", "every": 6, "fragments": 2, "delay": 1, "mix": 0.25},
     "diloco muon": {"strategy": "diloco", "every": 4, "optimizer": "muon"},
     "local_sgd 8 bits": {"strategy": "local_sgd", "every": 4, "optimizer": "adamw_8bit"},
     "reset 8 bits": {"strategy": "local_sgd", "every": 4, "local_states": "reset",
                      "optimizer": "adamw_8bit"},
-    "gossip": {"strategy": "gossip"},
     "elastic": {"strategy": "elastic", "every": 2},
-    "int8": {"reduce_dtype": "int8"},
-    "powersgd": {"reduce_dtype": "powersgd", "rank": 1, "start": 2},
-    "top_k": {"reduce_dtype": "top_k", "density": 0.05, "stage_steps": 2},
-    "signs": {"reduce_dtype": "signs"},
-    "onebit_sgd": {"reduce_dtype": "onebit_sgd"},
-    "terngrad": {"reduce_dtype": "terngrad"},
-    "threshold": {"reduce_dtype": "threshold"},
-    "dgc": {"reduce_dtype": "dgc", "density": 0.05, "stage_steps": 4, **PLAIN},
-    "onebit_adam": {"reduce_dtype": "onebit_adam", "start": 3, **PLAIN},
-    "onebit_adam early": {"reduce_dtype": "onebit_adam", "start": 7, **PLAIN},
-    "sign_vote": {"reduce_dtype": "sign_vote", **PLAIN},
-    "int4 zero1": {"reduce_dtype": "int4", "strategy": "zero1"},
+    "powersgd": by_wire("powersgd", rank=1, start=2),
+    "top_k": by_wire("top_k", density=0.05, stage_steps=2),
+    "dgc": by_wire("dgc", density=0.05, stage_steps=4),
+    "onebit_adam": by_wire("onebit_adam", start=3),
+    "onebit_adam early": by_wire("onebit_adam", start=7),
+    "int4 zero1": by_wire("int4", strategy="zero1"),
 }
 
 
@@ -70,7 +76,7 @@ def test_another_number_of_ranks_goes_on_from_the_mean(tmp_path):
     assert whole.losses[SAVED:] != again.losses[SAVED:]
 
 
-@pytest.mark.parametrize("strategy", ["delayed", "diloco", "elastic"])
+@pytest.mark.parametrize("strategy", APART)
 @pytest.mark.parametrize("mesh", ["dp=2,pp=2", "dp=2,tp=2"])
 def test_as_many_ranks_on_another_mesh_go_on_from_the_mean(tmp_path, strategy, mesh):
     """They have other slabs, or slabs of other shapes."""

@@ -7,7 +7,8 @@
 
 Call operation(comm, array, …, algorithm="auto") on all ranks of `comm`.  "auto" takes the algorithm
 that the communicator chooses (`comm.choose`), by default the operation's first in
-`comm/algorithms.py`.  That table has these algorithms by name, each with its cost.
+`comm/algorithms.py`.  That table has all algorithms by name, each with its cost.  It is one folder
+up, because the cost model reads it too; these files look a function up there when they are called.
 
 The docstring of an algorithm begins with its cost for p ranks: the rounds, and the bytes that
 travel one after the other (the critical path).  n is the bytes of the whole vector: what a rank

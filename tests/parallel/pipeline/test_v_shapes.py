@@ -5,7 +5,7 @@ import pytest
 from minipar.parallel.pipeline.schedule.actions import Action, Together
 from minipar.parallel.pipeline.schedule.csv import from_csv, to_csv
 from minipar.parallel.pipeline.schedule.dependencies import cells
-from minipar.parallel.pipeline.schedule.metrics import in_flight
+from minipar.parallel.pipeline.schedule.metrics import bubble, in_flight
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.pipeline.schedule.validate import find_fault
@@ -62,6 +62,15 @@ def test_dualpipe_v_is_idle_as_long_as_its_paper_says_and_pairs_what_is_apart(p,
         assert len(pairs) == 2 * (m - 2 * p + rank + 1) + p - 1 - rank - (rank == p - 1)
         for forward, back in pairs:
             assert forward.kind + back.kind == "FB" and forward.stage + back.stage == 2 * p - 1
+
+
+@pytest.mark.parametrize("name, shares", [("v_half", (0.278, 0.405)), ("v_min", (0.611, 0.643))])
+def test_the_bubble_is_the_share_of_that_of_1f1b_that_the_page_says(name, shares):
+    for p, share in zip((4, 8), shares):
+        one, other = (bubble(simulate(schedule, EQUAL, placement)).of_ideal
+                      for schedule, placement in (make_schedule(each, p, 2 * p)
+                                                  for each in (name, "1f1b")))
+        assert one / other == pytest.approx(share, abs=1e-3)
 
 
 def test_few_microbatches_leave_out_those_that_are_missing():

@@ -59,7 +59,7 @@ def test_lessons_exist_and_fifteen_weeks_have_them_all():
         found = [number for row in rows(head) for number in re.findall(r"\b\d\d\b", row[column])]
         assert set(found) <= numbers, head
         if head == "Fifteen weeks":
-            assert sorted(found) == sorted(numbers)
+            assert sorted(found) == sorted(numbers), "docs/pages/instructors.md"
     assert [len(rows(head)) for head in ("Ten weeks", "Fifteen weeks")] == [10, 15]
     assert [row[0] for row in rows("Beside MLSysBook, Volume II")] == [*map(str, range(1, 17))]
 
