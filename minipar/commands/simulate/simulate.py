@@ -27,7 +27,7 @@ FAILING = Beside("mtbf", "", "says how often a GPU fails")
 
 
 def main(options: "Options", output: Output) -> None:
-    """Simulate, print, draw.  Raises UsageError."""
+    """Simulate a step, print its numbers, write the files asked for.  Raises UsageError."""
     try:
         cluster = read_cluster(options.cluster)
         model, layout = read_run(options, cluster)
