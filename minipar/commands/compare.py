@@ -103,7 +103,8 @@ def recordings(options: argparse.Namespace) -> Difference:
 
 def compared(comm: Communicator, left: TrainConfig, right: TrainConfig, steps: int
              ) -> Difference | None:
-    """Collective.  `compare_layouts`; an error in the user's strategy is told with its traceback."""
+    """Collective.  `compare_layouts`; an error in the user's strategy is shown with its traceback.
+    """
     with failures_told(right.parallel.strategy.rpartition(":")[0]):
         return compare_layouts(comm, left, right, steps)
 

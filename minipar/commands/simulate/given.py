@@ -72,7 +72,7 @@ def mesh_of(where: str, text: str) -> dict[str, int]:
     return {"dp": sizes.get("ep", 1)} | sizes
 
 
-def factors(text: str) -> dict[int, float]:
+def parse_factors(text: str) -> dict[int, float]:
     """The ranks of "5=1.2,9=2" with their factors.  Raises ValueError for other texts."""
     found = {}
     for part in filter(None, text.split(",")):
@@ -87,7 +87,7 @@ def factors(text: str) -> dict[int, float]:
     return found
 
 
-def numbers(text: str) -> list[int]:
+def parse_ranks(text: str) -> list[int]:
     """The ranks of "0,128".  Raises ValueError for other texts."""
     if not all(part.isdecimal() for part in text.split(",")):
         raise ValueError(f"--ranks {text}: expected RANK,…, as 0,128")
