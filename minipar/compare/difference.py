@@ -5,10 +5,10 @@
     left  in float32  ─── right in float32     at most FACTOR times the measured rounding
 
 Each array is put together from the boxes of all ranks, and terms are added up.  Ranks that recorded
-the same elements are compared with each other as well.  The rounding of an array has two numbers:
-the largest difference between float64 and the lower precision on the left, and its root mean square
-(RMS).  An array that happened to be rounded well is allowed the relative rounding that 9 of 10
-arrays of its step do not exceed.
+the same elements are compared with each other as well.  The rounding of an array is the difference
+between float64 and the lower precision on the left.  Its size is told by the largest element and by
+the root mean square (RMS).  An array that happened to be rounded well is allowed the relative
+rounding that 9 of 10 arrays of its step do not exceed.
 """
 
 from collections.abc import Sequence
