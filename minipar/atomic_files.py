@@ -7,8 +7,8 @@
 
 Each writer has its own draft, so several may write one file: the last one wins.  A lock (flock)
 ends with its process.  So a draft that can be locked was left by a killed writer, and the next
-write of the same file removes it.  The folder is locked only while drafts are created and renamed.
-On a file system without locks, drafts of killed writers stay.
+write of the same file removes it.  The folder is locked only while drafts are created, removed and
+renamed.  On a file system without locks, drafts of killed writers stay.
 """
 
 import os
@@ -26,7 +26,7 @@ except ImportError:                 # Windows, WebAssembly
 
 Write = Callable[[BinaryIO], Any]
 SUFFIX = ".part"
-PATIENCE = 10.0     # seconds to wait for a folder, whose lock is held only while files are renamed
+PATIENCE = 10.0     # seconds to wait for the lock of a folder, which others hold for much less
 
 
 def replace_file(path: str | Path, write: Write) -> Path:
@@ -52,8 +52,9 @@ def write_text(path: str | Path, text: str) -> Path:
 def replace_files(writes: Mapping[Path, Write], before: Callable[[], None] = lambda: None) -> None:
     """Replace several files of one folder, each by what its `write(file)` writes.
 
-    The files change after all are written, and after `before()`; meanwhile no other process
-    replaces files of this folder.  Raises OSError, which names a path; then nothing has changed.
+    They are replaced one after the other, when all are written and `before()` has returned.  From
+    `before()` on no other process replaces files of this folder, if it can be locked.  Raises
+    OSError, which names a path; if a write fails, no file has changed.
     """
     folder = next(iter(writes)).parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +84,7 @@ def draft_name(path: Path) -> Path:
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[BinaryIO]:
-    """Context of a new file beside `path`, locked; removed in the end if it still has its name."""
+    """Context of a new, locked file beside `path`; at the end it is removed, unless renamed."""
     with naming(path):
         file = draft_name(path).open("xb")
     try:
@@ -98,7 +99,7 @@ def draft_of(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove the drafts of `path` whose writers are gone.  Its folder is locked."""
+    """Remove the drafts of `path` whose writers are gone; call it with the folder locked."""
     for draft in path.parent.glob(f".*{SUFFIX}"):
         if not draft.name.startswith(f".{path.name}."):
             continue
@@ -126,9 +127,10 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Context in which this process alone changes files of `folder`.
+    """Context in which no other process that uses this module changes files of `folder`.
 
-    It yields False where folders cannot be locked, or another process holds the lock for too long.
+    It yields False, and locks nothing, where folders cannot be locked or another process holds the
+    lock for longer than PATIENCE.
     """
     if fcntl is None:                   # no system call, so no use to wait for it
         yield False

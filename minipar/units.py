@@ -2,7 +2,7 @@
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit in which a number of seconds reads best, and its number per second."""
+    """The unit in which a number of seconds reads best, and how many of it make a second."""
     for name, per_second in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * per_second >= 1:
             return name, per_second

@@ -9,6 +9,8 @@
     parser.py       flags; tables.py: tables for people and, with --json, for scripts
 
 A command's file begins with main(options, output).  Its Options follow: fields that say what they
-may be, need and exclude (train/option.py).  They are checked before main is called.  A command is
-never imported by another one.
+may be, need and exclude (train/option.py).  They are checked before main is called.  The files of
+`train`, `compare`, `doctor`, `course` and `exercise` add their arguments to argparse themselves.
+`study` runs other commands, and `calibrate` writes a cluster file for `simulate`; otherwise
+commands do not call each other.
 """

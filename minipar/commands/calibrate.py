@@ -2,9 +2,10 @@
 
     mpirun -n 4 python -m minipar calibrate
 
-With --cluster FILE it writes a cluster file instead (simulate/cluster_file.py).  Without, it fits
-the links, and times every algorithm of every operation that has several.  It prints both
-beside the model, and keeps the result for later runs (comm/cost/calibration.py).
+With --cluster FILE it writes a cluster file instead (simulate/cluster_file.py).  Without --cluster
+it fits latency and bandwidth of the links, and times the algorithms of each operation that has
+several.  It prints these times beside those of the cost model, and keeps the result for later runs
+(comm/cost/calibration.py).
 """
 
 import math
@@ -37,7 +38,10 @@ OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares 
 
 
 def main(options: "Options", output: Output) -> None:
-    """Measure on all ranks.  Raises UsageError without mpirun or with senseless options."""
+    """Measure on all ranks.  Raises UsageError for senseless options.
+
+    It also does for less than two real ranks, which only --cluster accepts.
+    """
     world = launched()
     if options.cluster is not None:
         write_cluster(options.cluster, options.rounds, output, world is not None)
@@ -65,7 +69,7 @@ class Options(CommandOptions):
 
 
 def calibrate(comm: Communicator, options: Options, output: Output) -> None:
-    """Measure, print, draw and keep."""
+    """Collective.  Measure the links and the algorithms; print, draw and keep the results."""
     began, rounds = time.perf_counter(), options.rounds
     links = measure_links(comm, [n for n in LINK_SIZES if n <= options.largest], rounds)
     found = Calibration(*(fitted.link if fitted else known for fitted, known in
@@ -107,7 +111,7 @@ def model_crossings(operation: str, p: int, sizes: Sequence[int],
 
 
 def predicted(operation: str, name: str, p: int, num_bytes: int, network: Network) -> float:
-    """Seconds by the model; nan for an algorithm that it does not know."""
+    """Seconds by the cost model; nan for an algorithm that the model does not know."""
     try:
         return seconds_on(operation, name, p, num_bytes, network)
     except ValueError:

@@ -35,7 +35,7 @@ MOST_ARROWS, MOST_LINES = 512, 16      # messages, ranks that a space-time diagr
 
 
 def main(options: "Options", output: Output) -> None:
-    """Run it, print what it costs and its timeline, write the files asked for.
+    """Run the collective, print its cost and its timeline, write the files asked for.
 
     Raises UsageError for a run or a file that cannot be made.
     """
@@ -85,7 +85,10 @@ class Options(CommandOptions):
 
 
 def write_page(path: Path, operation: str, algorithm: str, p: int, nodes: int, n: int) -> None:
-    """The rounds, one by one, of a vector of as many chunks as ranks.  Raises ValueError."""
+    """Write a page that shows the rounds one by one, on a vector of one chunk a rank.
+
+    Raises UsageError for too many ranks.
+    """
     if p > MOST_LINES:
         raise UsageError(f"--html shows at most {MOST_LINES} ranks, not {p}: give -p {MOST_LINES}")
     rounds = viz.record_rounds(operation, algorithm, p, chunk_bytes=max(1, n * DTYPE.itemsize // p),
@@ -94,13 +97,13 @@ def write_page(path: Path, operation: str, algorithm: str, p: int, nodes: int, n
 
 
 def new_cluster(p: int, nodes: int, **options) -> Cluster:
-    """`p` ranks on `nodes` nodes, which they share evenly."""
+    """A cluster of `p` ranks, as many on each of the `nodes` nodes."""
     links = {"links": LINKS} if nodes > 1 else {}
     return Cluster(nodes=nodes, devices_per_node=p // nodes, **{**links, **options})
 
 
 def num_elements(text: str, p: int) -> int:
-    """The number of float32 in `text` bytes.  Raises UsageError for no size, or too large a one."""
+    """The number of float32 in `text` bytes.  Raises UsageError for no size, or one too large."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?((?:[kmg]i?)?)b?", text.lower())
     size = float(found[1]) * UNITS[found[2]] if found else -1
     if size < 0 or size % DTYPE.itemsize:
@@ -142,7 +145,7 @@ class Combining(np.ndarray):
 
 def program(operation: str, algorithm: str, n: int,
             kind: type[np.ndarray] = np.ndarray) -> Callable[[Communicator], None]:
-    """The program of each rank: `operation` on a vector of n ones, an array of that kind."""
+    """The program of each rank: `operation` on a vector of n ones, an array of type `kind`."""
     def main(comm: Communicator) -> None:
         vector = np.ones(n, DTYPE).view(kind)
         if kind is Combining:
@@ -163,7 +166,7 @@ def cost_table(title: str, predicted: Cost | None, counted: Cost, expected: floa
                took: float) -> Table:
     """The predicted costs beside the counted ones; times use the cluster's links.
 
-    None: the algorithm's entry has no rounds, so that nothing is predicted.
+    `predicted` and `expected` are None for an algorithm whose entry in ALGORITHMS has no rounds.
     """
     table = Table.of(title, "figure", "predicted", "counted", "check")
     for what, name in (("rounds", "rounds"), ("messages of all ranks", "messages"),
@@ -179,7 +182,7 @@ def cost_table(title: str, predicted: Cost | None, counted: Cost, expected: floa
 
 
 def draw(path: Path, trace: Trace, title: str, num_ranks: int) -> None:
-    """A space-time diagram if there is room for its arrows, else a timeline."""
+    """Draw a space-time diagram if there is room for its arrows, else a timeline."""
     if len(trace.messages) > MOST_ARROWS or num_ranks > MOST_LINES:
         viz.draw_timeline(path, trace, title, num_ranks=num_ranks)
     else:

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("recordings", nargs="*", type=Path, metavar="TRACE",
                         help="two recordings, files or folders, in the place of two layouts")
-    parser.add_argument("--left", metavar="AXIS=N,…", help="the mesh that is right (dp=1)")
+    parser.add_argument("--left", metavar="AXIS=N,…", help="the mesh that is trusted (dp=1)")
     parser.add_argument("--right", metavar="AXIS=N,…", help="the mesh that is looked at")
     parser.add_argument("--exact", type=Path, metavar="TRACE",
                         help="the left recording once more, in float64: rounding is measured by it")
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
 
 
 def run(options: argparse.Namespace) -> Difference | None:
-    """The comparison that the options ask for; on rank 0 with mpirun."""
+    """The comparison that the options ask for; None on other ranks of mpirun than rank 0."""
     if options.recordings or options.exact:
         return recordings(options)
     if options.right is None:
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> Difference | None:
 
 
 def recordings(options: argparse.Namespace) -> Difference:
-    """The comparison of two recordings.  Raises UsageError, for options of layouts too."""
+    """The comparison of two recordings.  Raises UsageError, also if options of a run are given."""
     if len(options.recordings) != 2:
         raise UsageError("compare takes two recordings, or --right with a mesh: give "
                          "LEFT.trace RIGHT.trace, or --right pp=2,tp=2")
@@ -103,16 +103,18 @@ def recordings(options: argparse.Namespace) -> Difference:
 
 def compared(comm: Communicator, left: TrainConfig, right: TrainConfig, steps: int
              ) -> Difference | None:
-    """Collective.  `compare_layouts`; tells what fails in the strategy of the user."""
+    """Collective.  `compare_layouts`; an error in the user's strategy is shown with its traceback.
+    """
     with failures_told(right.parallel.strategy.rpartition(":")[0]):
         return compare_layouts(comm, left, right, steps)
 
 
 @contextmanager
 def failures_told(file: str = "") -> Iterator[None]:
-    """Context in which a failure becomes a UsageError with its traceback: 1 means different.
+    """Context in which a failure becomes a UsageError with its traceback, and so exit status 2.
 
-    A ValueError is a mistake of the user, told in a line, unless it comes from `file`.
+    A ValueError that does not come from `file` is a mistake of the user: it passes, to be told in
+    one line.
     """
     try:
         yield
@@ -138,7 +140,7 @@ def configs(options: argparse.Namespace, steps: int) -> tuple[TrainConfig, Train
 
 
 def table(found: Difference) -> Table:
-    """The first wrong places; without one, those that are the most times rounding."""
+    """The first arrays that differ; if none does, those nearest to what rounding allows."""
     made = Table.of(found.verdict, Column("step"), "phase", "array", "ranks",
                     Column("relative difference"), Column("over rounding"))
     largest = sorted(found.low_gaps or found.gaps, key=lambda gap: -gap.ratio)
@@ -150,7 +152,7 @@ def table(found: Difference) -> Table:
 
 
 def in_words(found: Difference) -> Table:
-    """The verdict in a row, for scripts: the sentence, the cause, and how far apart they are."""
+    """The verdict in a row, for scripts: the sentence, the cause, and the largest differences."""
     made = Table.of("verdict", "verdict", Column("sentence", is_text=True),
                     Column("cause", is_text=True), Column("dtype", is_text=True),
                     Column("difference in float64", "relative"), Column("most over rounding"),

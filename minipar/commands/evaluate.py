@@ -3,7 +3,7 @@
     minipar evaluate out/gpt
     minipar evaluate out/gpt-int4 --sample 200
 
-Plain and compressed checkpoints alike.
+It takes plain and compressed checkpoints.
 """
 
 from dataclasses import dataclass

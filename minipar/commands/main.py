@@ -17,7 +17,9 @@ DESCRIPTION = "Distributed training from scratch, in NumPy/CuPy and MPI."
 
 
 class Command(NamedTuple):
-    """A module with Options, or add_arguments(parser); with main(options, output); a line of help.
+    """A command: its module, and a line of help.
+
+    The module has main(options, output), and either Options or add_arguments(parser).
     """
 
     module: str

@@ -7,15 +7,15 @@ from itertools import takewhile
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """argparse that refuses "--" as the value of an option.
+    """argparse's parser, which also refuses "--" as the value of an option.
 
-    It would take "--png=--" for an option whose value is missing, and hand on an empty list.
+    argparse itself takes "--png=--" for an option without a value, and returns an empty list.
     """
 
     def parse_known_args(self, args: Sequence[str] | None = None,
                          namespace: argparse.Namespace | None = None
                          ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as argparse does; words after a "--" of its own are no options."""
+        """Parse as argparse does; words after a separate "--" are no options."""
         words = sys.argv[1:] if args is None else args
         for word in takewhile("--".__ne__, words):
             option, _, value = word.partition("=")

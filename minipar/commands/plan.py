@@ -135,7 +135,7 @@ def explained(text: str, cluster: Cluster, model: GPTConfig, batch: int) -> Cand
 
 
 def config_of(model: GPTConfig, layout: Layout) -> TrainConfig:
-    """The run of `minipar train` that the layout is; data and the length of the run are its own."""
+    """The configuration that trains the model with the layout; data and steps are the defaults."""
     axes = {axis: getattr(layout, axis) for axis in AXES if getattr(layout, axis) > 1}
     in_pipeline = layout.pp > 1
     return TrainConfig().updated(
@@ -185,7 +185,7 @@ def say(output: Output, cluster: Cluster, model: GPTConfig, chosen: Candidate) -
 
 
 def other_case(stalls: StallRange) -> tuple[str, bool, str]:
-    """Seconds of the less likely case, whether the run stalls in it, and the share of such runs."""
+    """The case that is not predicted: its seconds, whether it stalls, and its share of the runs."""
     does_stall = stalls.seconds == stalls.usual
     other = stalls.stalled if does_stall else stalls.usual
     share = stalls.share if does_stall else 1 - stalls.share
@@ -277,7 +277,7 @@ def axes_text(layout: Layout) -> str:
 
 
 def label(layout: Layout) -> str:
-    """The axes, and what else the picture of time against memory can show: dp8 tp4 fsdp b2."""
+    """A layout's name in the picture of time against memory: dp8 tp4 fsdp b2."""
     more = [layout.kind] * (layout.dp > 1) + ["remat"] * (layout.remat != "none")
     more += ["offload"] * bool(layout.offload)
     return " ".join([axes_text(layout), *more, f"b{layout.microbatch}"])

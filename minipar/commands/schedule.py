@@ -79,7 +79,7 @@ A_TABLE = Beside("from_csv", "", "says which schedule it is")
 
 
 def seconds(default: float, text: str) -> float:
-    """A time, as an option."""
+    """An option that is a time in seconds."""
     return option(default, text, metavar="SECONDS")
 
 
@@ -155,7 +155,7 @@ def make(options: Options) -> tuple[Schedule, Placement]:
 def table(title: str, timeline: Timeline, makespan: float | None, ideal: Bubble | None,
           flights: list[float | None], messages: int, bound: float,
           activation_bytes: float | None) -> Table:
-    """The predictions of formulas beside the counts of the simulation; – without a formula."""
+    """The predictions of formulas beside the simulation's numbers; "–" without a formula."""
     made = Table.of(title, "figure", "predicted", "simulated")
     found, took = bubble(timeline), timeline.makespan()
     ranks = range(timeline.num_ranks)

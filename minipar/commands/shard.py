@@ -95,14 +95,17 @@ def make_plan(options: Options, mesh: dict[str, int]) -> Plan:
 
 
 def find_plan(options: Options, mesh: dict[str, int], by_hand: dict[str, Plan]) -> Plan:
-    """The cheapest plan of the model's loss, of these, too.  Raises ValueError, ImportError."""
+    """The cheapest plan of the model's loss, also compared with the plans `by_hand`.
+
+    Raises ValueError, ImportError.
+    """
     model, inputs = make_model(options)
     return search(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
                   machine=machine_of(options), memory=options.memory, beside=[*by_hand.values()])
 
 
 def plans_by_hand(options: Options, mesh: dict[str, int]) -> dict[str, Plan]:
-    """The batch over all ranks, and Megatron's layouts of a GPT."""
+    """Plans to compare with: the batch over all ranks; of a GPT, Megatron's layout on each axis."""
     model, inputs = make_model(options)
     first = next(iter(inputs))
     by_hand = {"the batch over all ranks": {first: P(tuple(mesh))}}
@@ -129,7 +132,7 @@ def comparison_table(options: Options, plans: dict[str, Plan]) -> Table:
 
 
 def machine_of(options: Options) -> Machine:
-    """The speeds that the options name.  Raises ValueError for others than positive ones."""
+    """The speeds that the options name.  Raises ValueError for speeds that cannot be."""
     bandwidth = {}
     for part in filter(None, options.bandwidth.split(",")):
         axis, _, number = part.partition("=")
@@ -154,13 +157,13 @@ def make_model(options: Options) -> tuple[Module, dict[str, Any]]:
     if options.model == "gpt":
         ids = np.zeros((options.batch, config.model.context), np.int64)
         return GPT(gpt_config(config, options.vocabulary)), {"ids": ids, "targets": ids.copy()}
-    sizes = [64, *map(int, config.model.hidden.split(",")), options.vocabulary]
+    sizes = [64, *map(int, config.model.hidden.split(",")), options.vocabulary]     # 8 x 8 pixels
     return MLP(sizes), {"x": np.zeros((options.batch, 64), np.float32),
                         "targets": np.zeros(options.batch, np.int64)}
 
 
 def annotations(texts: tuple[str, ...], priorities: tuple[str, ...]) -> dict[str, P]:
-    """The specs by name.  Raises ValueError for text that is none."""
+    """The specs of --annotate by name, with --priority.  Raises ValueError for any other text."""
     specs = {}
     for text in texts:
         name, sign, spec = text.partition("=")
@@ -183,7 +186,7 @@ def sizes_of(shape: tuple[int, ...]) -> str:
 
 
 def program_table(planned: Plan, title: str) -> Table:
-    """The operations of a rank with their collectives, equal blocks once."""
+    """The operations of a rank with their collectives; of equal blocks only the first in full."""
     text = [Column(name, is_text=True) for name in (
         "operation", "shape", "sharding", "local shape", "forward sends", "backward sends")]
     table = Table.of(title, "value", *text)

@@ -29,7 +29,7 @@ WIDTH = 118             # of tables that go into a file, which has room for whol
 
 
 class Shown(NamedTuple):
-    """A cell that people see otherwise than scripts: as `text`, perhaps in a style."""
+    """A cell that people see as `text`, perhaps in a style, and scripts as `value`."""
 
     value: Any
     text: str
@@ -48,7 +48,7 @@ class Column(NamedTuple):
 class Table:
     """A table: the first column is text, the others are numbers unless they say otherwise.
 
-    A cell is a text, a number, None for none, a pair of numbers, or a Shown.
+    A cell is a text, a number, None for none, or a Shown.
     """
 
     title: str
@@ -108,7 +108,10 @@ def styled(cell: Any) -> str:
 
 
 class Output:
-    """The stdout of a command, on rank 0 alone; `console` is quiet with --json."""
+    """The stdout of a command.  Other ranks than rank 0 print nothing.
+
+    With --json `console` is quiet, and `end` prints the tables.
+    """
 
     def __init__(self, command: str, as_json: bool = False):
         world = launched()
@@ -120,12 +123,12 @@ class Output:
         self.has_document = False
 
     def text(self, *lines: str) -> None:
-        """Print lines as they are, for people only."""
+        """Print lines as they are, unless --json is given."""
         for line in lines:
             self.console.print(line, markup=False)
 
     def table(self, table: Table, box: Box | None = HEAVY_HEAD, show: bool = True) -> None:
-        """Print a table; `show` is False for one that people have read in other words."""
+        """Print a table; with `show` False only --json has it, as text has said the same."""
         self.tables.append(table)
         if show:
             self.console.print(table.as_rich(box), soft_wrap=False)
@@ -142,13 +145,13 @@ class Output:
             self.text(f"wrote {path}")
 
     def document(self, text: str) -> None:
-        """Print a JSON document of its own form, the same for people and with --json."""
+        """Print a document such as JSON or CSV, also with --json, instead of the tables."""
         self.has_document = True
         if self.is_first:
             print(text, flush=True)
 
     def end(self) -> None:
-        """Write the JSON, if it was asked for."""
+        """Print the tables as JSON, if --json is given and no document was printed."""
         if self.as_json and self.is_first and not self.has_document:
             json.dump({"command": self.command, "version": __version__,
                        "tables": [table.as_json() for table in self.tables]}, sys.stdout, indent=1,

@@ -44,7 +44,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
 
 
 def closing_figures(result: TrainResult) -> Table:
-    """The numbers of the last lines that a training run prints."""
+    """The results of a training run, for scripts: losses, accuracy, files."""
     table = Table.of("training", "figure", Column("value"), Column("unit", is_text=True))
     table.add("steps", len(result.losses), "")
     table.add("final loss", result.losses[-1], "nats")

@@ -4,11 +4,12 @@
     in float64           recorder, observe         whole         difference   patterns, causes
     and float32
 
-Both run a step at a time, on the ranks of one communicator (run.py), and rank 0 compares the step.
-A record says where its values are in the global array, so the layouts may be any.  In float64 there
-is no rounding that matters: what differs is a mistake.  What rounding may do in a lower precision
-is measured, not guessed: by the left in both.  The first wrong array in program order counts, since
-all that follow are its consequences.
+Both run one step at a time, on the ranks of one communicator (run.py), and rank 0 compares the
+step.  Or two recordings are read from files.  A record says where its values are in the global
+array, so layouts of any kind can be compared.  In float64 rounding does not matter: what differs is
+a mistake.  What rounding may do in a lower precision is measured: the left runs in both.  For
+recordings without the left in float64 it is assumed.  The first wrong array in program order
+counts, since those after it may be its consequences.
 
     recorder        what a recording is, and its file; NumPy alone
     observe         records the run of a strategy, in global coordinates
@@ -16,6 +17,6 @@ all that follow are its consequences.
     missing         ranks, steps, rows, elements or numbers that are not there
     run             runs two programs, and compares them
     difference      the first array that differs by more than rounding
-    causes          what kind of difference it is, in a sentence
+    causes          the kind of the difference, in a sentence
     patterns        a constant factor, a missing reduction, another order, …
 """

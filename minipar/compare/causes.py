@@ -1,7 +1,7 @@
-"""What kind of difference it is, in a sentence that never says more than was found.
+"""The kind of a difference, in a sentence that says no more than was found.
 
-A pattern is looked for in the first wrong array (patterns.py).  Then comes what agrees: the arrays
-before it, the other parameters.
+The first part of the sentence names a pattern in the first wrong array (patterns.py).  The second
+part says what agrees: the arrays before it, the other parameters.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from .whole import Gap, Key, Layout, Whole, in_words, whole_of
 
 def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[Key, Whole],
             layouts: Sequence[Layout], dtype: str) -> str:
-    """What is seen in the first wrong array, `gap`, and what usually causes it; `gaps` are all.
+    """A sentence on what is seen in the first wrong array, and what usually causes that.
 
-    `layouts` are the layouts of left and right.
+    `gap` is the gap of that array, `gaps` are those of the step; `layouts` are of left and right.
     """
     if gap.note:
         return gap.note
@@ -31,7 +31,7 @@ def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[K
 
 
 def where(case: Case, gaps: Sequence[Gap]) -> str:
-    """What agrees just before it, and whether only one parameter of its kind is wrong."""
+    """What agrees just before the wrong array, and how many arrays of its kind are wrong."""
     step, phase, name = case.gap.key
     same = [gap for gap in gaps if gap.key[:2] == (step, phase)]
     texts = []
@@ -60,7 +60,7 @@ def where(case: Case, gaps: Sequence[Gap]) -> str:
 
 
 def inside(module: str, step: int, gaps: Sequence[Gap]) -> list[str]:
-    """Which parameters of the last module that agrees are different, if only some are."""
+    """A note on the wrong gradients in `module`, the last one that agrees; [] unless few differ."""
     own = [gap for gap in gaps if gap.key[:2] == (step, "local gradient")
            and gap.key[2].startswith(f"{module}.")]
     wrong = [gap.key[2] for gap in own if gap.is_different]

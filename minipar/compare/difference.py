@@ -5,9 +5,10 @@
     left  in float32  ─── right in float32     at most FACTOR times the measured rounding
 
 Each array is put together from the boxes of all ranks, and terms are added up.  Ranks that recorded
-the same elements are compared with each other as well.  `bound` is the largest difference, and the
-root mean square (RMS), between float64 and the lower precision on the left.  An array that happened
-to be rounded well is allowed what 9 of 10 arrays of its step do not exceed.
+the same elements are compared with each other as well.  The rounding of an array is the difference
+between float64 and the lower precision on the left.  Its size is told by the largest element and by
+the root mean square (RMS).  An array that happened to be rounded well is allowed the relative
+rounding that 9 of 10 arrays of its step do not exceed.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from .whole import Gap, Key, Layout, Size, Whole, assemble, order_of, part_of, r
 FACTOR = 16.0           # differences up to so many times the measured rounding are rounding, …
 TAIL = 16.0             # … of one element so many times more
 FLIP = 4.0              # with routers, times the array: an error chooses another expert
-EQUAL = 1e-10           # in float64, relative to the largest element of an array
+EQUAL = 1e-10           # in float64, relative to the size of an array
 FLOAT64 = 2.0 ** -29    # rounding of float64 / rounding of float32
 ASSUMED = 2.0 ** -18    # rounding of float32 where it was not measured, relative to an array
 
@@ -31,7 +32,7 @@ Records = Sequence[Record]
 
 
 def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict[Key, Size]:
-    """What rounding does to each array of a step: the difference of the two runs of one layout."""
+    """The rounding of each array of a step: the difference of two runs of the same layout."""
     sizes = {key: Size.of(whole.values) for key, whole in exact.items() if key in rounded}
     found = {key: Size.of(rounded[key].values - exact[key].values) for key in sizes}
     found = {key: size for key, size in found.items() if np.isfinite(size.rms)}     # numbers alone
@@ -41,9 +42,9 @@ def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict
 
 def assume_rounding(arrays: dict[Key, Whole], relative: float = ASSUMED,
                     to_largest: float = ASSUMED / 64) -> dict[Key, Size]:
-    """Rounding relative to each array, and to the largest one of its step and phase.
+    """The rounding of each array, as a share of it and of the largest array of its step and phase.
 
-    So an array that is 0 but for rounding may be so in another way.
+    The second share is for arrays that are 0 except for rounding.
     """
     sizes = {key: Size.of(whole.values) for key, whole in arrays.items()}
     largest: dict[tuple[int, str], Size] = {}
@@ -55,24 +56,24 @@ def assume_rounding(arrays: dict[Key, Whole], relative: float = ASSUMED,
             for key, size in sizes.items()}
 
 
-def apart(whole: Whole, model: Whole, allowed: Size, slack: np.ndarray | None = None
+def apart(whole: Whole, expected: Whole, allowed: Size, slack: np.ndarray | None = None
           ) -> tuple[Size, set[int]]:
-    """How far the records of an array are from a model, and the ranks that are too far.
+    """How far the records of an array are from the expected one, and the ranks that are too far.
 
-    A term of a sum is measured by the first record of the same term.  `slack` is what each element
-    may be off for nothing.
+    A term of a sum is compared with the first record of the same term.  `slack` is subtracted from
+    the difference of each element.
     """
     found, ranks = Size(0, 0), set()
     terms = terms_of(whole) if whole.has_terms else {}
-    if terms and whole is not model:
-        found = Size.of(whole.values - model.values)
+    if terms and whole is not expected:
+        found = Size.of(whole.values - expected.values)
     for record in whole.records:
-        off = record.values - terms.get(record.term, model).part(record)
+        off = record.values - terms.get(record.term, expected).part(record)
         if slack is not None:
             off = np.maximum(np.abs(off) - part_of(slack, record), 0)
         here = Size.of(off)
         # The RMS is a share of the whole array's: a single element weighs no more in a small box.
-        here = Size(here.largest, here.rms * (off.size / model.values.size) ** 0.5)
+        here = Size(here.largest, here.rms * (off.size / expected.values.size) ** 0.5)
         found = found.union(here)
         if here.over(allowed) > 1:
             ranks.add(record.rank)
@@ -81,7 +82,7 @@ def apart(whole: Whole, model: Whole, allowed: Size, slack: np.ndarray | None = 
 
 def gap_of(key: Key, left: Whole, right: Whole, allowed: Size, slack: np.ndarray | None = None
            ) -> Gap:
-    """The gap between two arrays; on the left, if its ranks do not agree with each other."""
+    """The gap between two arrays; on the left side, if the left's ranks differ from each other."""
     if gap := elements_gap(key, left, right):
         return gap
     size, side = Size.of(left.values), "left"
@@ -100,7 +101,7 @@ def gap_of(key: Key, left: Whole, right: Whole, allowed: Size, slack: np.ndarray
 
 
 def ranks_of_terms(left: Whole, right: Whole, allowed: Size) -> set[int]:
-    """The ranks whose terms differ; none, if left lacks some of right's terms."""
+    """The ranks on the right whose terms differ; none if the left lacks one of these terms."""
     terms = terms_of(left) if right.has_terms and right.terms <= left.terms else {}
     return {each.rank for each in right.records if terms and Size.of(
         each.values - terms[each.term].part(each)).over(allowed) > 1}
@@ -112,7 +113,7 @@ OUTPUTS = ("forward", "backward", "local gradient")     # not all layouts have t
 
 def gaps_of(left: dict[Key, Whole], right: dict[Key, Whole], allowed: dict[Key, Size],
             slack: dict[Key, np.ndarray]) -> tuple[list[Gap], list[Key]]:
-    """The gap of each array that one side has, in program order; and what was not compared.
+    """The gap of each array that a side has, in program order; and the arrays that are left out.
 
     An output that one side lacks, or has in another shape, was cut by hand, in a way that is not
     known here.  It is left out where others of its phase are compared.
@@ -131,7 +132,7 @@ def gaps_of(left: dict[Key, Whole], right: dict[Key, Whole], allowed: dict[Key, 
 
 
 def overflowed(exact: dict[Key, Whole], *runs: dict[Key, Whole]) -> list[Key]:
-    """The gradients of a step that both runs skipped, since they were too large: it has no norm."""
+    """The gradients of a step that both runs skipped after an overflow, and which has no norm."""
     norms = {key for key in exact if key[1] == "norm"}
     return [key for key in runs[0] if key[1] in GRADIENTS] \
         if norms and not any(norms & run.keys() for run in runs) else []
@@ -140,9 +141,9 @@ def overflowed(exact: dict[Key, Whole], *runs: dict[Key, Whole]) -> list[Key]:
 class Difference(NamedTuple):
     """What a comparison found.
 
-    `verdict` is "equal", "rounding" or "different"; `gaps` those in float64, `low_gaps` those in
-    the lower precision `dtype` (empty if that is float64), in program order.  `left_out` are
-    outputs that only one side has.
+    `verdict` is "equal", "rounding" or "different".  `gaps` are those in float64, `low_gaps` those
+    in the lower precision `dtype`, in program order; one of them may be empty.  `left_out` are
+    arrays that were not compared.
     """
 
     verdict: str
@@ -155,13 +156,13 @@ class Difference(NamedTuple):
 
     @property
     def places(self) -> list[Gap]:
-        """All arrays that differ by more than rounding, in program order."""
+        """The arrays that differ by more than rounding: in float64, else in the lower precision."""
         return [gap for gap in self.gaps if gap.is_different] or \
             [gap for gap in self.low_gaps if gap.is_different]
 
     @property
     def first(self) -> Gap | None:
-        """The first of them."""
+        """The first of `places`; None if there is none."""
         return next(iter(self.places), None)
 
     @property
@@ -201,9 +202,9 @@ class Comparison:
 
     def add(self, left: Records = (), right: Records | None = None, low_left: Records = (),
             low_right: Records | None = None) -> Difference:
-        """A step's records of both runs in float64, of both in the lower precision, or of all.
+        """Compare the records of one step: in float64, in the lower precision, or in both.
 
-        Rounding is measured if there are both of the left, else assumed.
+        Rounding is measured if the left's records are there in both precisions, else assumed.
         """
         exact, other, low, low_other = (assemble(each or ()) for each in (
             left, right, low_left, low_right))
@@ -244,10 +245,11 @@ class Comparison:
         return found
 
     def slack_of(self, low: dict[Key, Whole], rounding: dict[Key, Size]) -> dict[Key, np.ndarray]:
-        """How far elements of parameters may be off, since rounding changes their gradients.
+        """How far each element of the parameters may be off, since its gradients were rounded.
 
-        Adam makes a whole step of a gradient, however small.  So a step may be wrong by as much,
-        relatively, as its gradient; by twice the step, where that is nothing but rounding.
+        Adam's step is as large for a small gradient as for a large one.  So an error of a gradient
+        counts relatively: a step may be wrong by twice itself, times this relative error (at most
+        1).  The errors of all steps add up.
         """
         found, known = {}, self.before[0] | low
         for (step, phase, name), whole in low.items():

@@ -1,7 +1,7 @@
-"""What is not there: ranks and steps of a recording, rows of the batch, elements, numbers.
+"""What is missing: ranks and steps of a recording, rows of the batch, elements, numbers.
 
-A comparison of what both sides have would pass what one of them lacks.  So each gap here is a
-difference, however well the rest agrees:
+A comparison of only what both sides have would not notice what one of them lacks.  So each gap here
+counts as a difference, however well the rest agrees:
 
     check_whole     refuses a recording that lacks a rank or a step, or is of another kind
     rows_gaps       rows of the global batch that are read twice, or on no rank
@@ -45,13 +45,13 @@ def check_whole(left: Sequence[Record], right: Sequence[Record], exact: Sequence
 
 
 def dtype_of(records: Sequence[Record]) -> str:
-    """What most outputs and gradients are in."""
+    """The dtype of most outputs and gradients; "float32" if there are none."""
     dtypes = [str(each.values.dtype) for each in records if each.phase in ("forward", "gradient")]
     return max(sorted({*dtypes}), key=dtypes.count, default="float32")
 
 
 def rows_gaps(left: Layout, right: Layout) -> list[Gap]:
-    """The gap of a step whose rows are not read once each; none if the batch is not recorded."""
+    """A gap for the first step that does not read each row once; none if no batch is recorded."""
     for side, layout in (("right", right), ("left", left)):
         for step, num_rows in layout.num_rows.items():
             note, ranks = wrong_rows(layout, num_rows)
@@ -64,7 +64,8 @@ def rows_gaps(left: Layout, right: Layout) -> list[Gap]:
 def wrong_rows(layout: Layout, num_rows: int) -> tuple[str, set[int]]:
     """What is wrong with the rows that ranks read, and on which; "" if each row is read once.
 
-    The ranks at one place of dp read the same.  Without a mesh, those that do are replicas.
+    Ranks with the same coordinates on dp and replicate must read the same rows, which count once.
+    Without a mesh, ranks that read the same rows are taken for replicas.
     """
     rows_of = {rank: np.concatenate(rows) for (_, rank), rows in layout.rows.items()}
     readers: dict[tuple, int] = {}                  # the first rank at each place

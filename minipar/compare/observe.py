@@ -6,8 +6,8 @@
     gradient            after the reduction, as the optimizer gets it
     norm, state, parameter      after the step
 
-Nothing in the strategy knows of it.  `around` watches modules, ready hooks watch gradients, and the
-segments of the slabs show what the optimizer has.
+The strategy needs no code for it.  `Module.around` watches modules, ready hooks watch gradients,
+and the segments of the slabs show what the optimizer has.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ from .recorder import Record, Recorder, Runs, runs_of
 
 
 class Watch(Function):
-    """The same values; backward shows their gradient to `see`."""
+    """The identity; its backward passes the gradient to `see`."""
 
     metered = False
 
@@ -46,7 +46,7 @@ class Watch(Function):
 
     @staticmethod
     def backward(ctx, g):
-        """The gradient itself, which is seen."""
+        """The gradient itself, after `see(g)`."""
         ctx.see(g)
         return [g]
 
@@ -98,7 +98,7 @@ class Observer:
         self.record_parameters("initial", 0)
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Remove all hooks."""
         for door in self.doors:
             door.remove()
         for slot in self.names:
@@ -108,7 +108,7 @@ class Observer:
 
     def start(self, step: int, batch: Batch, rows: Sequence[np.ndarray],
               scale: float = 1.0) -> None:
-        """Before the forward of a step, whose loss is multiplied by `scale`."""
+        """Call it before the forward of a step, whose loss is multiplied by `scale`."""
         self.step, self.batch, self.microbatches, self.scale = step, batch, rows, scale
         self.rows = rows[0]
         mesh = getattr(self.strategy, "mesh", None)
@@ -179,7 +179,7 @@ class Observer:
         return runs_of(mine) if here == len(mine) else None
 
     def columns_of(self, module: Module, width: int) -> Columns | None:
-        """Which columns of a cut layer's output are here; None: all."""
+        """The columns of a cut layer's output that are on this rank; None: all."""
         weight = module._parameters.get("weight")
         rows = self.rows_as_columns.get(id(module))
         if rows is not None:
@@ -198,7 +198,7 @@ class Observer:
     # Parameters.
 
     def on_gradient(self, slot: GradientSlot) -> None:
-        """A backward has completed a parameter's gradient, which is not reduced yet."""
+        """Hook: record a parameter's gradient, which a backward has completed, before reduction."""
         grad, parameter = slot.grad, self.parameter_of[slot]
         if self.step < 0 or grad is None:
             return
@@ -216,7 +216,7 @@ class Observer:
                                            box_of(parameter.box, parameter.order), term[1])
 
     def term_of(self, parameter: Parameter) -> str:
-        """The name of what this rank adds to a parameter's gradient: the rows it comes from."""
+        """The name of the term that this rank adds to a gradient: its rows, cp rank, stage."""
         rows = " ".join(f"{a}-{b - 1}" for a, b in runs_of(self.rows))
         strategy, words = self.strategy, [f"rows {rows}" if rows else "no rows"]
         if not isinstance(strategy, Strategy):
@@ -230,7 +230,7 @@ class Observer:
         return ", ".join(words)
 
     def gradients(self, loss: float) -> None:
-        """After forward_backward: the loss, and the gradients as the optimizer gets them."""
+        """Record the loss, and the gradients as the optimizer gets them, after forward_backward."""
         self.record("loss", "loss", np.array(loss))
         if isinstance(self.strategy, DataParallel) and self.strategy.comm.rank:
             return                              # rank 0 alone has gradients and an optimizer
@@ -238,7 +238,7 @@ class Observer:
             self.record_segments(slab, slab.complete_grad(), "gradient")
 
     def updated(self, norm: float | None, optimizer: Any) -> None:
-        """After the step: the norm, the optimizer's states, the parameters."""
+        """Record the norm, the optimizer's states and the parameters, after the step."""
         if norm is not None:
             self.record("norm", "norm", np.array(norm))
         if not (isinstance(self.strategy, DataParallel) and self.strategy.comm.rank):
@@ -264,7 +264,7 @@ class Observer:
         self.step = -1
 
     def record_segments(self, slab: Any, values: Array, phase: str, before: str = "") -> None:
-        """Each segment's part of `values`, an array beside the slab's."""
+        """Record each segment's part of `values`, an array laid out as the slab is."""
         for segment in slab.segments:
             self.record(before + segment.name, phase, values[segment.start:segment.stop],
                         segment.global_shape, box_of(segment.box, segment.order) if
@@ -289,13 +289,13 @@ def box_of(box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None) -> l
 @cache
 def flat_box_of(shape: tuple[int, ...], box: tuple[tuple[int, int], ...],
                 order: tuple[int, ...] | None, part: tuple[int, int]) -> list[Runs]:
-    """The elements `part` of a parameter's box, in the parameter as one row."""
+    """Elements part[0] to part[1] of a parameter's box, as indices of the flat parameter."""
     whole = np.arange(np.prod(shape)).reshape(shape)
     return [runs_of(slice_box(whole, box, order).ravel()[slice(*part)])]
 
 
 def watched(model: Module) -> Iterator[tuple[str, Module]]:
-    """The modules and parts whose outputs have rows: not what computes tokens by expert."""
+    """The modules and parts whose outputs have the batch's rows: not those inside experts."""
     inside = {id(module) for _, moe in model.named_modules() if isinstance(moe, MoE)
               for _, module in moe.named_modules() if module is not moe}
     for name, module in model.named_modules():

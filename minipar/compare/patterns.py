@@ -1,6 +1,6 @@
 """The kinds of differences, each found by a function and said in a sentence.
 
-Each function looks for one pattern in the first wrong array, R, beside the right one, L:
+Each function looks for one pattern in the first wrong array, R, beside the correct one, L:
 
     R = c L                     a constant factor: of everything, or of the rows of one rank
     Σ of the ranks' R = L       a rank's own contribution in the place of the sum
@@ -24,7 +24,10 @@ CLOSE = 1e-4            # relative: two arrays are the same but for rounding, in
 
 
 class Case(NamedTuple):
-    """The first wrong array: its gap, both arrays, all of the right's, and its layout."""
+    """The first wrong array: its gap, both arrays, all arrays of both sides, and its layout.
+
+    `right` and `others` are of the side that is wrong, even if the gap is on the left.
+    """
 
     gap: Gap
     left: Whole
@@ -58,7 +61,7 @@ def factor_of(a: np.ndarray, b: np.ndarray) -> float | None:
 
 
 def own_contributions(case: Case) -> str:
-    """Ranks that should have the same have their own contributions, whose sum is right."""
+    """Ranks that should have the sum have their own contributions, whose sum is right."""
     by_box: dict[tuple, list[Record]] = {}
     for each in case.right.records:
         by_box.setdefault((each.box, each.term if case.right.has_terms else ""), []).append(each)
@@ -90,7 +93,7 @@ def left_part(case: Case, record: Record) -> np.ndarray | None:
 
 
 def constant_factor(case: Case) -> str:
-    """Everything is c times too large, or that of some ranks."""
+    """All elements, or those of some ranks, are c times as large."""
     c = factor_of(case.right.values, case.left.values)
     name = case.layout.of_number(c) if c is not None else ""
     if c is not None and case.left.values.size == 1 and not name:
@@ -123,8 +126,7 @@ def usual_factor(case: Case, name: str) -> str:
 
 
 def counted_terms(case: Case) -> str:
-    """A note on a sum with missing or doubled terms; the terms come from before its reduction.
-    """
+    """A note on a sum with missing or doubled terms, which were recorded before the reduction."""
     step, phase, name = case.gap.key
     local = case.others.get((step, "local gradient", name))
     if phase != "gradient" or local is None or not local.has_terms:
@@ -181,7 +183,7 @@ def another_order(case: Case) -> str:
 
 
 def zeros(case: Case) -> str:
-    """Zeros in the place of numbers."""
+    """Zeros where the left has numbers."""
     lost = (case.right.values == 0) & (case.left.values != 0) & case.right.known
     kept = (case.right.values != 0) & (case.left.values == 0)
     if lost.any() and kept.any() and case.phase in ("forward", "backward"):
@@ -198,7 +200,7 @@ def zeros(case: Case) -> str:
 
 
 def step_not_gradient(case: Case) -> str:
-    """The update itself: another factor, or a further part of the parameter."""
+    """The update itself is wrong: another factor, weight decay twice, or no update."""
     step, phase, name = case.gap.key
     if phase != "parameter":
         return ""
@@ -223,7 +225,7 @@ def step_not_gradient(case: Case) -> str:
 
 
 def own_norm(case: Case) -> str:
-    """A norm of a rank's own part."""
+    """The norm is wrong, though all gradients agree: perhaps it is of a rank's own part."""
     step, phase, _ = case.gap.key
     if phase != "norm":
         return ""
@@ -239,7 +241,7 @@ def own_norm(case: Case) -> str:
 
 
 def own_rows(case: Case) -> str:
-    """Only some rows, tokens or columns are wrong, which only some ranks have."""
+    """Only some rows, tokens or columns are wrong, or only what some ranks have."""
     wrong = np.abs(case.right.values - case.left.values) > 1e-9 * np.abs(case.left.values).max()
     all_ranks = {each.rank for each in case.right.records}
     texts = []
@@ -263,7 +265,7 @@ def one_row_added(case: Case) -> str:
 
 
 def off_by_rounding(case: Case) -> str:
-    """Elements that are off by as much as rounding to fewer bits makes, everywhere."""
+    """The median element is off by about as much as rounding to fewer bits makes."""
     left, right = case.left.values, case.right.values
     off = np.abs(right - left)[left != 0] / np.abs(left[left != 0])
     typical = float(np.median(off)) if off.size > 1 else 0.0

@@ -55,7 +55,7 @@ class Record(NamedTuple):
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """What all records of one global array have in common."""
+        """Step, phase and name, which all records of one global array have in common."""
         return self.step, self.phase, self.name
 
 
@@ -71,7 +71,7 @@ def runs_of(indices: Any) -> Runs:
 
 
 def indices_of(runs: Runs) -> np.ndarray:
-    """The indices of some runs."""
+    """The indices in the runs, one after the other."""
     return np.concatenate([np.empty(0, np.int64), *(np.arange(*run) for run in runs)])
 
 
@@ -111,7 +111,7 @@ class Recorder:
 
 
 def fitting(record: Record) -> Record:
-    """The record, with values of the form of its box.  Raises ValueError if they do not fill it."""
+    """The record, with values in the shape of its box.  ValueError if they do not fill the box."""
     name, phase, _, _, shape, box, _, values = record
     axes = shape if len(box) == len(shape) else (int(np.prod(shape)),)
     size = [sum(b - a for a, b in runs) for runs in box]

@@ -8,9 +8,10 @@
 
     print(find_difference(plain, mine, batches, ranks=(1, 4)))
 
-A program is called on each of its ranks.  It returns what to train, a Strategy or an object with
-`model` and `forward_backward(microbatches)`, or that and an optimizer.  Or it returns None and has
-called `record` for whatever is to be compared.  On one rank such an object may be given itself.
+A program is called on each of its ranks.  It returns what to train: a Strategy, or an object with
+`model` and `forward_backward(microbatches)`.  It may return a pair of that and an optimizer, or a
+Trained.  Or it returns None and has called `record` for whatever is to be compared.  On one rank
+the object may be given instead of a program.
 """
 
 import copy
@@ -63,7 +64,7 @@ class Side(NamedTuple):
 
 
 def adamw(slabs: Sequence[Any]) -> AdamW:
-    """The optimizer, if no other is given."""
+    """AdamW, the optimizer if no other is given."""
     return AdamW(slabs, lr=1e-3, weight_decay=0.1)
 
 
@@ -101,7 +102,7 @@ def find_difference(left: Any, right: Any, batches: Any = None, *,
 
     `ranks` and `microbatches` are pairs: left, right.  `batches` are global batches; each rank is
     given its rows.  One process on the left is given the microbatches of all ranks on the right,
-    one after the other.  It ends with the first step that is different.
+    one after the other.  The comparison ends with the first step that is different.
 
     Raises TypeError for what is no program, ValueError for an object on several ranks, and if
     nothing is recorded.
@@ -115,7 +116,7 @@ def find_difference(left: Any, right: Any, batches: Any = None, *,
 
 
 def program_of(given: Any, num_ranks: int) -> Program:
-    """A function itself; of an object with forward_backward, what makes a copy in any dtype."""
+    """`given` itself if it is a function; for an object, a function that copies it in any dtype."""
     if isinstance(given, type) or not hasattr(given, "forward_backward"):
         return given
     if num_ranks > 1:
@@ -169,7 +170,7 @@ class Run:
             self.observer = Observer(self.trained.strategy, self.recorder)
 
     def step(self, step: int, blocks: "Blocks | None" = None) -> list[Record]:
-        """Take a step; on rank 0 the records of all ranks since the last one, else []."""
+        """Take a step; return all ranks' records since the last step, on rank 0, else []."""
         if self.comm is None:
             return []
         if self.trained is not None:
@@ -180,7 +181,7 @@ class Run:
         return gather_records(self.comm, records) or []
 
     def train(self, step: int, blocks: "Blocks | None") -> None:
-        """Take a step, and record it; `blocks` are the rows of other ranks' microbatches."""
+        """Take a step, and record it; `blocks`, if any, are the rows of its microbatches."""
         assert self.trained is not None and self.comm is not None
         batch, strategy = self.plan.batches.batch(step), self.trained.strategy
         rows = rows_of_blocks(blocks, strategy.model) if blocks \
@@ -190,7 +191,7 @@ class Run:
 
 def recorded_step(observer: Observer, trained: Trained, step: int, batch: Batch,
                   rows: Sequence[np.ndarray]) -> float:
-    """Take a step on these rows of the batch, a microbatch each, and record it; its loss."""
+    """Take a step on these rows of the batch, a microbatch each; record it; return its loss."""
     observer.start(step, batch, rows, trained.scale())
     trained.optimizer.zero_grad()
     loss = trained.compute([Microbatch(*(array[each] for array in batch)) for each in rows], step)
@@ -200,7 +201,7 @@ def recorded_step(observer: Observer, trained: Trained, step: int, batch: Batch,
 
 
 def trained(made: Any, plan: Plan) -> Trained:
-    """What a program returned, with what it left out: an optimizer, and how to train with it."""
+    """A Trained of what a program returned; the plan gives what is missing, as the optimizer."""
     if isinstance(made, Trained):
         return made
     strategy, *given = made if isinstance(made, tuple) else (made,)
@@ -231,7 +232,7 @@ Blocks = dict[str, list[tuple[int, ...]]]       # rows of microbatches, by name:
 
 
 def blocks_of(records: Sequence[Record]) -> Blocks:
-    """The rows of the microbatches of all ranks."""
+    """The rows of the microbatches of all ranks, each set of rows once."""
     blocks: Blocks = {}
     for each in records:
         if each.name.startswith("microbatch "):
@@ -242,9 +243,10 @@ def blocks_of(records: Sequence[Record]) -> Blocks:
 
 
 def rows_of_blocks(blocks: Blocks, model: Any) -> list[np.ndarray]:
-    """The rows of one process's microbatches: one rank's each; with experts, all ranks' together.
+    """The rows of each microbatch of one process that computes what all ranks do.
 
-    The losses of routers may be taken over a microbatch of all ranks.
+    It has a microbatch for each one of each rank.  With experts it joins those of all ranks, since
+    the losses of routers may be taken over all ranks.
     """
     if any(isinstance(module, MoE) for _, module in model.named_modules()):
         return [np.array(sorted(sum(rows, ())), int) for rows in blocks.values()]

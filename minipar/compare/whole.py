@@ -1,6 +1,6 @@
 """Global arrays, put together from what the ranks recorded; and how far two of them are apart.
 
-Every box goes to its place, and terms of other names are added up:
+Each box is put into its place, and terms of different names are added up:
 
     rank 0  [ a b . . ]  term "rows 0-1"
     rank 1  [ . . c d ]  term "rows 0-1"      [ a+e b+f c d ]
@@ -35,12 +35,12 @@ class Whole(NamedTuple):
         return len(self.terms) > 1
 
     def part(self, record: Record) -> np.ndarray:
-        """The elements that a rank recorded."""
+        """The elements of this array that are in the box of `record`."""
         return part_of(self.values, record)
 
 
 def order_of(key: Key) -> tuple[int, int]:
-    """Where an array is in program order."""
+    """A key that sorts arrays in program order: the step, and the phase's number."""
     return key[0], PHASES.index(key[1])
 
 
@@ -68,10 +68,10 @@ def place_of(record: Record) -> tuple:
 
 
 def assemble(records: Iterable[Record]) -> dict[Key, Whole]:
-    """Global arrays from the records of all ranks, in the order of their first record.
+    """Global arrays from the records of all ranks: by step and phase, then by their first record.
 
-    If several ranks recorded an element, the first counts.  Raises ValueError for an array of
-    several global shapes.
+    If several ranks recorded an element of one term, the first counts.  Records of the phase
+    "layout" are left out.  Raises ValueError for an array of several global shapes.
     """
     by_key: dict[Key, list[Record]] = {}
     for record in records:
@@ -133,7 +133,7 @@ class Size(NamedTuple):
         return Size(max(self.largest, other.largest), max(self.rms, other.rms))
 
     def over(self, bound: "Size") -> float:
-        """How many times the bound it is."""
+        """How many times `bound` this size is: the larger of both ratios."""
         return max(ratio(self.largest, bound.largest), ratio(self.rms, bound.rms))
 
 
@@ -148,13 +148,14 @@ def ratio(a: float, b: float) -> float:
 
 
 class Gap(NamedTuple):
-    """The difference of an array: relative to its largest element, and to what is allowed."""
+    """The difference of an array.  `distance`: over its largest element; `ratio`: over the allowed.
+    """
 
     key: Key
     distance: float
     ratio: float            # above 1: no rounding
-    ranks: tuple[int, ...]  # whose elements are different, on the
-    side: str = "right"     # … or on the left
+    ranks: tuple[int, ...]  # those whose elements are different …
+    side: str = "right"     # … on this side
     note: str = ""          # what is seen, where there are no numbers to compare
 
     @property
@@ -177,7 +178,7 @@ def in_words(noun: str, numbers: Iterable[int]) -> str:
 
 
 class Layout(NamedTuple):
-    """The ranks of a run: the coordinates of each on the mesh, and the rows of its microbatches."""
+    """The coordinates of each rank of a run on the mesh, and the rows of its microbatches."""
 
     coordinates: dict[int, dict[str, int]]
     rows: dict[tuple[int, int], list[np.ndarray]]       # by step and rank
@@ -200,7 +201,7 @@ class Layout(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the mesh's axes, the number of ranks p and that of microbatches."""
+        """The sizes of the mesh's axes, the number of microbatches and of ranks; all above 1."""
         axes = {axis: 1 + max(where.get(axis, 0) for where in self.coordinates.values())
                 for axis in next(iter(self.coordinates.values()), {})}
         axes["microbatches"] = max(map(len, self.rows.values()), default=1)

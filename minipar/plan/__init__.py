@@ -4,7 +4,7 @@
                              ─▶ memory: bytes of the fullest rank, by kind
     model + cluster ─▶ search: all layouts that fit, the fastest first
 
-    models, cluster, layout     what is given: data files and names
+    models, cluster, layout     the input: data files and names
     time/                       a layout's seconds: kernels, messages, stages, stalls
     memory                      its bytes
     minipar_itself/             both of minipar itself, the software `minipar`
@@ -12,6 +12,6 @@
     table                       CSV files of layouts and measured runs
     calculator, export          a page for a browser, and the functions that it evaluates
 
-A GPU and its software generation are a file in `clusters/`: numbers of data sheets, and a few that
-were fitted to published runs, each with a physical meaning.
+A file in `clusters/` describes a GPU and its software generations.  It has numbers of data sheets,
+and a few that were fitted to published runs, each with a physical meaning.
 """

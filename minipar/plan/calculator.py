@@ -24,7 +24,7 @@ START = {"model": "llama3-8b", "cluster": "h100/nanotron", "nodes": 4, "per_node
 
 
 def page_data() -> dict[str, Any]:
-    """The functions with all that they need, the choices of the page, and its first values."""
+    """The data of the page: the functions with all that they need, its choices and first values."""
     exporter = Exporter()
     functions = {function.__name__: exporter.add(function) for function in FUNCTIONS}
     clusters = {name: exporter.value(cluster) for name, cluster in all_clusters().items()}
@@ -36,7 +36,7 @@ def page_data() -> dict[str, Any]:
 
 
 def all_clusters() -> dict[str, Cluster]:
-    """Every GPU with every software generation of its file, and those of the file it is like."""
+    """By "GPU/software": each GPU with the software generations of its file and of its `like`."""
     made = {}
     for path in sorted(FOLDER.glob("*.toml")):
         table = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -17,8 +17,9 @@ from typing import Any
 FOLDER = Path(__file__).parent / "clusters"
 SHARES = ("product", "stream", "link", "nic", "unfused", "kept")       # above 0
 SPLITS, ACTIVATIONS = ("even", "greedy", "ends", "minipar"), ("fused", "minipar")
-# The software that is minipar itself takes its rates from BASE, or from the file's first software,
-# and leaves out a host that launches, stalls, other formats than weights in 16 bits.
+# The software MINIPAR, minipar itself, takes its rates from BASE, or else from the file's first
+# software.  LEFT_OUT switches off what minipar has not: launching by the host, stalls, and formats
+# other than 16-bit weights with float32 states.
 MINIPAR, BASE = "minipar", "megatron-core"
 LEFT_OUT = {"split": MINIPAR, "launch": 0, "busy": 0, "cross": 0, "gather": 0, "stall": 0,
                "stalled": (), "stalled_ddp": (), "stalled_alone": (), "sum_bytes": 0, "kept": 1,
@@ -162,7 +163,7 @@ def file_of(name: str) -> Path:
 
 @cache
 def from_file(path: Path, software: str = "") -> Cluster:
-    """The cluster of a file, by default with its first software.  Raises ValueError."""
+    """The cluster that a file describes, by default with its first software.  Raises ValueError."""
     table = _table(path)
     if "like" in table:                 # the file of another GPU, for all that is not said
         table = _merged(_table(FOLDER / f"{table.pop('like')}.toml"), table)
@@ -194,7 +195,7 @@ def _merged(table: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inherited(programs: dict[str, Any], name: str, where: str) -> dict[str, Any]:
-    """The values of a software, over those of the one that it is `like`.  Raises ValueError."""
+    """The values of a software, with those of its `like` for the rest.  Raises ValueError."""
     if name not in programs:
         raise ValueError(f"{where}: no software {name!r}: choose from {', '.join(programs)}")
     own, others = dict(programs[name]), {k: v for k, v in programs.items() if k != name}

@@ -27,7 +27,7 @@ class Exporter:
     def __init__(self) -> None:
         self.modules: dict[str, dict[str, Any]] = {}
         self.classes: set[type] = set()
-        self.attributes: set[str] = set()       # names that are read of anything
+        self.attributes: set[str] = set()       # all names that come after a dot
 
     def add(self, thing: Any) -> dict[str, str]:
         """Export a function or a class with all that it names; return where it is."""
@@ -36,20 +36,20 @@ class Exporter:
         names = self.modules.setdefault(thing.__module__, {})
         if thing.__name__ not in names:
             names[thing.__name__] = {}          # for functions that call each other
-            names[thing.__name__] = (self.kind(thing) if isinstance(thing, type)
+            names[thing.__name__] = (self.fields(thing) if isinstance(thing, type)
                                      else {"function": self.tree(thing)})
         return where
 
-    def kind(self, kind: type) -> dict[str, Any]:
-        """A NamedTuple or a dataclass: its fields and their defaults; `finish` adds methods."""
+    def fields(self, kind: type) -> dict[str, Any]:
+        """The entry of a NamedTuple or a dataclass: fields and defaults; `finish` adds methods."""
         self.classes.add(kind)
-        fields = field_names(kind)
+        names = field_names(kind)
         given = getattr(kind, "_field_defaults", vars(kind))
-        return {"class": fields, "methods": {},
-                "defaults": {name: self.value(given[name]) for name in fields if name in given}}
+        return {"class": names, "methods": {},
+                "defaults": {name: self.value(given[name]) for name in names if name in given}}
 
     def tree(self, function: Callable) -> list:
-        """The syntax tree of a function, whose global names are exported, too."""
+        """The syntax tree of a function; the global names in it are exported, too."""
         root, known = as_data(parsed(function)), inspect.unwrap(function).__globals__
         names = self.modules.setdefault(function.__module__, {})
         for kind, *parts in nodes(root):
@@ -70,7 +70,7 @@ class Exporter:
         return root
 
     def value(self, value: Any) -> Any:
-        """A value as JSON; None for what is no data, as a class in a table."""
+        """A value as JSON; None for a value that is no data, such as a class in a table."""
         if fields := field_names(type(value)):
             return {"object": self.add(type(value)),
                     "fields": {name: self.value(getattr(value, name)) for name in fields}}
@@ -81,7 +81,7 @@ class Exporter:
         return value if isinstance(value, str | int | float | None) else None
 
     def finish(self) -> dict[str, dict[str, Any]]:
-        """Add those methods of classes that are read anywhere; return the modules."""
+        """Add the methods and properties whose names are read somewhere; return the modules."""
         def missing() -> list[tuple[dict[str, Any], str, Any]]:
             found = []
             for kind in self.classes:
@@ -109,7 +109,7 @@ def parsed(function: Callable) -> ast.AST:
 
 
 def as_data(node: Any) -> Any:
-    """[type, field, …] of a node of a syntax tree; without types of values, and decorators."""
+    """[type, field, …] of a node of a syntax tree, without annotations and decorators."""
     if isinstance(node, ast.AST):
         return [type(node).__name__, *(as_data(value) for name, value in ast.iter_fields(node)
                                        if name not in LEFT_OUT)]

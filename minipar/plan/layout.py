@@ -13,7 +13,7 @@ ZERO = ("ddp", "zero1", "zero2", "fsdp")        # by stage
 KINDS = ZERO                                    # strategies that the search tries
 REMATS = ("none", "selective", "full")
 COSTED = tuple(name for name, entry in STRATEGIES.items() if entry.cost is not None)
-# Schedules whose formulas hold for a backward that takes longer; time/by_table.py does the rest.
+# Schedules whose formulas hold for a backward longer than a forward; time/by_table.py does others.
 PREDICTED = tuple(name for name in SCHEDULES if pipelines.has_formulas(name))
 
 
@@ -21,7 +21,8 @@ PREDICTED = tuple(name for name in SCHEDULES if pipelines.has_formulas(name))
 class Layout:
     """Ranks along each axis, and the options that change time or memory.
 
-    `batch` is in sequences of a step, `microbatch` of a rank at a time; ep lies within dp.
+    `batch` is the number of sequences in a step, `microbatch` those that a rank computes at a time.
+    The ranks of ep are ranks of dp.
     """
 
     dp: int = 1
@@ -64,7 +65,7 @@ class Layout:
 
 
 def in_flight(layout: Layout, rank: int) -> float:
-    """Microbatches in flight on a rank, each of its stages counted."""
+    """The most microbatches in flight on a rank, each counted once in each of its stages."""
     if layout.pp == 1:
         return layout.stages
     known = pipelines.in_flight(layout.schedule, rank, layout.pp, layout.microbatches,

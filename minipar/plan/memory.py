@@ -26,9 +26,9 @@ GIB = 2**30
 def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most.
 
-    For other software than minipar itself, ranks with the head or the loss are tried.  So is the
-    first of the ranks with equally many layers: it has most microbatches in flight.  If a schedule
-    has no formula, all ranks are tried.
+    Ranks with the head or the loss are tried.  So is the first of the ranks with equally many
+    layers: it has most microbatches in flight.  If a schedule has no formula, all ranks are tried.
+    The software minipar has formulas of its own.
     """
     if cluster.software.is_minipar:
         from .minipar_itself.memory import minipar_memory  # here: a page has formulas alone
@@ -42,7 +42,7 @@ def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, floa
 
 
 def total(cluster: Cluster, kinds: dict[str, float]) -> float:
-    """What the device reports for bytes by kind."""
+    """The bytes that the device reports: those of all kinds, and of a run without a model."""
     return cluster.software.memory_base + sum(kinds.values())
 
 
@@ -93,10 +93,14 @@ def elements(kind: str, own: int, layers: int, shards: int) -> tuple[int, int, i
 def layer_bytes(cluster: Cluster, model: GPTConfig, layout: Layout, remat: str) -> float:
     """Bytes that a layer keeps of a microbatch for backward, on one rank.
 
-    minipar: by formulas/activations.py.  Else, in 16 bits, bytes of a token.  Llama-like: 16 a
-    width, 8 an MLP width.  GPT-like: 34 a width with dropout's masks.  Without sequence parallelism
-    tp does not cut 10 of these.  Attention that is not fused keeps 5 bytes more for each head and
-    pair of tokens.
+    minipar's are those of formulas/activations.py.  For others, bytes of a token in 16 bits:
+
+        Llama-like      16 for each width, 8 for each width of the MLP
+        GPT-like        34 for each width, with dropout's masks; attention that is not fused keeps
+                        5 more for each head and other token
+        remat full      2 for each width
+
+    tp cuts all but 10 for each width, and those too with sequence parallelism.
     """
     if cluster.software.activations == "minipar":
         cut = "sequence" if layout.sp and layout.tp > 1 else "tensor"

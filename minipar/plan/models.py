@@ -75,13 +75,13 @@ def head_width(model: GPTConfig) -> int:
 
 
 def attention_parameters(model: GPTConfig) -> int:
-    """Of the matrices of q, k, v and the output in one layer."""
+    """The parameters of one layer's attention: the matrices of q, k, v and the output."""
     kv_heads = model.num_kv_heads or model.num_heads
     return 2 * model.width * head_width(model) * (model.num_heads + kv_heads)
 
 
 def mlp_matrices(model: GPTConfig) -> int:
-    """Matrices of an MLP: 3 of SwiGLU, 2 of GELU."""
+    """The number of matrices of an MLP: 3 with SwiGLU, 2 with GELU."""
     return 3 if model.mlp == "swiglu" else 2
 
 
@@ -91,14 +91,14 @@ def mlp_width(model: GPTConfig) -> int:
 
 
 def mlp_parameters(model: GPTConfig, active: bool = False) -> int:
-    """Of the MLP of one layer, or of its experts; with `active`, of those that a token uses."""
+    """The parameters of one layer's MLP, or of its experts; if `active`, of those a token uses."""
     if model.experts:
         return experts.layer_parameters(model, active)
     return mlp_matrices(model) * model.width * mlp_width(model)
 
 
 def active_ratio(model: GPTConfig) -> float:
-    """Hidden width of the MLPs that a token uses, relative to that of a dense one."""
+    """The hidden width of all MLPs that a token uses, relative to that of a dense MLP."""
     moe = model.experts
     if moe is None:
         return 1.0
@@ -106,12 +106,15 @@ def active_ratio(model: GPTConfig) -> float:
 
 
 def layer_parameters(model: GPTConfig, active: bool = False) -> int:
-    """Of the matrices of one layer; with `active`, of those that a token uses."""
+    """The parameters of one layer's matrices; if `active`, only of those that a token uses."""
     return attention_parameters(model) + mlp_parameters(model, active)
 
 
 class Vectors(NamedTuple):
-    """Norms and biases of a layer that tp cuts, and that it does not; and of the final norm."""
+    """Parameters of norms and biases: of a layer, those that tp cuts, and the whole ones.
+
+    `final` are those of the final norm.
+    """
 
     cut: int
     whole: int
@@ -119,7 +122,7 @@ class Vectors(NamedTuple):
 
 
 def vectors(model: GPTConfig) -> Vectors:
-    """The parameters of a layer that are no matrices."""
+    """The numbers of a model's parameters that are in no matrix."""
     norm = model.width * (2 if model.norm == "layer" else 1)
     if not model.bias:
         return Vectors(0, 2 * norm, norm)
@@ -131,7 +134,7 @@ def vectors(model: GPTConfig) -> Vectors:
 
 
 def rank_parameters(model: GPTConfig, tp: int, ep: int) -> tuple[float, float]:
-    """Of one layer on a rank: without its experts, and of its experts."""
+    """The parameters of one layer on a rank: (without its experts, of its experts)."""
     layer, more = layer_parameters(model), vectors(model)
     if model.experts is None:
         return (layer + more.cut) / tp + more.whole, 0.0
@@ -141,17 +144,17 @@ def rank_parameters(model: GPTConfig, tp: int, ep: int) -> tuple[float, float]:
 
 
 def table_parameters(model: GPTConfig) -> int:
-    """Of the token embedding, and again of the head."""
+    """The parameters of the token embedding; an untied head has as many."""
     return model.vocab_size * model.width
 
 
 def position_parameters(model: GPTConfig) -> int:
-    """Of learned positions; rotary ones have none."""
+    """The parameters of learned positions; rotary ones have none."""
     return 0 if model.rope else model.context * model.width
 
 
 def num_parameters(model: GPTConfig) -> int:
-    """Of the whole model."""
+    """The parameters of the whole model."""
     of_layer, tables = vectors(model), 1 if model.tied else 2
     layers = model.num_layers * (layer_parameters(model) + of_layer.cut + of_layer.whole)
     return (layers + tables * table_parameters(model) + position_parameters(model)
@@ -159,7 +162,7 @@ def num_parameters(model: GPTConfig) -> int:
 
 
 def model_flops(model: GPTConfig, tokens: float) -> float:
-    """FLOPs of a step without recomputation, full attention: the numerator of MFU.
+    """FLOPs of a step, with attention over all pairs, not recomputed: the numerator of MFU.
 
     72 B s L h² (1 + s/6h + V/12Lh) for a GPT: Korthikanti et al. 2022, appendix A.
     """

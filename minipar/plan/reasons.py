@@ -3,7 +3,7 @@
     tp 4 instead of 8      +12 % seconds     gradients +0.31 s
     microbatch 2 …         does not fit: 93 GiB of 76
 
-An axis grows at the cost of dp.
+An axis grows at the cost of dp; ep lies within dp.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float
 
 
 def neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
-    """Layouts that differ in one choice, an axis at the cost of dp."""
+    """Layouts that differ in one choice, with words for it; an axis grows at the cost of dp."""
     for axis in AXES[1:]:
         old = getattr(layout, axis)
         for new in (old // 2, old * 2):
@@ -82,7 +82,7 @@ def neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
 
 
 def binding(cluster: Cluster, model: GPTConfig, layout: Layout, num_bytes: float) -> str:
-    """A sentence on what limits a layout: the largest part beside the products, and memory."""
+    """A sentence on what limits a layout: the largest part that is no useful work, and memory."""
     found = step_time(cluster, model, layout, stall_share(cluster, model, layout) > 0.5)
     useful = ("products", "attention", "head and loss")
     rest = {name: part for name, part in found.parts.items() if name not in useful}

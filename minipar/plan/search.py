@@ -2,7 +2,7 @@
 
     for tp, pp, cp, ep      that divide GPUs, heads, sequence, experts; dp is the rest
     for microbatch, v, schedule, kind, remat
-        memory over the limit?  once more with the optimizer's states in the host's memory, or drop
+        does not fit?  try it with the optimizer's states in the host's memory, else drop it
         seconds by step_time
     for the fastest layout of each of the fastest meshes
         every other schedule, with its own recomputation and with none, up to pp = 16
@@ -24,7 +24,7 @@ from .time.stalls import StallRange, stall_range
 
 MOST_MICROBATCH, MOST_TP, MOST_CP, MOST_V = 16, 64, 64, 8
 LONG = 16384            # tokens from which context parallelism is tried
-MESHES, MOST_PP = 8, 16     # so many meet every schedule, if pp is at most that
+MESHES, MOST_PP = 8, 16     # the best so many meshes are tried with every schedule, up to this pp
 
 
 class Candidate(NamedTuple):
@@ -56,7 +56,7 @@ def search(cluster: Cluster, model: GPTConfig, batch: int) -> tuple[list[Candida
 
 
 def fitting(cluster: Cluster, model: GPTConfig, tried: Iterable[Layout]) -> Iterator[Candidate]:
-    """The layouts that fit, with offloaded states if they have to."""
+    """The layouts that fit, with offloaded states where they fit only so."""
     for layout in tried:
         for offload in ("", "optimizer"):
             layout = replace(layout, offload=offload)
@@ -137,9 +137,9 @@ def best_of_meshes(found: list[Candidate]) -> list[Candidate]:
 
 
 def frontier(found: list[Candidate], step: float = 0.05) -> list[Candidate]:
-    """Of candidates, the fastest first, those that are smaller than all faster ones.
+    """The candidates that need less memory than all faster ones; `found` has the fastest first.
 
-    Each is smaller than the one before by at least that share.
+    Each needs less than the one before by more than the share `step`.
     """
     chosen: list[Candidate] = []
     for candidate in found:

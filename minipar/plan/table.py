@@ -1,11 +1,13 @@
 """Layouts as CSV: read rows, write them again with what the plan says of each.
 
-    model,nodes,dp,tp,pp,mbs,grad_acc,zero                 must be there
-    layers,width,heads,kv_heads,ffn,vocab,tied,sequence    or the name of a known model
-    cp,ep,v,schedule,kind,remat,sp                         if a layout has them
+    dp,tp,pp,mbs,grad_acc,zero          must be there
+    model                               a known name; or layers,width,heads,vocab and other sizes
+    cp,ep,v,schedule,kind,remat,sp      if a layout has them
+    nodes,cluster,nic_shared_by         if they are others than those of the command
+    gpus,gbs                            are checked against the layout
 
-Other columns are passed on.  What a row measured is `tok_s`, tokens per second, empty if the run
-failed, and `gpu_gb`.
+Other columns are passed on.  In tables of measured runs `tok_s` has tokens per second, empty if the
+run failed, and `gpu_gb` the memory.
 """
 
 import csv
@@ -28,7 +30,7 @@ REQUIRED = ("dp", "tp", "pp", "mbs", "grad_acc", "zero")
 
 
 class Row(NamedTuple):
-    """A row of a table: its columns, and what they say."""
+    """A row of a table: its columns, and the cluster, model and layout that they mean."""
 
     columns: dict[str, str]
     cluster: Cluster
@@ -42,13 +44,13 @@ class Row(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What the plan says of a row."""
+    """The plan's prediction for a row."""
 
     seconds: float
     tokens_s: float
     memory_gb: float                # GiB that the device reports
-    fits: bool                      # and the model can be cut so
-    stalls: StallRange              # what the seconds may be besides
+    fits: bool                      # in memory, and the model can be cut so
+    stalls: StallRange              # the seconds with and without stalls
 
 
 def read_rows(path: Path, cluster: Cluster) -> list[Row]:
@@ -72,7 +74,7 @@ def read_rows(path: Path, cluster: Cluster) -> list[Row]:
 
 
 def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
-    """The row of some columns.  Raises ValueError."""
+    """The row that columns mean, on a cluster of their own if they name one.  ValueError."""
     layout = layout_of(columns)
     if columns.get("cluster"):
         name, _, software = columns["cluster"].partition("/")

@@ -1,4 +1,4 @@
-"""Files of TOML: exercises, milestones, assignments and graded tasks are read and checked here."""
+"""Read TOML files of exercises, milestones, puzzles and assignments, and check their entries."""
 
 import tomllib
 from collections.abc import Collection, Mapping
@@ -27,7 +27,7 @@ def check_entry(where: str, entry: Mapping[str, Any], fields: Mapping[str, Any],
                 may_be_empty: Collection[str] = ()) -> None:
     """Raise SchoolError unless an entry has these fields, with values of these types.
 
-    Mutants, if it needs some, must be enough to show that right is told from wrong.
+    If "mutants" is one of the fields, there must be at least MIN_MUTANTS of them.
     """
     known = {**fields, **(optional or {})}
     for key in entry:

@@ -4,10 +4,10 @@
     16 ranks                       pp 0: a    pp 1: b      the same: 2 classes
     … and rank 5 is slow           a, b, and c for it      its neighbours differ, then theirs …
 
-It is colour refinement, as known from graphs.  Two ranks keep one colour as long as their
-programs are equal, with sizes, and their neighbours' colours, with the kinds of the links.
-Neighbours are those along each axis, in order from the rank itself on.  A ring, a pairwise exchange
-and doubling see no more of the ranks.
+The algorithm is colour refinement of graphs.  At first two ranks have one colour if their programs
+and sizes are equal.  They keep one colour as long as their neighbours' colours are equal, and the
+kinds of the links to them.  Neighbours are the ranks along each axis, in order from the rank itself
+on.  A ring, a pairwise exchange and doubling see no more of the ranks.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -20,9 +20,9 @@ def find_classes(shape: Mapping[str, int], program: Sequence[Hashable],
                  neighbours: Sequence[tuple[str, ...]]) -> list[int]:
     """For each rank of a mesh the first rank of its class, which stands for it.
 
-    `program` has what a rank does, and the sizes that it does it with: two ranks of one class have
-    equal ones.  `kind_of_link` maps arrays of sources and dests to numbers; `neighbours` are the
-    axes along which ranks send messages, together or each by itself.
+    `program` has a value for each rank, for what it computes and of which sizes: equal within a
+    class.  `kind_of_link` maps arrays of sources and dests to numbers.  `neighbours` are the groups
+    of axes along which ranks send messages.
     """
     groups = [cyclic_groups(shape, axes) for axes in neighbours]
     num_ranks, draw = len(program), np.random.default_rng(0)

@@ -6,7 +6,8 @@
     Adam           bytes a parameter
     all others     the bytes that the meter counts
 
-A view takes no time.  Times are those of `minipar plan`: both read the same file.
+An operation that the cluster file has measured takes the time of its line instead.  A view takes no
+time.  The formulas and the file are those of `minipar plan`.
 """
 
 from collections.abc import Callable
@@ -29,8 +30,8 @@ LOSSES = ("CrossEntropy", "VocabularyCrossEntropy")
 class Device:
     """A GPU of `cluster` that computes a part of `model`: 1 / tp of its heads and logits.
 
-    `recomputes_attention`: a fused attention keeps no probabilities, and backward computes them
-    again by itself.  `experts` of each layer are here, and share its rows.
+    `recomputes_attention`: attention keeps no probabilities, and its backward takes the time to
+    compute them again.  The GPU has `experts` of each layer, which share the rows.
     """
 
     def __init__(self, cluster: Cluster, model: GPTConfig, tp: int = 1,
@@ -50,7 +51,7 @@ class Device:
     def _work_out(self, name: str, phase: str, flops: int, arrays: tuple[Array, ...]) -> float:
         cluster, out = self.cluster, arrays[-1]
         if name in LOSSES:
-            return 0.0                          # `loss` says it, once for both directions
+            return 0.0                          # `loss_seconds` has it, for both directions
         num_bytes = sum(getattr(array, "nbytes", 0) for array in arrays)
         if f"{name} {phase}" in cluster.software.operations:
             call, per_flop, per_byte = cluster.software.operations[f"{name} {phase}"]

@@ -6,8 +6,8 @@
                                     of the NIC where several GPUs have one
 
 Messages of one collective leave a node by the NICs of all its ranks there, as NCCL's rings do.
-With g ranks in the node it goes g times as fast, but never faster than within it.  Rows of experts
-are no ring: a rank sends them to other nodes by its own NIC.
+With g ranks in the node the collective has g times the bandwidth of one NIC, but at most that
+within the node.  Exchanges along pp and ep are no rings: each rank sends by its own NIC.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class Fabric:
 
     @property
     def shares_cores(self) -> bool:
-        """True if a node has more ranks than cores."""
+        """True if the cluster file has cores, and fewer than a node has ranks."""
         return 0 < self.cluster.cores < self.cluster.per_node
 
     def node_of(self, rank: int) -> int:
@@ -45,7 +45,7 @@ class Fabric:
     def link(self, source: int, dest: int, members: Sequence[int], axes: Sequence[str]) -> Link:
         """The link of a message in a collective of `members`, along `axes` of the mesh.
 
-        The share that the software hides of messages of tp and of pp is not waited for.
+        Of messages of tp and of pp, the share that the software hides takes no time.
         """
         cluster, software = self.cluster, self.cluster.software
         within, near = cluster.link * software.link, self.node_of(source) == self.node_of(dest)

@@ -2,9 +2,10 @@
 
     work ──▶ checkpoint ──▶ work ──╳ failure ──▶ restart ──▶ work from the last checkpoint …
 
-With δ seconds a checkpoint and a failure every M seconds in the mean, the best interval between
-checkpoints is about √(2 δ M): Young 1974.  Failures are exponential, by a seed; goodput is the
-share of the time that went into work which a checkpoint saved.
+If a checkpoint takes δ seconds and a failure comes every M seconds in the mean, the best interval
+between checkpoints is about √(2 δ M): Young 1974.  Times between failures are drawn from an
+exponential distribution.  Goodput is the share of the time that went into work which a checkpoint
+saved.
 """
 
 import math
@@ -16,7 +17,10 @@ FACTORS = [2 ** (n / 4) for n in range(-12, 13)]        # of Young's interval: 1
 
 @dataclass(frozen=True)
 class Failures:
-    """`mtbf` of the whole cluster, seconds of a `checkpoint` and a `restart`, of the `run`."""
+    """A run of `run` seconds: seconds between failures, of a checkpoint and of a restart.
+
+    `mtbf` is the mean time between failures of the whole cluster.
+    """
 
     mtbf: float
     checkpoint: float
@@ -26,7 +30,7 @@ class Failures:
 
     @property
     def young(self) -> float:
-        """√(2 δ M)."""
+        """Young's interval, √(2 δ M)."""
         return math.sqrt(2 * self.checkpoint * self.mtbf)
 
 

@@ -4,13 +4,13 @@
     simulated         0          │ 4
     0 sends to 1      matched with what 0 receives of 3: 3's message to 0 is the image of it
 
-All members of a class do the same at the same times.  So a message to another member meets this
-rank's own receive, first in, first out.  A ring, a pairwise exchange, doubling and halving run
-unchanged, over the links of the virtual ranks.  Between classes messages are ordinary.
-With a class for each rank it is the whole simulation.
+All members of a class do the same at the same times.  So a message to another member is matched
+with this rank's own receive, first in, first out.  A ring, a pairwise exchange, doubling and
+halving run unchanged, over the links of the virtual ranks.  Between classes messages are ordinary.
+With a class for each rank every rank is simulated.
 
-A rank that is matched with itself never blocks.  So before it takes a port it gives way to ranks
-whose time is earlier.
+A rank that is matched with itself never blocks.  So before a message takes a port, its rank gives
+way to ranks whose time is earlier.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -63,7 +63,7 @@ class FoldedCluster(Cluster):
 
     def carry(self, array: Array, out: Array, link: Link, source: int, dest: int,
               start: float) -> tuple[float, float]:
-        """(time when the message leaves, time when it is there) for what is sent since `start`."""
+        """(time when the message leaves, time when it is there), if it may leave at `start`."""
         if is_host(array) and is_host(out):         # control: my image sent what I send
             out[...] = np.resize(array, out.shape)
         leaves, enters = self.ports_out[link.port], self.ports_in[link.port]
@@ -80,7 +80,7 @@ class CopyingEngine(SimulatedProgressEngine):
 
 
 class FoldedRequest(SimulatedRequest):
-    """Half a message; `to` are the virtual ranks and the link of a send, `started` its start."""
+    """A send or a receive.  `to`: source, dest and link of a send; `started`: when it left."""
 
     __slots__ = ("log", "started", "to")
 
@@ -108,9 +108,9 @@ class FoldedRequest(SimulatedRequest):
 
 
 class FoldedCommunicator(SimulatedCommunicator):
-    """The virtual ranks `members` along `mesh_axes`; `kind` tells their group from others.
+    """A group of virtual ranks, `members`, along `mesh_axes`; `kind` is the group's name.
 
-    `parts`, of a group along several axes, are those along each, the fastest first.
+    A group along several axes has `parts`: the groups along each axis, the innermost axis first.
     """
 
     parts: Sequence["FoldedCommunicator"] = ()
@@ -205,7 +205,7 @@ class FoldedCommunicator(SimulatedCommunicator):
         other.finish(mine.ended_at)
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
-        """Exchange.  Within a class both halves are this rank's: they need no requests."""
+        """Send and receive.  Within a class the rank is its own partner, and needs no requests."""
         self.record(self.sendrecv, Blank(array.nbytes), dest, Blank(out.nbytes), source, tag)
         me = self.rank_state
         if self._is_alone_with(dest, source, tag) and array.nbytes == out.nbytes and (
@@ -279,8 +279,7 @@ class FoldedCommunicator(SimulatedCommunicator):
         self.record(self.launch)
 
     def repeat(self, run: Callable[[], Any], times: int) -> None:
-        """Call `run`; then let as much time pass, with equal spans and messages, some more times.
-        """
+        """Call `run` once; then let its time pass `times` more times, with equal events."""
         me, before, start = self.rank_state, deepcopy(self.log), self.now()
         events = [(me.trace.spans, 2), (me.trace.messages, 4)] if me.trace is not None else []
         known = [len(log) for log, _ in events]
@@ -295,7 +294,7 @@ class FoldedCommunicator(SimulatedCommunicator):
         me.compute_until(me.clock + seconds * times)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
-        """Algorithms in which all ranks do the same: rings, doubling for control."""
+        """The algorithm of an operation: one in which all ranks do the same, mostly a ring."""
         if operation == "broadcast":
             return "equal"
         if operation == "all_gather" and self.label == "control":
@@ -309,7 +308,7 @@ def keep(comm: Any, *arguments: Any) -> None:
 
 
 def by_axis(comm: FoldedCommunicator, chunks: list[Array]) -> None:
-    """Gather along one axis after the other; all give what this rank gives."""
+    """All-gather along one axis after the other, where all ranks give what this rank gives."""
     so_far = chunks[comm.rank]
     for part in comm.parts:
         with part.labelled(comm.label):

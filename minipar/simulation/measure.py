@@ -4,9 +4,9 @@
     …, of several sizes            Linear forward     …                                   ×
                                         └─▶ seconds a call + a FLOP + a byte: a line for each
 
-All ranks compute at the same time, each a probe of its own, and a meter times every operation by
-itself, in seconds of a core.  Of several rounds the lower quartile counts.  Probes differ from the
-steps that are predicted: they have two layers and other sizes, on one rank, without messages.
+All ranks compute at the same time, each its own copy of a probe, and a meter times each operation
+by itself, in seconds of a core.  Of several rounds the lower quartile counts.  Probes differ from
+the steps that are predicted: they have two layers and other sizes, on one rank, without messages.
 """
 
 import os
@@ -34,7 +34,7 @@ from ..plan.layout import Layout
 from .step import make_parallel, mesh_sizes, take_step
 
 Line = tuple[float, float, float]       # seconds of a call, of a FLOP, of a byte
-OF_LOGIT = {"forward": (5, 4), "backward": (1, 4)}      # FLOPs and bytes, as the meter counts
+OF_LOGIT = {"forward": (5, 4), "backward": (1, 4)}      # FLOPs and bytes of a logit's loss
 USUAL = 0.25                            # the quantile of rounds that counts
 PROBES = ((32, 16, 1), (64, 64, 2), (96, 128, 4), (192, 64, 8), (192, 256, 2), (384, 128, 4),
           (640, 128, 4))                # width, tokens of a sequence, sequences
@@ -44,7 +44,7 @@ def measure_machine(comm: Communicator, num_rounds: int,
                     probes: Sequence[tuple[int, int, int]] = PROBES) -> Cluster:
     """Collective.  This machine as a cluster, for the ranks of `comm` on one node.
 
-    `operations` are what a simulated step takes; the rates are their summary, for the plan.
+    A simulated step takes the seconds of `operations`; the plan takes the rates, their summary.
     """
     lines = measure_operations(comm, num_rounds, probes)
     latency, later, link = measure_messages(comm, num_rounds)
@@ -70,9 +70,9 @@ def measure_machine(comm: Communicator, num_rounds: int,
 
 
 def measure_messages(comm: Communicator, num_rounds: int) -> tuple[float, float, float]:
-    """Collective.  Latency of a message, of a round of a ring, and bytes per second of a ring.
+    """Collective.  Latency of the first message and of each round of a ring; its bytes per second.
 
-    It is the ring that takes as long as the all-reduce that "auto" takes, whatever that is.
+    The ring is imagined: one that takes as long as the algorithm that "auto" chooses here.
     """
     if comm.size == 1:
         return 0.0, 0.0, 1e10
@@ -87,7 +87,7 @@ def measure_messages(comm: Communicator, num_rounds: int) -> tuple[float, float,
 
 def time_messages(comm: Communicator, num_rounds: int,
                   send: Callable[[np.ndarray, np.ndarray], object]) -> Link:
-    """Collective.  The line through send(array, out) of several sizes, on all ranks at once."""
+    """Collective.  Latency and bandwidth, fitted to the seconds of send(array, out) by size."""
     now, times = clock(), np.empty((4 * num_rounds, len(LINK_SIZES)))
     for row in times:
         for j, num_bytes in enumerate(LINK_SIZES):
@@ -102,19 +102,20 @@ def time_messages(comm: Communicator, num_rounds: int,
 
 
 def clock() -> Callable[[], float]:
-    """Seconds of this rank's core: other programs, or ranks, that share it do not count.
+    """The clock of the measurements: seconds in which this process computes.
 
-    With several threads a rank has more than one; then it is the clock on the wall.
+    Other programs or ranks on the same core do not count.  With several BLAS threads a rank has
+    several cores, and the clock is that of the wall.
     """
     return time.process_time if blas_threads() == 1 else time.perf_counter
 
 
 def measure_operations(comm: Communicator, num_rounds: int,
                        probes: Sequence[tuple[int, int, int]] = PROBES) -> dict[str, Line]:
-    """Collective.  The operations of small GPTs, timed one by one on all ranks at once.
+    """Collective.  The lines of the operations of small GPTs, timed singly on all ranks at once.
 
-    The time between two of them, Python and additions of gradients, is shared out.  What a step
-    does beside forward and backward is a part of "AdamW optimizer".
+    The time between two operations, for Python and additions of gradients, is shared out among
+    them.  What a step does besides forward and backward counts as "AdamW optimizer".
     """
     found: dict[str, list[tuple[float, float, float]]] = {}
     for width, context, batch in probes:
@@ -128,12 +129,12 @@ def measure_operations(comm: Communicator, num_rounds: int,
 
 def time_probe(comm: Communicator, config: GPTConfig, batch: int, num_rounds: int
                ) -> tuple[list[tuple[str, int, int]], list[float], float]:
-    """Each operation of a step on one rank, its seconds, and those of the step unmetered."""
+    """The operations of a step of one rank, their seconds, and those of the step without meter."""
     layout = Layout(batch=batch, microbatch=batch, sp=False)
     now = clock()
     mesh = DeviceMesh(DeviceMesh(comm, dp=comm.size).alone, dp=1)
     strategy = make_parallel(layout, GPT(config).initialize(0), mesh)
-    optimizer, microbatches = AdamW(strategy.slabs), numbers(config, layout)
+    optimizer, microbatches = AdamW(strategy.slabs), random_microbatches(config, layout)
     rows: list[tuple[str, int, int]] = []
     seconds: list[float] = []
 
@@ -168,9 +169,10 @@ def time_probe(comm: Communicator, config: GPTConfig, batch: int, num_rounds: in
 
 
 def fit_line(points: Sequence[tuple[float, float, float]]) -> Line:
-    """The line through (flops, bytes, seconds), none of its numbers negative.
+    """The line through points (flops, bytes, seconds), without negative numbers.
 
-    Squares of errors, each divided by the seconds: long operations count more, as they should.
+    It has the least sum of squared errors over seconds: a point of 9 s may be 3 times as far off as
+    one of 1 s.  A column is used only if it lowers the sum.
     """
     table = np.array(points)
     t, columns = table[:, 2], np.column_stack([np.ones(len(table)), table[:, :2]])
@@ -189,8 +191,8 @@ def fit_line(points: Sequence[tuple[float, float, float]]) -> Line:
     return call, flop, byte
 
 
-def numbers(config: GPTConfig, layout: Layout) -> list[Microbatch]:
-    """The microbatches of a rank, of random tokens."""
+def random_microbatches(config: GPTConfig, layout: Layout) -> list[Microbatch]:
+    """The microbatches of a rank: the same random tokens each."""
     shape = layout.microbatch, config.context
     ids = np.random.default_rng(0).integers(0, config.vocab_size, shape)
     return [Microbatch(ids, ids, np.arange(layout.microbatch))] * layout.microbatches
@@ -198,13 +200,12 @@ def numbers(config: GPTConfig, layout: Layout) -> list[Microbatch]:
 
 def measured_step(comm: Communicator, config: GPTConfig, layout: Layout, num_rounds: int,
                   now: Callable[[], float] = time.perf_counter) -> float:
-    """Collective.  Seconds of a real step of that layout on the slowest rank, the lower quartile.
-    """
+    """Collective.  Seconds of a real step of a layout, on the slowest rank: the lower quartile."""
     mesh = DeviceMesh(comm, **mesh_sizes(layout))
     strategy = make_parallel(layout, GPT(config).initialize(0), mesh)
-    optimizer, batch = AdamW(strategy.slabs), numbers(config, layout)
+    optimizer, batch = AdamW(strategy.slabs), random_microbatches(config, layout)
     times = []
-    for _ in range(num_rounds + 2):
+    for _ in range(num_rounds + 2):             # the first two warm up
         barrier(comm, algorithm="dissemination")
         start = now()
         take_step(strategy, optimizer, batch)

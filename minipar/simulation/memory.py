@@ -1,10 +1,10 @@
-"""AdamW in mixed precision; and the memory of the host, where `--offload` keeps what a rank has.
+"""AdamW in mixed precision; and the memory of the host, where `--offload` keeps arrays.
 
-    optimizer       its states come in for the step and go back, which nothing hides
+    optimizer       its states come in for the step and go back, while the GPU waits
     activations     are copied out and in beside computation (memory/offload/activations.py)
 
-Large frameworks have float32 states beside 16-bit weights.  Each GPU has a link to the host of its
-own; each direction has the rate `host` of the cluster file.
+As in large frameworks, states are float32 beside 16-bit weights.  Each GPU has its own link to the
+host; each direction has the rate `host` of the cluster file.
 """
 
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ class MixedAdamW(AdamW):
 
 
 def make_adamw(slabs: Sequence[FlatBuffer], dtype: Any, offloaded: bool = False) -> AdamW:
-    """AdamW of weights of that dtype, with float32 states: of three kinds, if they have 16 bits.
+    """AdamW for weights of `dtype`, with float32 states: two, or three beside 16-bit weights.
 
-    They are in the memory of the host, if `offloaded`.
+    The states are in the memory of the host if `offloaded`.
     """
     kind, array = (OFFLOADED, HostArray) if offloaded else ("optimizer states", ShapeArray)
 
@@ -65,7 +65,7 @@ class HostStream(SimulatedCopyStream):
 
 
 class OffloadShapes(OffloadActivations):
-    """It offloads arrays without numbers.  The program itself needs those with numbers: ids."""
+    """Offloads arrays without numbers only.  Arrays with numbers, such as ids, stay."""
 
     def should_offload(self, array: Array) -> bool:
         """True if this array is to be offloaded."""
@@ -73,7 +73,7 @@ class OffloadShapes(OffloadActivations):
 
 
 def offload_activations(comm: FoldedCommunicator, model: Module) -> OffloadActivations:
-    """What moves the activations of `model` over the link of a rank."""
+    """The object that moves the activations of `model` to the host, over the link of a rank."""
     link = Link(0.0, comm.cluster.fabric.cluster.host)
     return OffloadShapes(HostArray, model.parameters(),
                          *[HostStream(comm, name, link) for name in (COPY_OUT, COPY_IN)])

@@ -1,21 +1,21 @@
-"""Microbatches that do the same share the work: the first is computed, the others repeat it.
+"""Microbatches that do the same share the work: those in the middle repeat the first.
 
     microbatch   0          1 … m-2                        m-1
     forward      computed   the same spans and messages    computed
     backward     computed   the same spans and messages    computed: it reduces the gradients
 
-This holds for strategies that send gradients once a batch: DDP, ZeRO-1.  A repeated forward keeps
+This is for strategies that reduce gradients once a batch: DDP, ZeRO-1.  A repeated forward keeps
 as many bytes as the first until its backward.  Messages between stages are not repeated: the
 executor sends them for each microbatch.
 
-FSDP and ZeRO-2 gather and reduce in each microbatch, beside its computation.  No message is under
-way at its end.  So without a pipeline two are computed, and the clock adds up the others:
+FSDP and ZeRO-2 send messages in each microbatch, beside its computation.  No message is under way
+when a microbatch ends.  So without a pipeline two are computed, and the clock adds up the others:
 
     microbatch   0          1          2 … m-1
                  computed   computed   each takes as long as microbatch 1
 
 If all ranks take equally long for microbatch 1, they end it as far from each other as they began
-it.  Then the next takes as long, too; otherwise `simulate_step` computes all after all.
+it.  Then the next takes as long, too.  Otherwise `simulate_step` begins again and computes all.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -49,10 +49,11 @@ class WindowLedger(StepLedger):
 
 
 class Recorded(NamedTuple):
-    """An action of the first microbatch: its calls, bytes that it leaves behind, most in between.
+    """An action of the first microbatch: its calls, and what it does to memory.
 
-    `kept` has bytes by kind without `out`: saved for backward, or from I to W.  `out` is the
-    result, which `is_kept` if it is one of the activations that are kept.
+    `kept` are the bytes that it leaves behind by kind, without the result `out`.  `above` are the
+    most bytes during the action, beyond those before it.  `is_kept` is True if `out` is already
+    among the activations that are kept.
     """
 
     program: list[tuple]
@@ -71,7 +72,7 @@ class Repeater:
         self.kept: dict[Any, ShapeArray] = {}       # what repeated actions leave behind
 
     def record(self, key: Any, run: Callable[[], Any]) -> Any:
-        """Run an action, and remember it."""
+        """Run an action of the first microbatch, and remember it; return its result."""
         ledger = self.ledger
         before, live_of = ledger.live, {kind: ledger.live_of[kind] for kind in KEPT}
         ledger.window = before
@@ -85,7 +86,7 @@ class Repeater:
         return out
 
     def repeat(self, key: Any, where: Any) -> Any:
-        """Repeat an action; `where` names the microbatch whose bytes it keeps or frees."""
+        """Repeat an action for the microbatch `where`, whose bytes it keeps or frees."""
         action, ledger = self.known[key], self.ledger
         ledger._change(TEMPORARIES, action.above)
         play(action.program)
@@ -104,12 +105,12 @@ class Repeater:
 
 
 def like(array: Array | None) -> ShapeArray | None:
-    """A new array of the shape of `array`, if it is one."""
+    """A new array without numbers, of the shape of `array`; None if that is no array."""
     return ShapeArray(array.shape, array.dtype) if hasattr(array, "shape") else None
 
 
 class RepeatingBatch(RankBatch):
-    """A rank's work on a batch in a pipeline, whose microbatches but two are repeated."""
+    """A rank's work on a batch in a pipeline: for each kind of action all but two are repeated."""
 
     repeater: Repeater
     computed: AbstractSet[tuple[int, int]] = frozenset()    # stages and microbatches
@@ -137,7 +138,7 @@ class RepeatingBatch(RankBatch):
         return out
 
     def poll(self) -> None:
-        """Advance pending messages.  Recorded, so a repeated backward advances reductions, too."""
+        """Advance pending messages, and record that: a repeated backward advances them, too."""
         self.repeater.log.record(self.comm, self.strategy.poll)
         super().poll()
 

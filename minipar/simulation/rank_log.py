@@ -3,7 +3,7 @@
     with log.recording() as program: …      the first microbatch, by the model's own code
     play(program)                           the others: equal spans and messages, without arrays
 
-Seconds of a Work's messages are not noted: the rank does something else meanwhile.
+Messages of a Work (a non-blocking collective) are not noted: the rank computes meanwhile.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ IDLE = "idle in the pipeline"
 
 @cache
 def axis_of(label: str) -> str:
-    """The axis of the mesh along which messages of that label go."""
+    """The axis of the mesh along which messages of `label` go; "control" for control messages."""
     if label == "control":
         return label
     return label.partition(" over ")[2].replace(", ", "·") or "pp"
 
 
 class RankLog:
-    """`computing` and `waiting` are seconds, by phase and by axis; `flops` those that ran.
+    """`computing` has seconds by phase, `waiting` seconds by axis; `flops` are those that ran.
 
     `repeated` are the seconds of a whole microbatch that was repeated.
     """
@@ -47,8 +47,7 @@ class RankLog:
         self.flops += flops
 
     def waited(self, label: str, since: float, started: float, until: float) -> None:
-        """Note a wait for a message that travelled since `started`: before that a stage was idle.
-        """
+        """Note a wait for a message that left at `started`; the time before it is idle, in pp."""
         axis = axis_of(label)
         if axis == "pp" and started > since:
             self.waiting[IDLE] += started - since
@@ -65,7 +64,7 @@ class RankLog:
             self.program = None
 
     def repeat(self, before: "RankLog", seconds: float, times: int) -> None:
-        """Note what was done since `before`, in `seconds`, some more times."""
+        """Note `times` more times what was done since `before`, in `seconds`."""
         for noted, then in (self.computing, before.computing), (self.waiting, before.waiting):
             for name in noted:
                 noted[name] += times * (noted[name] - then[name])

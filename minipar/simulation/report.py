@@ -16,7 +16,7 @@ COMPUTING = {"forward": "forward", "backward": "backward: inputs", "weights": "b
 
 
 def speed(step: Step) -> dict[str, float]:
-    """FLOP/s of a GPU by the model's formula (MFU), and those that ran (HFU); tokens/s."""
+    """FLOP/s of a GPU by the model's formula (MFU), and those that ran (HFU); tokens/s; bubble."""
     cluster, tokens = step.cluster, step.layout.batch * step.model.context
     each = step.seconds * cluster.num_gpus
     ran = sum(rank.log.flops * step.num_ranks_of[number] for number, rank in step.ranks.items())
@@ -27,9 +27,9 @@ def speed(step: Step) -> dict[str, float]:
 
 
 def parts_of_rank(step: Step, rank: RankStep) -> dict[str, float]:
-    """Seconds of a rank by what it did: computing, messages that it waited for by axis, idle time.
+    """Seconds of a rank by what it did: computing, waiting for messages of an axis, idle time.
 
-    They add up to the step.  What a rank waits for non-blocking collectives is "dp", too.
+    They add up to the step.  All other seconds, such as waits for Works, count as "dp".
     """
     log, found = rank.log, Counter[str]()
     for phase, seconds in log.computing.items():

@@ -40,15 +40,15 @@ from .memory import OFFLOADS, make_adamw, offload_activations
 from .microbatches import WindowLedger, are_steady, share_work
 from .rank_log import RankLog
 
-MOST_RANKS = 2048
+MOST_RANKS = 2048       # that are simulated: each has a model of its own
 AXES = ("pp", "dp", "ep", "cp", "tp")
 
 
 @dataclass
 class RankStep:
-    """What one rank did in a step: when it began and ended, its log, bytes at its peak by kind.
+    """What one rank did in a step: its times, its log, and its memory.
 
-    `on_host` are the most bytes that it had in the memory of the host.
+    `memory` has the bytes at its peak by kind, `on_host` the most bytes in the host's memory.
     """
 
     start: float
@@ -61,7 +61,7 @@ class RankStep:
 
 @dataclass
 class Step:
-    """A simulated step: the ranks that were simulated, and the rank that stands for each."""
+    """A simulated step: what the simulated ranks did, and which of them stands for each rank."""
 
     cluster: Cluster
     model: GPTConfig
@@ -77,7 +77,7 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the step, of the slowest rank."""
+        """Seconds from the first rank's beginning to the last rank's end."""
         return max(rank.end for rank in self.ranks.values()) - min(
             rank.start for rank in self.ranks.values())
 
@@ -90,8 +90,8 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
     """Simulate a step.  Raises ValueError for a layout that cannot run.
 
     `slow_ranks` maps ranks, and `slow_links` pairs of them, to the factor by which each is slower.
-    Without `fold` every rank is simulated, without `repeat` every microbatch computed.  `traced`
-    are ranks whose messages and computations are kept: those of the ranks that stand for them.
+    Without `fold`, or where ranks share cores, every rank is simulated.  Without `repeat` every
+    microbatch is computed.  The ranks that stand for those in `traced` keep a trace.
     """
     check_layout(layout, model, cluster.num_gpus)
     fabric = Fabric(cluster, slow_links)
@@ -157,7 +157,7 @@ def classes(fabric: Fabric, model: GPTConfig, layout: Layout,
 
 
 def mesh_sizes(layout: Layout) -> dict[str, int]:
-    """The axes of the mesh: those with several ranks, and dp."""
+    """The sizes of the mesh's axes: those with several ranks, and dp."""
     sizes = {axis: getattr(layout, axis) for axis in AXES}
     return {axis: size for axis, size in sizes.items() if size > 1 or axis == "dp"}
 
@@ -179,7 +179,7 @@ def make_parallel(layout: Layout, model: GPT, mesh: DeviceMesh,
 
 
 def take_step(strategy: Strategy, optimizer: AdamW, batch: list[Microbatch]) -> None:
-    """A step, as the training loop takes it."""
+    """Take a step, as the training loop does."""
     optimizer.zero_grad()
     strategy.forward_backward(batch)
     strategy.clip_grad_norm(1.0)
@@ -188,7 +188,7 @@ def take_step(strategy: Strategy, optimizer: AdamW, batch: list[Microbatch]) -> 
 
 @dataclass
 class Run:
-    """The program of all ranks."""
+    """What all ranks simulate; `main` is the program of each."""
 
     cluster: Cluster
     model: GPTConfig
@@ -198,7 +198,7 @@ class Run:
     bucket_mb: float
 
     def main(self, comm: FoldedCommunicator) -> RankStep:
-        """Make the model, the strategy and the optimizer of a rank; take a step."""
+        """Make the model, the strategy and the optimizer of a rank; take a step (FSDP: two)."""
         experts = self.model.experts
         device = Device(self.cluster, self.model, self.layout.tp, self.is_flash,
                         experts.num_experts // self.layout.ep if experts else 0)
@@ -230,12 +230,12 @@ class Run:
 
     @property
     def dtype(self) -> Any:
-        """Of weights and activations."""
+        """The dtype of weights and activations."""
         return np.float32 if self.cluster.dtype == "fp32" else np.float16
 
     @property
     def is_flash(self) -> bool:
-        """True if attention keeps no probabilities.  (A block that is computed again does.)"""
+        """True if attention keeps no probabilities.  (With full remat a recomputed block does.)"""
         return self.cluster.software.flash is not None and self.layout.remat != "full"
 
     def make_strategy(self, comm: FoldedCommunicator) -> Strategy:

@@ -5,11 +5,11 @@
     result = train(TrainConfig(model=ModelConfig(layers=2), run=RunConfig(steps=100, ranks=4)))
     print(result.losses[-1])
 
-    config.py, option.py    every option of `minipar train`, in frozen dataclasses
-    command_line.py         options from the command line, also of other commands
-    config_file.py          … and from TOML
+    config.py, option.py    the options of `minipar train`, in frozen dataclasses
     slow_network_options.py … those of local SGD, DiLoCo, PowerSGD and others
-    check.py                every mistake that can be found before the ranks start
+    command_line.py         reads options from the command line, also those of other commands
+    config_file.py          … and from TOML
+    check.py                refuses a configuration that cannot work, before the ranks start
     program.py              train(config): the whole program
     start.py                from a configuration to the objects with which the loop works
     loop.py                 the loop itself, and one step
@@ -17,7 +17,7 @@
     tasks.py                a GPT on a text, an MLP on digits
     report.py               the headline, the progress bar, the pictures
     checkpoints/            saving, resuming; checkpoints of models
-    recipes/                the runs of `minipar prune`, `distill`, `milestone`, and of --verify
+    recipes/                the runs of `minipar prune`, `distill`, `milestone`, `compare`, --verify
 
 Read config.py and loop.py first.
 """
@@ -25,7 +25,7 @@ Read config.py and loop.py first.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:       # what a type checker and an editor see; `_MODULES` says the same
+if TYPE_CHECKING:       # what a type checker and an editor see; `__getattr__` imports the same
     from .checkpoints.models import save_model
     from .config import (
         ContextConfig,
@@ -51,7 +51,7 @@ _MODULES = {"checkpoints.models": ("save_model",), "loop": ("TrainState", "train
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on its first use: `config` alone loads none of what a run needs."""
+    """Import a public name on its first use, so that `config` alone loads nothing else of a run."""
     module = next((module for module, names in _MODULES.items() if name in names), "config")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

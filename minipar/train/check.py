@@ -1,11 +1,12 @@
-"""Every mistake in a configuration that can be found before the ranks start.
+"""Refuse a configuration that cannot work, before the ranks start.
 
-    checked(config)             values, and what goes together; then the defaults that follow
-    check_machine(config)       folders that can be written to, a GPU that is there
+    checked(config)             each value, and what goes together; returns it with all defaults
+    check_machine(config)       the folders can be written to, the GPU is there
 
-Each raises a UsageError, one line, for what cannot work.  An option's own type, choices and limits,
-and what it needs beside it, are in its field in `config.py`.  The files of `setup/` check what
-numbers go together, each for what it builds; here are the defaults that follow from other options.
+Each raises a UsageError of one line.  An option's field (`config.py`) declares its type, choices
+and limits, and the options that it needs or excludes.  Each file of `setup/` checks the numbers of
+what it builds.  Defaults that follow from other options are set here.  Checkpoints, texts and remat
+budgets are checked where they are read (`program.train`).
 """
 
 import math
@@ -24,7 +25,10 @@ from .setup.strategy import check_strategy
 
 
 def checked(config: TrainConfig) -> TrainConfig:
-    """The configuration with the defaults that follow from other options.  Raises UsageError."""
+    """Check the configuration; return it with the defaults that follow from other options.
+
+    Raises UsageError.
+    """
     for field in OPTIONS.values():
         check_value(field, config.get(field.key))
     for field in OPTIONS.values():
@@ -50,7 +54,7 @@ def checked(config: TrainConfig) -> TrainConfig:
 
 
 def check_value(field: OptionField, value: object) -> None:
-    """Refuse a value of another type, of no known choice, too small or too large.
+    """Refuse a value of a wrong type, an unknown choice, or a number that is too small or large.
 
     Raises UsageError.
     """
@@ -95,19 +99,19 @@ def check_beside(field: OptionField, chosen: TrainConfig | CommandOptions) -> No
 
 
 def words_of(beside: Beside, chosen: TrainConfig | CommandOptions) -> str:
-    """A flag, perhaps with its value."""
+    """The flag of the other option and the value that `beside` names, if any: "--data digits"."""
     return f"{chosen.options[beside.key].flag} {beside.value}".rstrip()
 
 
 def is_given(needed: Beside, chosen: TrainConfig | CommandOptions) -> bool:
-    """True if the mesh has ranks along that axis; of another option, for any value of its own."""
+    """True if the needed option is given, or its axis of the mesh has several ranks."""
     if needed.key == "mesh" and isinstance(chosen, TrainConfig):
         return mesh_sizes(chosen).get(needed.value, 1) > 1
     return chosen.gives(needed.key) and bool(chosen.get(needed.key))
 
 
 def check_machine(config: TrainConfig) -> None:
-    """Find out before the training whether this machine can do it.  Raises UsageError."""
+    """Check the GPU, and the folders that the run writes to.  Raises UsageError."""
     check_gpu(config)
     check_offload_folder(config)
     for option, folder in (("--out", config.run.out), ("run.record", config.run.record)):
@@ -116,5 +120,5 @@ def check_machine(config: TrainConfig) -> None:
 
 
 def check_folder(folder: Path, option: str = "--out") -> None:
-    """Make the folder of the results, and try to write there.  Raises UsageError."""
+    """Make the folder that `option` names, and try to write there.  Raises UsageError."""
     try_to_write(folder, option, f"{option} DIR")

@@ -1,9 +1,10 @@
-"""The command line: an argparse argument for each field that config.py declares as an option.
+"""The command line: an argparse argument for each field that is declared as an option.
 
     config.TrainConfig          ─▶ add_arguments, parse_config      `minipar train`
     option.CommandOptions       ─▶ add_options, read_options        the other commands
 
-`--batch 8` is a flag; `--set model.rope=10000` gives any option of `minipar train`.
+`--batch 8` is a flag; `--set model.rope=10000` sets any option of `minipar train`, also one without
+a flag.
 """
 
 import argparse
@@ -24,7 +25,10 @@ Declared = TypeVar("Declared", bound=CommandOptions)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add all flags of `minipar train`, in a group for each section of the configuration."""
+    """Add all flags of `minipar train`, in a group for each section of the configuration.
+
+    An option without a flag gets a hidden one, which says how to give it.
+    """
     groups: dict[str, Any] = {}
     for field in OPTIONS.values():
         if field.section not in groups and field.option.is_flag:
@@ -56,7 +60,10 @@ class NoFlag(argparse.Action):
 
 
 def add_flag(group: Any, field: OptionField, help: str = "") -> None:
-    """Add one flag to a group of a parser; it is absent from the result when it is not given."""
+    """Add one argument to a group of a parser.
+
+    The result lacks a flag that is not given; a positional argument is None.
+    """
     option, more = field.option, {}
     if field.kind is bool:
         more["action"] = argparse.BooleanOptionalAction if field.section else "store_true"
@@ -130,7 +137,7 @@ def given(options: argparse.Namespace, keys: Collection[str] = tuple(OPTIONS)) -
 def parse_config(options: argparse.Namespace) -> TrainConfig:
     """The configuration that a command line of `minipar train` means.  Raises UsageError.
 
-    Flags win over the file of --config, that over the checkpoint of --resume.
+    Flags win over --set, --set over the file of --config, the file over the checkpoint of --resume.
     """
     values = read_config(options.config) if options.config else {}
     for text in options.set:

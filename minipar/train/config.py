@@ -1,12 +1,14 @@
 """The configuration of a training run: one value, from the command line to the last checkpoint.
 
-    defaults, checkpoint of --resume, file of --config, flags ─▶ TrainConfig ─▶ train(config)
+    defaults, checkpoint of --resume, file of --config, --set, flags ─▶ TrainConfig ─▶ train(config)
                         a value given twice: the one further right counts
 
-To add an option, add a field: its `option(…)` (`option.py`) says everything else.  The flag is
-`--` and the name of the field, or, of a `setting(…)`, `--set section.name=…`; in a file it is
-`[section] name = …`; a checkpoint keeps it, unless `saved=False`.  `check.py` refuses a value of
-another type, an unknown choice, a number below `least`, and what lacks what it `needs`.
+To add an option, add a field with an `option(…)` (`option.py`).  Its flag is `--` and its
+`flag_name`, or else the name of the field.  A `setting(…)` has no flag: it is given as
+`--set section.name=…`.  In a file both are `[section] name = …`.  A checkpoint keeps the value,
+unless `saved=False`.  `check.py` refuses a value of a wrong type, an unknown choice, and a number
+below `least` or above `most`.  It also refuses an option that lacks what it `needs`, or is given
+beside what it goes `without`.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +25,7 @@ MESH_AXES = ("pp (pipeline), dp (data), replicate (copies of what dp shards), cp
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The sizes of the model: of the GPT, or of the MLP that `--data digits` trains."""
+    """The sizes and kinds of layers of the GPT, or of the MLP that `--data digits` trains."""
 
     layers: int = option(4, "blocks of the GPT", most=10_000)
     heads: int = option(4, "attention heads")
@@ -92,7 +94,7 @@ class RecordedData:
     """The entries of a checkpoint about the data that are no options."""
 
     vocabulary: str | dict | None = None    # characters, or as `data.vocabulary_of` reads it
-    seed: int | None = None             # that made the synthetic language
+    seed: int | None = None             # the one that made the synthetic language
     source: str | None = None           # what --data was …
     path: str | None = None             # … and where that file was
 
@@ -110,7 +112,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """The optimizer, and its learning rate: linear up to `lr`, then half a cosine to lr / 10."""
+    """The optimizer, and its learning rate: linear up to `lr`, then half a cosine to `lr` / 10."""
 
     name: str = option("adamw", "the update rule", flag_name="optimizer",
                        choices="optim.registry:OPTIMIZERS")
@@ -201,7 +203,7 @@ ROUNDS = Beside("dtype", "float64", "rounds float32 numbers")
 
 @dataclass(frozen=True)
 class PrecisionConfig:
-    """In how many bits numbers are computed, kept and sent."""
+    """The formats in which numbers are computed, kept and sent."""
 
     dtype: str = option("float32", "of the parameters", choices=("float32", "float64"))
     compute: str = option("fp32", "format of activations, gradients and weights in use; fp8: of "
@@ -301,7 +303,7 @@ class TrainConfig:
         return OPTIONS
 
     def updated(self, **values: Any) -> "TrainConfig":
-        """The same with new values, by the names of their flags: `updated(lr=0.1, steps=9)`."""
+        """A copy with new values, by the names of their flags: `updated(lr=0.1, steps=9)`."""
         changes: dict[str, dict[str, Any]] = {}
         for key, value in values.items():
             changes.setdefault(OPTIONS[key].section, {})[OPTIONS[key].name] = value

@@ -4,7 +4,7 @@
     name = "sgd"
     lr = 0.1
 
-Values have the types of the fields; what a table leaves out keeps the value it had before.
+Values have the types of the fields.  An option that the tables leave out keeps its value.
 """
 
 import json
@@ -49,7 +49,7 @@ def read_setting(text: str) -> dict[str, Any]:
 
 
 def _typed(field: OptionField | None, text: str) -> Any:
-    """The text as a number or truth value, if the field takes one and it is one."""
+    """The text as a TOML value, if the field takes a number or truth value; else the text."""
     if field is None or field.kind in (str, Path):
         return text
     try:
@@ -74,7 +74,7 @@ def from_tables(tables: Any) -> dict[str, Any]:
 
 
 def value_of(field: OptionField, value: Any) -> Any:
-    """`value`, from a file, as the field has it.  Raises ValueError for one of another type."""
+    """The `value` from a file, in the type of the field.  Raises ValueError for a wrong type."""
     if value is None and field.is_optional:
         return None
     allowed = (int, float) if field.kind is float else str if field.kind is Path else field.kind
@@ -117,7 +117,7 @@ def to_toml(config: TrainConfig) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    """A number, a flag or a text in TOML; a text as in JSON, whose escapes TOML shares."""
+    """A value in TOML.  A text is written as in JSON, whose escapes TOML shares."""
     if isinstance(value, Path):
         value = str(value)
     if isinstance(value, float):
@@ -134,7 +134,7 @@ def _entries(table: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def _choices(name: str, known: Any) -> str:
-    """The known name that is nearest to `name`, or all of them."""
+    """Advice for an unknown name: the known name that is nearest to it, or all of them."""
     near = get_close_matches(name, known, 1) or [
         field.name for field in OPTIONS.values() if field.key == name and field.name in known]
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"

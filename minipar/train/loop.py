@@ -3,11 +3,12 @@
     every rank:  its rows of the batch, in m microbatches ─▶ loss ─▶ gradients ─┐
                                                                                 Σ ─▶ clip ─▶ step
 
-The batch, the dropout masks and the learning rate of a step follow from its number alone.  So a
-resumed run does exactly what the uninterrupted one would have done.  With another strategy or
-number of ranks it does so up to rounding.  A checkpoint has whole parameters and states, and what
-is each rank's own: residuals, parameters of ranks that train apart.  Only a run on the same mesh
-takes the latter (checkpoints/rank_states.py).
+Σ sums over the microbatches of all ranks.  The batch, the dropout masks and the learning rate of a
+step follow from the configuration and the step's number.  So a resumed run does exactly what the
+uninterrupted one would have done.  With another strategy or number of ranks it does so up to
+rounding, if both strategies equal one process.  A checkpoint has whole parameters and states, and
+arrays that differ from rank to rank: residuals, parameters of ranks that train apart.  Only a run
+on the same mesh loads those (checkpoints/rank_states.py).
 """
 
 import math
@@ -36,7 +37,7 @@ if TYPE_CHECKING:       # the loop calls these, and knows nothing of compression
     from .setup.starting_point import Compression
     from .tasks import Task
 
-MAX_OVERFLOWS = 10  # steps skipped in a row before a run whose loss scale cannot shrink ends
+MAX_OVERFLOWS = 10  # a run ends after so many in a row that no smaller loss scale could prevent
 
 
 SaveAt = Callable[[int], None]          # writes a checkpoint after that number of steps
@@ -83,9 +84,9 @@ def train_steps(comm: Communicator, state: TrainState,
     """Take the remaining steps; call before_step(step) before and progress(step, loss) after each.
 
     `save_at(num_steps)`, if given, writes a checkpoint: every --save-every steps, and at the end.
-    One step is traced for the pictures in --out, unless `observe` is False.  `take`, if given,
-    takes the steps in the place of `take_step`.  Raises UsageError, on every rank at once, when the
-    loss is not finite.
+    With --out one step is traced for the pictures, unless `observe` is False.  `take`, if given,
+    takes all other steps instead of `take_step`.  Raises UsageError, on every rank at once, where
+    `check_finite` does.
     """
     run = state.config.run
     traced_step = -1
@@ -106,7 +107,7 @@ def train_steps(comm: Communicator, state: TrainState,
 
 
 def take_step(state: TrainState, step: int) -> float:
-    """Take one step of the optimizer on the batch of `step`; return the loss of that batch."""
+    """Take one step on the batch of `step`, or skip it after an overflow; return the loss."""
     loss = compute_gradients(state, step)
     if check_finite(state, loss, step):
         update_parameters(state, step)
@@ -116,12 +117,15 @@ def take_step(state: TrainState, step: int) -> float:
 
 
 def compute_gradients(state: TrainState, step: int) -> float:
-    """Leave the gradients of the batch of `step` in the strategy's slabs; return its loss."""
+    """Leave the gradients of the batch of `step` in the strategy's slabs; return the loss."""
     return gradients_of(state, step, microbatches(state, step))
 
 
 def gradients_of(state: TrainState, step: int, batch: Sequence[Microbatch]) -> float:
-    """The same for these microbatches, this rank's part of the batch."""
+    """`compute_gradients` for given microbatches: this rank's part of a batch.
+
+    It also sets the learning rate of `step`.
+    """
     state.optimizer.zero_grad()
     chosen = state.config.optimizer
     state.optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, state.config.run.steps,
@@ -132,9 +136,9 @@ def gradients_of(state: TrainState, step: int, batch: Sequence[Microbatch]) -> f
 
 
 def update_parameters(state: TrainState, step: int) -> float | None:
-    """Clip the gradients, and step: the biases of routers, then the optimizer.
+    """Clip the gradients; update the biases of routers; step the optimizer.
 
-    Returns the norm of the gradients, None without clipping.
+    Returns the norm of the gradients before clipping, or None without clipping.
     """
     chosen, strategy = state.config.optimizer, state.strategy
     norm = strategy.clip_grad_norm(chosen.clip) if chosen.clip else None
@@ -144,10 +148,11 @@ def update_parameters(state: TrainState, step: int) -> float | None:
 
 
 def check_finite(state: TrainState, loss: float, step: int) -> bool:
-    """Unscale the gradients, and adapt the loss scale; False if a gradient has overflowed.
+    """Unscale the gradients and adapt the loss scale; False if the loss or a gradient overflowed.
 
-    Raises UsageError if the loss is not finite and no smaller scale can help, or after
-    MAX_OVERFLOWS in a row.
+    Without a loss scale only the loss is looked at.  Raises UsageError if the loss is not finite
+    and no smaller scale can help.  Raises it also after MAX_OVERFLOWS in a row for which no smaller
+    scale could help.
     """
     scaler, is_finite = state.scaler, math.isfinite(loss)
     scale = scaler.scale if scaler else 1.0
@@ -164,7 +169,7 @@ def check_finite(state: TrainState, loss: float, step: int) -> bool:
 
 
 def always_overflows_error(scaler: LossScaler, step: int, scale: float) -> UsageError:
-    """The error of a run that takes no steps any more, because gradients overflow each time."""
+    """The error of a run whose gradients overflow in every step, so that it takes none."""
     is_fixed = scaler.backoff == 1
     advice = "choose a smaller --loss-scale" if is_fixed else "lower --lr, or use --precision bf16"
     return UsageError(f"the gradients of {MAX_OVERFLOWS} steps in a row overflowed, the last at "
@@ -185,7 +190,7 @@ def on_device(state: TrainState, batches: "Sequence[Batch | Microbatch]") -> lis
 
 
 def observed_step(comm: Communicator, state: TrainState, step: int) -> float:
-    """`take_step`, keeping its messages, computations and memory for the pictures."""
+    """`take_step`, keeping its messages and computations in `state` for the pictures."""
     start = comm.now()
     comm.start_trace()
     loss = metered(lambda comm: take_step(state, step))(comm)

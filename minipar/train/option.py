@@ -1,11 +1,11 @@
-"""The description that a field of a configuration carries, for flags, files, checkpoints.
+"""The description that a field of a configuration carries for flags, files and checkpoints.
 
     lr: float | None = option(None, …, least=0)             in `config.py`, or in the options of
                                                             a command, a CommandOptions
         OptionField("optimizer", "lr", float, …).flag       "--lr"
 
-Names of a table, such as strategies, are its address, "parallel.registry:STRATEGIES".  They are
-looked up when they are needed, so that `config.py` imports none of what it names.
+`choices` may be the address of a table, such as "parallel.registry:STRATEGIES".  The table is
+imported only when its names are needed, so `config.py` imports none of what it names.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,10 +18,12 @@ from typing import Any, ClassVar, NamedTuple, get_args
 
 
 class Beside(NamedTuple):
-    """Another option, by the name of its flag, and a value of it; for "mesh", an axis.
+    """Another option that an option needs or excludes: the name of its flag, and a value.
 
-    Needed is the axis, or any value, such as this one; excluded is this value alone, or with ""
-    any.  `why` goes on after the flag: "goes with a pipeline".
+    For "mesh" the value is an axis, which must have several ranks.  Another needed option may have
+    any value, and `value` is the example in the message.  An excluded option must not have this
+    value; with "" it must not be given.  `why` ends the sentence that the flag begins: "goes with a
+    pipeline".
     """
 
     key: str
@@ -55,7 +57,10 @@ class Option:
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
-    """A field of a configuration; `more` are fields of Option.  REQUIRED: it has no default."""
+    """A field of a configuration; `more` are fields of Option.
+
+    With the default REQUIRED it must be given.
+    """
     return field(default=default, metadata={"option": Option(help, **more)})
 
 
@@ -63,9 +68,10 @@ setting = partial(option, is_flag=False)        # only in a file, or by --set
 
 
 class OptionField(NamedTuple):
-    """An option with its place: field `name` of `section`, of type `kind`, or None.
+    """An option and the field that declares it: `name` in `section`, of type `kind`.
 
-    The options of a command but `train` have no section.
+    The field may also be None if `is_optional`.  Options of commands other than `train` have no
+    section.
     """
 
     section: str
@@ -90,13 +96,13 @@ class OptionField(NamedTuple):
 
     @property
     def table(self) -> Collection[str]:
-        """The names to choose from, perhaps of a table; empty if any value will do."""
+        """The names to choose from; empty if any value will do."""
         choices = self.option.choices
         return table_at(choices) if isinstance(choices, str) else choices
 
     @property
     def default_text(self) -> str:
-        """The default in words, by name if a table's entries have it: "adam: 0.003; sgd: 0.1"."""
+        """The default in words; from `default_in`, that of each entry: "adam: 0.003; sgd: 0.1"."""
         if not self.option.default_in:
             return self.option.default_text
         by_name = {name: getattr(entry, self.name)
@@ -112,7 +118,10 @@ def table_at(address: str) -> Any:
 
 
 def declared(kind: type, section: str = "") -> dict[str, OptionField]:
-    """The options among the fields of a dataclass, its own first, by the names of their flags."""
+    """The options among the fields of the dataclass `kind`, by the names of their flags.
+
+    Fields of the class itself come before those of its bases.
+    """
     found = {}
     for entry in sorted(fields(kind), key=lambda entry: entry.name not in kind.__annotations__):
         if "option" in entry.metadata:
@@ -140,7 +149,7 @@ class CommandOptions:
     """Base of the options of a command: fields that are declared as in `minipar train`.
 
     `of_training` are options of `minipar train` that the command also takes, in groups by title.
-    One that is not given has the default that --help shows, or if `inherits` another one.
+    --help shows their defaults, unless the command `inherits` them: from a checkpoint, for example.
     """
 
     of_training: ClassVar[dict[str, tuple[str, ...]]] = {}
@@ -213,7 +222,7 @@ class TrainingOptions(CommandOptions):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the results: --out, or where --resume is; None without both."""
+        """The folder of the results: --out, or else the folder of --resume; None without both."""
         if self.out is not None or self.resume is None:
             return self.out
         return self.resume if self.resume.is_dir() else self.resume.parent

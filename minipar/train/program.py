@@ -32,7 +32,7 @@ from .tasks import Score, make_task
 
 @dataclass
 class TrainResult:
-    """The result of a training run.  Model, score and files are on rank 0 alone."""
+    """The result of a training run.  Model, score and files are on rank 0 only."""
 
     config: TrainConfig
     losses: list[float]                 # of every step, with those before --resume
@@ -43,14 +43,14 @@ class TrainResult:
 
     @property
     def distance(self) -> float | None:
-        """The largest relative difference that --verify found; None without it."""
+        """The largest relative difference that --verify found, on rank 0; None without --verify."""
         return None if self.comparison is None else self.comparison.distance
 
 
 def train(config: TrainConfig, console: Console | None = None) -> TrainResult:
     """Train as `config` says, on the ranks of mpirun or on simulated ones; print to `console`.
 
-    Raises UsageError, before the ranks start, for mistakes that can be found by then.
+    Raises UsageError, where possible before the ranks start.
     """
     config = checked(config)
     num_ranks = num_ranks_of(config)
@@ -85,7 +85,7 @@ def train_rank(comm: Communicator, config: TrainConfig,
 
 
 def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResult:
-    """Collective.  Take the steps, then print the results and draw the pictures."""
+    """Collective.  Take the steps, print the results, draw the pictures, compare with one rank."""
     run, is_first = state.config.run, comm.rank == 0
     kind = "MPI" if launched() else "simulated"
     world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
@@ -114,7 +114,10 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
 
 
 def summarize(state: TrainState, result: TrainResult, console: Console) -> None:
-    """Print final loss, score, offloaded and recomputed arrays, and a sample; rank 0 only."""
+    """Print the final loss, the score, what experts, offloading and remat did, and a sample.
+
+    Rank 0 only.
+    """
     config, task = state.config, state.task
     result.score, line = task.summary(result.model)
     console.print(f"final loss {state.losses[-1]:.3f}; {line}"

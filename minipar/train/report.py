@@ -35,7 +35,7 @@ def terminal() -> Console | None:
 class ProgressBar:
     """Loss, tokens (or images) a second and the time that is left; on rank 0 only.
 
-    Without a terminal it prints five lines instead; on a quiet console, nothing.
+    Without a terminal it prints at most nine lines instead; on a quiet console, nothing.
     """
 
     def __init__(self, comm: Communicator, state: TrainState, console: Console):
@@ -76,7 +76,7 @@ class ProgressBar:
 
 
 def print_headline(state: TrainState, world: str, console: Console) -> None:
-    """Print the model, its data, the ranks and the strategy in one line; rank 0 only."""
+    """Print the model, its data, the ranks and the strategy, and what was resumed; rank 0 only."""
     config = state.config
     description = state.task.describe()["model"]
     model = state.task.build()                  # whole, not this rank's part
@@ -95,7 +95,7 @@ def print_headline(state: TrainState, world: str, console: Console) -> None:
 
 
 def expert_loads(state: TrainState) -> dict[str, np.ndarray]:
-    """The choices of each expert in each step (steps, E), by layer; {} without experts."""
+    """How often each expert was chosen in each step, (steps, experts), by layer; {} without any."""
     names = list(state.loads[0]) if state.loads else []
     return {name: np.array([loads[name].load for loads in state.loads]) for name in names}
 
@@ -113,7 +113,10 @@ def describe_loads(state: TrainState) -> str:
 
 
 def draw_pictures(state: TrainState, world: str, out: Path) -> list[Path]:
-    """Draw the loss, and one step's timeline, memory and pipeline; rank 0 only."""
+    """Draw the loss, one step's timeline, memory and pipeline, the experts' use; rank 0 only.
+
+    Pictures without data are left out.  Returns the paths of those that are drawn.
+    """
     steps = np.arange(1, len(state.losses) + 1)
     name = f"{type(state.task.build()).__name__} on {state.config.data.source}"
     pictures = [viz.draw_loss(out / "loss.png", steps, state.losses, title=f"{name}, {world}",

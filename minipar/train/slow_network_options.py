@@ -13,7 +13,7 @@ from .option import setting
 
 @dataclass(frozen=True, kw_only=True)
 class ApartOptions:
-    """What ranks that train apart exchange, and when."""
+    """Options of the strategies whose ranks train apart: what they exchange, and when."""
 
     local_states: str | None = setting(
         None, "optimizer states when parameters are averaged: kept, averaged or reset to 0",

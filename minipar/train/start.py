@@ -2,7 +2,7 @@
 
     task ─▶ model ─▶ precision ─▶ values ─▶ rematerialization ─▶ strategy ─▶ optimizer ─▶ TrainState
 
-The loop (`loop.py`) is given these objects, and makes none.
+The loop (`loop.py`) is given these objects and makes none of them.
 """
 
 from functools import partial
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 def start_run(comm: Communicator, config: TrainConfig, task: "Task",
               start: StartingPoint | None = None) -> TrainState:
-    """Collective.  A run from its `start`: by default the checkpoint of --resume, if any.
+    """Collective.  The run of `config` on this rank, from `start`.
+
+    By default it starts from the checkpoint of --resume, or without one from the seed.
 
     Raises UsageError for a model, a strategy or a checkpoint that does not fit.
     """
@@ -57,10 +59,10 @@ def start_run(comm: Communicator, config: TrainConfig, task: "Task",
                            like, make_scaler(config), start.compression, remat_policy)
         if start.checkpoint is not None:
             resume(state, start.checkpoint)
-    memory.exclude_parameters(model)
+    memory.prepare_offload(model)
     return state
 
 
 def saving(comm: Communicator, state: TrainState) -> SaveAt | None:
-    """What writes the checkpoints of a run into --out; None without it."""
+    """The function that writes the checkpoints of a run into --out; None without --out."""
     return None if state.config.run.out is None else partial(save, comm, state)

@@ -1,4 +1,4 @@
-"""The tasks: a GPT on a text, or an MLP on digits; what both bring, and how a score is told."""
+"""The tasks: a GPT on a text, or an MLP on digits.  Each has a model, batches and a score."""
 
 import math
 from functools import cached_property
@@ -55,13 +55,13 @@ class Task(Protocol):
         return {}
 
     def go_on(self, description: dict) -> None:
-        """Begin with the data that a run has not used, whose checkpoint has this description.
+        """Begin with the data that the run of a checkpoint with this description has not used.
 
         Raises UsageError if that cannot be.
         """
 
     def example_inputs(self) -> np.ndarray:
-        """Inputs of the shape of a batch, made without reading the data."""
+        """Inputs of the shape of a batch, for which no text is read."""
 
     def reference_loss(self) -> tuple[float, str]:
         """A loss in nats to compare with, and its name."""
@@ -138,7 +138,7 @@ def hidden_sizes(config: TrainConfig) -> list[int]:
 
 
 class LanguageTask(Task):
-    """Predict the next character of a text, or the next token of the synthetic language.
+    """Predict the next token of a text: a character, if the vocabulary is one of characters.
 
     The vocabulary comes from the checkpoint, if there is one; the text is then read when it is
     first needed.  Otherwise the vocabulary comes from the text, which is read now.

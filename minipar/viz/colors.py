@@ -1,4 +1,4 @@
-"""The colours of all pictures, which colour-blind readers tell apart: Okabe & Ito (2008)."""
+"""The colours of all pictures.  Colour-blind readers can tell PALETTE apart: Okabe & Ito (2008)."""
 
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, YELLOW = "#CC79A7", "#56B4E9", "#F0E442"

@@ -121,9 +121,9 @@ class Picture(type(Path())):
 
 
 def save(figure: Figure, path: str | Path) -> Picture:
-    """Write the figure as what the suffix says (.png, .svg, .pdf), whole or not at all.
+    """Write the figure in the format of the suffix (.png, .svg, .pdf …), whole or not at all.
 
-    Raises ValueError for a different suffix.
+    Raises ValueError for a suffix that matplotlib does not know.
     """
     kind = Path(path).suffix[1:].lower()
     if kind not in figure.canvas.get_supported_filetypes():

@@ -55,7 +55,7 @@ def one_sequence(model: GPT, num_rounds: int) -> list[Row]:
 
 
 def torch_run(model: GPT) -> dict[str, Callable[[], list[int]]]:
-    """The same in PyTorch; empty if it is not installed."""
+    """{"PyTorch": the greedy decoding of the same model}; empty if PyTorch is not installed."""
     torch = import_torch()
     if torch is None:
         return {}

@@ -81,5 +81,5 @@ def test_bubbles_are_measured_and_drawn(tmp_path, monkeypatch):
 
 
 def small_batch(make, num_samples, config):
-    """Of sequences of 4."""
+    """A batch by `make`, whose sequences are cut to 4 tokens."""
     return [array[:, :4] for array in make(num_samples, config)]

@@ -84,7 +84,7 @@ def meet(comm: Communicator) -> None:
 
 def seconds_of_slowest(comm: Communicator, steps: dict[str, Callable[[], object]],
                        num_rounds: int) -> dict[str, float]:
-    """The median seconds of each step on the slower of two ranks, interleaved as above."""
+    """The median, over interleaved rounds, of each step's seconds on the slower of two ranks."""
     times = interleave(steps, num_rounds, before=lambda: meet(comm))
     slowest = all_reduce(comm, np.array(list(times.values())), op="max")
     return medians(dict(zip(times, slowest.tolist())))

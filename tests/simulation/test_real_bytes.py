@@ -18,7 +18,7 @@ from minipar.optim import AdamW
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout
 from minipar.simulation import simulate_step
-from minipar.simulation.measure import numbers
+from minipar.simulation.measure import random_microbatches
 from minipar.simulation.step import make_parallel, mesh_sizes, take_step
 from minipar.testing import worlds
 
@@ -54,7 +54,7 @@ def real_steps(comm, model, layout):
         offload = OffloadActivations(file.empty, strategy.model.parameters())
         with ledger.recording(), offload.recording() if "activations" in layout.offload \
                 else nullcontext():
-            take_step(strategy, optimizer, numbers(model, layout))
+            take_step(strategy, optimizer, random_microbatches(model, layout))
         sent = comm.stop_trace().bytes_sent(comm.rank, "all_to_all over ep")
     return ledger.at_peak, ledger.peak_of["offloaded"], sent
 

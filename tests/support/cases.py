@@ -128,7 +128,10 @@ def with_remat(model, remat: str, name: str, comm):
 
 
 def masked(targets: np.ndarray, mask: str, parts: Sequence[range]) -> np.ndarray:
-    """The targets (rows, time) with -100 where none counts; `parts` are the microbatches' rows."""
+    """A copy of the targets (rows, time), with IGNORE_INDEX where the mask leaves a target out.
+
+    `parts` are the rows of each microbatch.
+    """
     targets, rows = targets.copy(), len(targets)
     if mask == "uneven":
         targets[np.random.default_rng(1).random(targets.shape) < 0.6] = IGNORE_INDEX
@@ -185,7 +188,7 @@ class Case(NamedTuple):
 
 def forward_backward_inside_no_sync(strategy: Strategy, batches: list[Microbatch], seed: int,
                               step: int) -> float:
-    """`forward_backward`, written out by hand."""
+    """`forward_backward`, with every microbatch but the last one inside no_sync()."""
     num_targets = sum_over_ranks(strategy.comm, strategy.count_targets(batches))
     with strategy.no_sync():
         loss = sum(strategy.run_microbatch(batch, num_targets, seed, step)
@@ -225,7 +228,7 @@ def train(comm, name: str, case: Case, at_once: bool = False,
 
 @cache
 def expected(case: Case) -> dict:
-    """The same on one process, the batch at once."""
+    """What `train` returns on one process that takes the whole batch as one microbatch."""
     return Cluster(1).run(lambda comm: train(comm, "alone", case, at_once=True))[0][0]
 
 

@@ -14,7 +14,7 @@ Check = Callable[[Any], None]
 
 
 class Proven(NamedTuple):
-    """`check(world)` passes.  `slow`: where a neighbour shows nearly the same."""
+    """`check(world)` passes.  `slow` marks a cell whose neighbour shows nearly the same."""
 
     check: Check
     slow: bool = False
@@ -38,7 +38,7 @@ class Matrix(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """True if no cell is slow: then every second proven cell shows enough."""
+        """True if no cell is slow.  Then the tests choose the quick ones: a cover of the proven."""
         return not any(cell.slow for cell in self.cells.values())
 
 

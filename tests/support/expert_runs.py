@@ -96,7 +96,7 @@ def train(comm, make, model, optimizer="sgd", remat="none", place=np.array, **op
 
 @cache
 def alone(model, optimizer="sgd", **options):
-    """The same on one process, the batch at once."""
+    """What `train` returns on one process, the batch at once."""
     return Cluster(1).run(lambda comm: train(comm, Strategy, model, optimizer, **options))[0][0]
 
 

@@ -45,7 +45,7 @@ def step_along(strategy, optimizer, given, scale: float = 1.0) -> None:
 
 
 def gradients_along(strategy, given, scale: float = 1.0) -> None:
-    """The same without the optimizer's step."""
+    """The gradients alone, without the optimizer's step."""
     shares = strategy.replicas.size
     strategy.model.given = {name: shares * np.asarray(g) for name, g in given.items()}
     none = np.zeros(1, np.int64)

@@ -59,14 +59,14 @@ def check_offload(world: Any, name: str, column: str) -> None:
 
 
 def same(plain: dict[str, Any], other: dict[str, Any]) -> None:
-    """To the last bit."""
+    """Assert that both runs found the same to the last bit."""
     assert plain.keys() == other.keys()
     for key, value in plain.items():
         np.testing.assert_array_equal(other[key], value, err_msg=key)
 
 
 def check_refused(world: Any, strategy: str) -> None:
-    """The command line says so."""
+    """Ask for --offload parameters with this strategy, as the command line checks it."""
     check_memory(TrainConfig().updated(offload="parameters", strategy=strategy))
 
 
@@ -91,7 +91,9 @@ QUICK_PAIRS = {("offload activations", "fp8")}
 
 
 def check_pair(world: Any, row: str, column: str) -> None:
-    """With FSDP: both together are the same, to the last bit, as neither (as the precision alone).
+    """FSDP with both methods gives, to the last bit, what it gives with neither.
+
+    A precision in the column stays in both runs.
     """
     told = dict(reversed(name.split()) for name in (row, column) if " " in name)
     names = [name for name, what in told.items() if what == "offload"]

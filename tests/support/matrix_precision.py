@@ -25,13 +25,14 @@ QUICK = {("fsdp", "fp8, selective"), ("zb_h1", "fp16, full")}
 
 
 def run(comm: Any, name: str, precision: str, remat: str = "none") -> dict[str, np.ndarray]:
-    """Two steps of a strategy."""
+    """Train for two steps by the strategy `name`; what `low_precision_runs.train` returns."""
     return train(comm, model_of(name), precision, lambda model, comm: ALL[name](
         with_remat(model, remat, name, comm), comm), PARTS if splits(name) else 1)
 
 
 def model_of(name: str) -> str:
-    """Deep enough for four ranks with two stages each."""
+    """The model of the strategy's runs: beside pipelines one for four ranks with two stages each.
+    """
     return "deep" if name in PIPELINES else "gpt"
 
 
@@ -58,9 +59,9 @@ def check_again(world: Any, name: str, precision: str, remat: str) -> None:
 def check_one_process(world: Any, name: str, precision: str) -> None:
     """Gradients of the first step are those of one process, summed in a different order.
 
-    As many microbatches as there are, over all ranks: then gradients are rounded alike.  Beside tp
-    rounded sums are rounded once more, and beside cp probabilities are not: by 4 √n u at most, n
-    roundings on the way.
+    The one process takes as many microbatches as all ranks together: then gradients are rounded
+    alike.  Beside tp rounded sums are rounded once more, and beside cp probabilities are not
+    rounded.  So they may differ by 4 √n u, where n is the number of roundings on the way.
     """
     expected = alone(model_of(name), precision, parts=PARTS * (2 if "dp 2" in name else 1))
     bound = 4 * roundings("gpt", precision)**0.5 * UNIT[precision] if splits_layers(name) \

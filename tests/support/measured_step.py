@@ -14,13 +14,14 @@ from minipar.parallel.strategy import Microbatch
 from tests.support.cases import ALL
 
 TIME = 4
-EXACT = GPTConfig(24, context=12, num_layers=3, num_heads=2, width=24)      # 12 divides everything
+# 12 divides the size of every parameter of the first, and of few of the second
+EXACT = GPTConfig(24, context=12, num_layers=3, num_heads=2, width=24)
 UNEVEN = GPTConfig(11, context=6, num_layers=3, num_heads=2, width=10)
 CONFIGS = {"divides": EXACT, "uneven": UNEVEN}
 
 
 def rings_only(monkeypatch) -> None:
-    """"auto" takes the ring whatever the size, as the formulas do."""
+    """Let "auto" take the ring for messages of any size, as the formulas assume."""
     for kind in (SimulatedCommunicator, MPICommunicator):
         monkeypatch.setattr(kind, "choose", lambda self, operation, num_bytes: None)
 

@@ -55,7 +55,7 @@ class Case:
         self.array = np.ones(p * self.draw.choice([1, 10, 3000]))
 
     def call(self, collectives=WITH_ARRAY, array=None, **options) -> None:
-        """One of the collectives, the same on all ranks."""
+        """Call one of the collectives, the same on all ranks."""
         self.draw.choice(collectives)(self.comm, self.array if array is None else array, **options)
 
 
@@ -281,7 +281,7 @@ def long_computation(case):
 
 
 def main(comm) -> None:
-    """Some collectives without mistake, then the one that argv names."""
+    """Call some collectives rightly, then make the mistake that argv names."""
     name, seed = sys.argv[1:]
     case = Case(comm, int(seed))
     for _ in range(case.draw.randrange(5)):

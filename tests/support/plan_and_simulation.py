@@ -113,7 +113,7 @@ class Compared(NamedTuple):
 
 
 def read(case: str) -> tuple[Cluster, GPTConfig, Layout]:
-    """What a line says."""
+    """The cluster, the model and the layout that a line of QUICK or SLOW says."""
     cluster, model, batch, text = case.split()
     layout = parse_layout(text, Layout(batch=int(batch)))
     return (read_cluster(f"{cluster}/minipar"), read_model(model),
@@ -121,7 +121,7 @@ def read(case: str) -> tuple[Cluster, GPTConfig, Layout]:
 
 
 def compare(case: str) -> Compared:
-    """Plan and simulate."""
+    """Plan a case, and simulate it."""
     cluster, model, layout = read(case)
     step = simulate_step(cluster, model, layout)
     return Compared(step_time(cluster, model, layout).seconds, step.seconds,
@@ -129,7 +129,7 @@ def compare(case: str) -> Compared:
 
 
 def lines(cases: list[str]) -> Iterator[str]:
-    """The table."""
+    """The lines of the table."""
     yield "| GPUs | model | sequences | layout | plan | simulation | | GiB | |"
     yield "| --- " * 9 + "|"
     for case in cases:

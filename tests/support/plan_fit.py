@@ -40,7 +40,10 @@ def error(row: Row, seconds: float) -> float:
 
 
 def fit_times(judged: Sequence[Judged], names: Sequence[str] = NAMES) -> dict[str, float]:
-    """The numbers, from those in the file on; none over 20 times that, the NIC's share below 1."""
+    """The fitted numbers, by name, searched from those of the software on.
+
+    None becomes more than 20 times larger or smaller, and the NIC's share at most 1.
+    """
     done = [j for j in judged if j.seconds]
     rows, seconds = [j.row for j in done], [j.seconds for j in done]
     start = [math.log(getattr(rows[0].cluster.software, name)) for name in names]
@@ -73,9 +76,10 @@ def fit_memory(judged: Sequence[Judged]) -> tuple[float, float]:
 
 
 def count_stalls(judged: Sequence[Judged]) -> dict[tuple[str, int], tuple[int, int]]:
-    """(stalled, all) runs for each row of the tables: {(name of the table, nodes): …}.
+    """(stalled, all) runs for each row of the software's tables: {(name of the table, nodes): …}.
 
-    Those count whose share the row says: memory not nearly full, large messages or DDP.
+    Only runs count in which the row alone decides whether they stall: no pipeline in nearly full
+    memory, and no small messages.
     """
     found: dict[tuple[str, int], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for j in judged:

@@ -60,7 +60,7 @@ def sources() -> Iterator[str]:
 
 
 def rows_page() -> str:
-    """Every row, also the bad ones."""
+    """The page of all rows, also those that the plan predicts badly."""
     lines = ["# Every run by which the plan is judged", "",
              "Made by `python -m tests.support.plan_page` for [planning](planning.md). An error is",
              f"predicted over measured, less 1; from {BAD:.0%} on a reason is given, where one is "
@@ -95,13 +95,13 @@ def rows_page() -> str:
 
 
 def order(j: Judged) -> tuple[int, ...]:
-    """By layout."""
+    """The key by which the rows of a cell are sorted: the layout."""
     e = j.row.layout
     return e.dp, e.tp, e.pp, e.microbatch, e.microbatches
 
 
 def ultrascale_line(j: Judged, is_fitted: bool) -> str:
-    """A row of the table."""
+    """The line of a run in a cell's table."""
     e, found = j.row.layout, j.found
     cells = ["F" * is_fitted, f"{e.dp} {e.tp} {e.pp}", f"{e.microbatch} × {e.microbatches}",
              str(int(e.kind == "zero1"))]
@@ -146,7 +146,7 @@ def waits(j: Judged) -> bool:
 
 
 def draw(path: Path = PICTURE) -> Path:
-    """Predicted against measured seconds and memory, of both halves."""
+    """Draw predicted against measured seconds and memory of both halves; return the file."""
     figure, [[times, memories]] = new_panels(11, 5, "Runs of the Ultra-Scale Playbook: predicted "
                                              "against measured", columns=2, grid="both")
     for rows, color, name in zip(ultrascale(), (ORANGE, BLUE), ("fitted half", "other half")):

@@ -24,7 +24,7 @@ class Judged(NamedTuple):
 
     row: Row
     found: Prediction
-    seconds: float | None               # measured; None for a run that failed
+    seconds: float | None               # of a step, measured; None for a run that failed
 
     @property
     def error(self) -> float:
@@ -111,7 +111,7 @@ class Scores(NamedTuple):
 
 
 def scores(rows: Sequence[Judged]) -> Scores:
-    """The scores, by cells of at least five measured rows."""
+    """The scores; regret and rank are those of the cells with at least five measured rows."""
     done = [j for j in rows if j.seconds]
     best: dict[Cell, float] = defaultdict(float)
     cells: dict[Cell, list[Judged]] = defaultdict(list)

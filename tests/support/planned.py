@@ -29,7 +29,7 @@ class Counted(NamedTuple):
 
 
 def model_of(kind, dtype=np.float32, dropout=0.1, array=None):
-    """One of KINDS."""
+    """The model of one of KINDS, with numbers."""
     if kind in KINDS[2:]:
         return MLP(SIZES, kind, dropout).initialize(3, dtype, array)
     config = GPTConfig(VOCABULARY, context=16, num_layers=5, num_heads=2, width=16,
@@ -49,7 +49,7 @@ def batch_of(kind, dtype=np.float32):
 
 @cache
 def costs_of(kind, dtype=np.float32, dropout=0.1, shapes_only=False):
-    """The profile of its parts."""
+    """The profile of the parts of the model of one of KINDS."""
     x, targets = batch_of(kind, dtype)
     model = model_of(kind, dtype, dropout, ShapeArray((), dtype) if shapes_only else None)
     if shapes_only:
@@ -75,7 +75,10 @@ def step(kind, policy, dtype=np.float32, dropout=0.1):
 
 
 def random_costs(rng, length):
-    """Parts that cost anything, share what they like, and compute again by themselves."""
+    """The profile of a chain whose parts cost made-up bytes and FLOPs.
+
+    Some save their input or output, and some recompute by themselves in backward.
+    """
     parts = []
     for _ in range(length):
         size, tape, more = rng.integers(0, 6), rng.integers(0, 10), rng.integers(0, 3)
@@ -99,7 +102,7 @@ def random_plan(rng, start, stop, depth=0):
 
 
 def all_plans(start, stop, whole=True):
-    """Every plan of parts `start` … `stop` - 1; not `whole`: one segment of all is not wanted."""
+    """Every plan of parts `start` … `stop` - 1; unless `whole`, without one segment of them all."""
     if start == stop:
         return [()]
     plans = [(start, *rest) for rest in all_plans(start + 1, stop)]

@@ -31,7 +31,7 @@ REDUCING = ("reduce", "all_reduce", "reduce_scatter", "scan", "exscan")
 
 
 class Cell(NamedTuple):
-    """The outcome for one operation, algorithm and number of ranks; None if not asked."""
+    """Whether one operation is right by one algorithm; None where no cost is predicted."""
 
     integers: bool
     floats: bool
@@ -44,12 +44,15 @@ class Cell(NamedTuple):
 
 
 def lengths(operation: str, p: int) -> list[int]:
-    """Nothing, p | n, p ∤ n (an all-to-all's cost without a table is known where p | n)."""
+    """Lengths to try: 0, one that p divides, and one that most p do not.
+
+    An all-to-all without a table only has a predicted cost where p divides n.
+    """
     return [0, 2 * p] + ([] if operation == "all_to_all" else [37])
 
 
 def is_equal(results: Iterable, ranks: Iterable[int], operation: str, p: int, n: int) -> bool:
-    """True if integers are NumPy's on these ranks."""
+    """True if the results on integers equal NumPy's on these ranks."""
     try:
         for rank, result in zip(ranks, results):
             check(result, operation, p, rank, n)
@@ -149,7 +152,7 @@ def show(cells: dict[tuple[str, str], list[Cell]], ranks: str) -> bool:
 
 
 def main(comm: Communicator) -> None:
-    """On real ranks: each cell together, rank 0 prints."""
+    """Run each cell on all real ranks together; rank 0 prints the table."""
     cells = {pair: [real_cell(comm, *pair)]
              for pair in [*ALL, *((operation, "mpi") for operation in sorted({o for o, _ in ALL}))]}
     if comm.rank == 0 and not show(cells, str(comm.size)):

@@ -1,6 +1,9 @@
-"""The programs of the spine's five parts: `python -m tests.support.spine_programs NAME`.
+"""The programs of the spine's five parts, and two steps of training.
 
-    strategies      Part I on two simulated ranks: every strategy trains an MLP
+    python -m tests.support.spine_programs NAME
+
+    strategies      Part I on two simulated ranks: data parallelism, ZeRO, FSDP and tensor
+                    parallelism train an MLP
     gpt             Part II on two simulated ranks: strategies train a GPT
     simulated       Part III: messages, collectives, split() and Works on the simulated cluster
     mpi             Part III: the same under mpirun
@@ -185,13 +188,13 @@ def talk(comm) -> None:
 
 
 def simulated() -> None:
-    """On two simulated ranks."""
+    """Let two simulated ranks talk."""
     from minipar.comm import Cluster
     Cluster(2, chooser=None, compare_calls=False).run(noting(talk))
 
 
 def mpi() -> int:
-    """On two real ranks; return this rank's number."""
+    """Let two real ranks talk; return this rank's number."""
     from mpi4py import MPI
 
     from minipar.comm.mpi.communicator import connect

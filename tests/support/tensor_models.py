@@ -7,7 +7,7 @@ from minipar.nn.step_context import training_step
 from minipar.optim import SGD, AdamW, clip_grad_norm
 from minipar.parallel.tensor.parallelize import parallelize
 
-VOCABULARY, TIME, BATCH = 11, 12, 3         # 11: no number of ranks divides it
+VOCABULARY, TIME, BATCH = 11, 12, 3         # 11: a prime, so ranks hold unequal parts
 DRAW = np.random.default_rng(0)
 IDS = DRAW.integers(0, VOCABULARY, (3, BATCH, TIME))        # for three steps
 TARGETS = np.where(DRAW.random(IDS.shape) < 0.3, -100, DRAW.integers(0, VOCABULARY, IDS.shape))

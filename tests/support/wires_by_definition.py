@@ -1,6 +1,7 @@
 """Sums by few numbers or few bits, by definition: all ranks in one process, one tensor at a time.
 
-Each takes gradients (steps, ranks, …), shares of a sum, and yields the sum of each step.
+Each takes gradients (steps, ranks, …), shares of a sum, and yields what a step uses in place of the
+sum: an approximation of it, or the direction that momentum, Adam or a vote of signs makes of it.
 """
 
 import math
@@ -16,7 +17,7 @@ def full(gradients):
 
 
 def powersgd(gradients, q, rank, start=0):
-    """`q`: the first Q."""
+    """Two products by the last Q, at first `q`; before step `start` the sum itself."""
     errors = np.zeros_like(gradients[0])
     for step, g in enumerate(gradients):
         if step < start:

@@ -1,4 +1,5 @@
 """The commands that make a trained model smaller: quantize, prune, distill; study compares all.
 
-What they call is `minipar.compress`; the study runs the others, and measures what they make.
+The first three call `minipar.compress` and `train/recipes`.  The study runs them and `minipar
+train`, and measures the checkpoints that they write.
 """

@@ -22,7 +22,7 @@ Options = DistillConfig
 
 
 def main(options: Options, output: Output) -> None:
-    """Train the student.  Raises UsageError for mistakes that can be found before."""
+    """Train the student.  Raises UsageError, where possible before the ranks start."""
     with errors_as_usage():
         plan = make_plan(options)
     keep_freed_memory()
@@ -33,7 +33,7 @@ def main(options: Options, output: Output) -> None:
 
 
 def scores_table(scored: list[Scored]) -> Table:
-    """Teacher and student, for scripts."""
+    """The scores of teacher and student, for scripts."""
     table = Table.of("distillation", "model", "parameters", Column("loss", "nats"), "accuracy")
     for model in scored:
         table.add(model.name, model.num_parameters, model.score.nats, model.score.accuracy)

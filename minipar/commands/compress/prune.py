@@ -5,8 +5,8 @@
     minipar prune out/gpt --method structured --amount 0.5 --steps 100 --out out/gpt-small
     minipar prune --resume out/digits-pruned            what was interrupted goes on
 
-With --steps the model is trained on meanwhile, or afterwards; `minipar train --resume` goes on from
-what is written, on any mesh, and masks are kept.
+With --steps the model is trained on: after the pruning, or with --gradual meanwhile.  `minipar
+train --resume` goes on from the checkpoint, on any mesh, and keeps the masks.
 """
 
 from ...comm import Cluster, Communicator
@@ -39,7 +39,7 @@ def main(options: Options, output: Output) -> None:
 
 
 def run_on(comm: Communicator, options: Options, output: Output) -> None:
-    """The whole program of its one rank."""
+    """The whole program, on one rank."""
     with errors_as_usage():
         run = (open_run if options.resume is None else resume_run)(comm, options)
         dense = without_masks(run.state.strategy.model)
@@ -72,7 +72,7 @@ def summary(task: Task, model: Module) -> str:
 
 
 def layers(state: TrainState) -> Table:
-    """The shares of the weights that are kept."""
+    """The number and the share of the weights that each mask keeps."""
     table = Table.of("what is kept", "weight", "of", "kept", "share")
     for name, mask in state.compression.kept.items():
         kept = int(mask.sum())
@@ -82,7 +82,7 @@ def layers(state: TrainState) -> Table:
 
 
 def costs(versions: dict[str, ModelVersion], state: TrainState) -> Table:
-    """Bytes, FLOPs and time of one forward of a batch, each by itself."""
+    """Bytes of each version of the model; FLOPs and seconds of its forward of one batch."""
     inputs = state.task.example_inputs()
     found = measure(versions, inputs)
     before = found["before"]

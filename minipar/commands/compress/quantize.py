@@ -114,12 +114,12 @@ class Options(CommandOptions):
 
     @property
     def needs_samples(self) -> bool:
-        """True if data decide on the codes."""
+        """True if the quantization depends on samples of the data."""
         return self.method == "gptq" or self.activations
 
 
 def check_options(options: Options) -> None:
-    """Raise UsageError for what cannot be, or would do nothing."""
+    """Raise UsageError for options that contradict each other, or would do nothing."""
     if options.samples is not None and not options.needs_samples:
         raise UsageError("--samples does nothing without --method gptq or --activations: give that "
                          "too, or leave it out")
@@ -132,8 +132,7 @@ def check_options(options: Options) -> None:
 
 
 def samples(task: Task, options: Options) -> list[np.ndarray]:
-    """Batches of inputs to calibrate with, as many samples as are asked for; [] if none is needed.
-    """
+    """Batches of inputs to calibrate with, --samples in all; [] if none is needed."""
     if not options.needs_samples:
         return []
     batches, left = [], options.samples or CALIBRATION_BATCHES * task.config.data.batch
@@ -144,7 +143,7 @@ def samples(task: Task, options: Options) -> list[np.ndarray]:
 
 
 def sizes_table(sizes: list[tuple[str, int, int]]) -> Table:
-    """Bytes before and after."""
+    """The bytes of the model and of its file, before and after."""
     table = Table.of("", "size", Column("before", "B"), Column("after", "B"), "ratio")
     for what, before, after in sizes:
         table.add(what, Shown(before, in_bytes(before)), Shown(after, in_bytes(after)),
@@ -153,7 +152,7 @@ def sizes_table(sizes: list[tuple[str, int, int]]) -> Table:
 
 
 def loss_table(before: Score | None, after: Score | None) -> Table:
-    """The losses before and after, where the text is there; for scripts."""
+    """The scores before and after, for scripts; an empty table if the text is gone."""
     table = Table.of("score", "figure", "before", "after")
     if before is not None and after is not None:
         table.add("loss in nats", before.nats, after.nats)

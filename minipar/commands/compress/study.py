@@ -1,16 +1,16 @@
 """`minipar study`: what every way of compression costs and saves, in one table for each model.
 
     minipar study --out out/study           about ten minutes of CPU
-    minipar study --quick --out out/study   seconds: the same on tiny models, which shows nothing
+    minipar study --quick --out out/study   seconds: the same on tiny models, only to try it out
 
-    train ─▶ dense ─┬▶ train --resume                  the reference for what is trained on
+    train ─▶ dense ─┬▶ train --resume                  the reference for pruned versions
                     ├▶ prune --steps                   pruned 50, 80, 90 %; 2:4; structured
                     ├▶ quantize                        int8 … mxfp4; after pruning, too
                     └▶ distill                         and the same student without a teacher
 
-Every version is the checkpoint of a command, which is printed.  The checkpoints stay in the folder,
-so a study that was interrupted goes on with the next command.  Beside them are study.md and
-study.png.
+Every version is the checkpoint of one command, and the study prints that command.  The checkpoints
+stay in the folder, so a study that was interrupted goes on with the next command.  The folder also
+gets study.md and study.png.
 """
 
 import io
@@ -44,7 +44,7 @@ SEEDS = 5
 
 
 class Subject(NamedTuple):
-    """A model to compress: options of `minipar train`, and those that make a student of it."""
+    """A model to compress: the options of `minipar train` for it, and for a smaller student."""
 
     name: str
     quality: str
@@ -73,7 +73,9 @@ QUICK = (
             "--batch 4", "--layers 1 --heads 2 --width 8", 10, 4, 3))
 
 TUNED = "dense, more steps"
-COMMANDS = {        # by version; a field names the checkpoint of a version, or is of the subject
+# The command that makes each version.  {dense} and {pruned} are checkpoints, other fields are of
+# the subject.
+COMMANDS = {
     "dense": "train {sizes} --steps {steps} --seed {seed}",
     TUNED: "train --resume {dense} --steps {all_steps}",
     "pruned 50 %": "prune {dense} --amount 0.5 --steps {more}",
@@ -99,7 +101,7 @@ class Result(NamedTuple):
     """The measurements of a version, for one seed."""
 
     quality: float
-    num_bytes: float        # of the model's arrays in the file, as `minipar evaluate` prints them
+    num_bytes: float        # of the model's arrays in the checkpoint
     flops: float            # of the forward of one sample
     seconds: float          # of the forward of one batch
 
@@ -108,7 +110,7 @@ Results = dict[str, np.ndarray]     # by version: (seeds, the fields of Result)
 
 
 def main(options: "Options", output: Output) -> int:
-    """Make all versions, measure them, report; return the status of a command that fails."""
+    """Make all versions, measure them, report; return 0, or the status of a command that fails."""
     num_seeds = (1 if options.quick else SEEDS) if options.seeds is None else options.seeds
     subjects, out, results = QUICK if options.quick else FULL, options.out, {}
     for subject in subjects:
@@ -142,7 +144,10 @@ class Options(CommandOptions):
 
 
 def make_versions(subject: Subject, seed: int, folder: Path, output: Output) -> int:
-    """Run the commands whose checkpoints are not in `folder`, until one fails: its exit status."""
+    """Run the commands whose checkpoints are not in `folder`, until one fails.
+
+    Returns 0, or the exit status of the failure.
+    """
     fields = {"dense": shlex.quote(str(folder / "dense")), "seed": seed,
               "pruned": shlex.quote(str(folder / "pruned 80 %")),
               "all_steps": subject.steps + subject.more, **subject._asdict()}
@@ -182,9 +187,9 @@ def measure_versions(subject: Subject, folder: Path) -> dict[str, Result]:
 def study_table(subject: Subject, results: Results) -> Table:
     """All versions of a model.  Ratios are to the dense one.
 
-    A gain is the mean over the seeds of the difference to the reference, better if positive, ± its
-    standard error.  Versions of one seed come from one dense model, so differences are taken seed
-    by seed.
+    A gain is a difference of qualities, positive if better: the mean over the seeds ± its standard
+    error.  The reference is the dense model, for pruned versions the dense one with more steps.
+    Versions of one seed come from one dense model, so differences are taken seed by seed.
     """
     table = Table.of(subject.name, "version", subject.quality, "gain", Column("bytes", "B"),
                      "ratio", "FLOPs/sample", "ratio", Column("time/batch", "s"), "ratio")
@@ -209,7 +214,7 @@ def deviation(values: np.ndarray) -> float:
 
 
 def shown(values: np.ndarray, digits: int, spread: float | None = None, sign: str = "") -> Shown:
-    """The mean ± a spread, the standard deviation unless given; alone for a single seed."""
+    """The mean ± `spread`, by default the standard deviation; a single seed has no spread."""
     text = f"{np.mean(values):{sign}.{digits}f}"
     if len(values) > 1:
         text += f" ± {deviation(values) if spread is None else spread:.{digits}f}"

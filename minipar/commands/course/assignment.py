@@ -33,7 +33,7 @@ def main(options: argparse.Namespace, output: Output) -> int | None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-commands."""
+    """Add the sub-commands and their options."""
     commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def add(name: str, text: str) -> argparse.ArgumentParser:

@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[3]
 def main(argv: list[str], root: Path = ROOT) -> int:
     """Do what `argv` asks in the work tree `root`; return the exit status.
 
-    0: done, passed or proven; 1: not passed or not proven; 2: the request cannot be met.
+    0: done, passed or proven; 1: not passed or not proven; 2: the request cannot be met; 130:
+    interrupted.
     """
     try:
         options = _parser().parse_args(argv)
@@ -200,7 +201,7 @@ def _prove(workspace: Workspace, console: Console, options: argparse.Namespace) 
 
 
 def _print_findings(console: Console, findings: list[Finding]) -> None:
-    """A row for each variant of one exercise."""
+    """Print a row for each variant of one exercise."""
     table = RichTable(findings[0].exercise.name, "fails in", "by", box=SIMPLE_HEAD)
     for finding in findings:
         failures = finding.outcome.failures if finding.outcome else ()
@@ -210,7 +211,7 @@ def _print_findings(console: Console, findings: list[Finding]) -> None:
 
 
 def _summarize(table: RichTable, findings: list[Finding]) -> None:
-    """A row for one exercise."""
+    """Add a row for one exercise."""
     reference, stub = findings[:2]
     right = [finding for finding in findings if finding.variant in RIGHT]
     mutants = [finding for finding in findings[2:] if finding not in right]

@@ -1,4 +1,4 @@
-"""`minipar lesson 12`: run a lesson, on real ranks if there is an MPI, else on simulated ones."""
+"""`minipar lesson 12`: run a lesson, on real ranks if there is an mpirun, else simulate them."""
 
 import subprocess
 import sys

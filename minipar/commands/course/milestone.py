@@ -63,7 +63,7 @@ def show_all(workspace: Workspace, output: Output) -> None:
 
 
 def reach(workspace: Workspace, milestone: Milestone, out: Path, output: Output) -> int:
-    """Train and compare; return the exit status."""
+    """Train and compare; return the exit status.  Raises UsageError if exercises are missing."""
     todo = missing(workspace, milestone)
     if todo:
         raise UsageError(f"milestone {milestone.name} trains with your own functions; still to "
@@ -112,7 +112,7 @@ def last_loss(version: Version) -> float | None:
 
 
 def sent_in_a_step(version: Version) -> dict[str, int]:
-    """Bytes of all ranks in the last step, by collective."""
+    """Bytes that all ranks sent in the last step, by collective, without control messages."""
     sums: dict[str, int] = {}
     for sent in version.steps[-1].sent if version.steps else ():
         for label, (num_bytes, _) in sent.items():

@@ -2,7 +2,7 @@
 
     mpirun -n 2 python -m minipar.commands.doctor.ranks
 
-It prints nothing if they do, and ends with 0.
+If they do, this prints nothing and ends with status 0.
 """
 
 import os
@@ -23,9 +23,9 @@ LIMIT = 60      # seconds for two ranks to start and work; for one wait, a third
 
 
 def work_together(comm: Communicator) -> None:
-    """Try a split, a non-blocking collective (it has tags of its own), a message, a shared window.
+    """Collective.  Try a split, a non-blocking collective, a message and a shared window.
 
-    Raises RuntimeError for a wrong result; what MPI raises, or dies of, is its own.
+    Raises RuntimeError for a wrong result.  Errors of MPI pass as they are, or end the process.
     """
     whole = comm.split(0, key=-comm.rank)
     if whole.rank != comm.size - 1 - comm.rank:
@@ -42,7 +42,7 @@ def work_together(comm: Communicator) -> None:
 
 
 def try_two_ranks(mpirun: str) -> list[str]:
-    """The problem that two ranks have, if any: they are started now."""
+    """Start two ranks; return the problem that they have, as a list of one sentence, or []."""
     process = subprocess.Popen(
         [mpirun, "-n", "2", sys.executable, "-m", MODULE], text=True,
         env=mpirun_environment() | {"MINIPAR_TIMEOUT": str(LIMIT // 3)}, start_new_session=True,

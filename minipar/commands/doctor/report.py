@@ -1,8 +1,9 @@
 """The report of `minipar doctor`: versions, the MPI that is loaded, and its `mpirun`.
 
 The classic mismatch is an `mpirun` of one MPI with an mpi4py that loads the library of another.
-Then there are N runs of one rank each instead of one run of N ranks, or an abort about PMI.  All
-"fits together" only after two real ranks have worked together.
+Then there are N runs of one rank each instead of one run of N ranks, or an abort about PMI.  The
+report says "all fits together" only after real ranks have worked together: those of mpirun, or two
+that the doctor starts.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from ...launcher import launch
 from ..tables import Column, Output, Table
 from .ranks import try_two_ranks, work_together
 
-BYTES_PER_RANK = 10 << 20       # of shared memory: MPICH's 5 MiB, and our window of 3
+BYTES_PER_RANK = 10 << 20       # of shared memory: MPICH's 5 MiB, our window of 3, and a rest
 RANKS = 4                       # as many as `make demo` starts
 VENDORS = {"openmpi": ("open mpi", "openrte", "prte"), "mpich": ("hydra", "mpich", "intel")}
 
@@ -150,7 +151,7 @@ def room_for_ranks(free: int | None) -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
+    """Add no options: the doctor has none."""
 
 
 def main(options: argparse.Namespace, output: Output) -> int:

@@ -4,8 +4,9 @@
     minipar convert out/gpt2 ~/mine          a checkpoint: the same files, for transformers
     minipar convert out/gpt2 ~/mine --dtype bfloat16
 
-GPT-2 and Llama.  SOURCE says which way; --to only makes sure.  A model without GPT-2's kind of
-tokenizer reads and writes tokens as numbers, and a line says why.
+It converts GPT-2 and Llama.  The kind of SOURCE decides the direction; with --to another direction
+is refused.  A model without GPT-2's kind of tokenizer reads and writes tokens as numbers, and a
+line says why.
 """
 
 import math
@@ -74,7 +75,7 @@ class Written(NamedTuple):
 
 
 def direction(source: Path) -> str:
-    """The only way in which a source can be converted: to "hf" or "minipar".  Raises UsageError."""
+    """"hf" or "minipar": the format to which the source can be converted.  Raises UsageError."""
     refuse_pickle(source)
     if not source.exists():
         raise UsageError(f"no {source}: give the folder of a model, or a checkpoint")
@@ -91,7 +92,7 @@ def direction(source: Path) -> str:
 
 
 def to_checkpoint(options: Options) -> tuple[list[Written], str, list[Path]]:
-    """Write a checkpoint of a model in Hugging Face's files."""
+    """Convert Hugging Face's files to a checkpoint; return the arrays, a note, and the paths."""
     if options.dtype not in (None, "float32", "float64"):
         raise UsageError(f"--dtype {options.dtype}: a checkpoint's weights are float32 or float64")
     source = open_pretrained(options.source)
@@ -103,7 +104,7 @@ def to_checkpoint(options: Options) -> tuple[list[Written], str, list[Path]]:
 
 
 def to_folder(options: Options) -> tuple[list[Written], str, list[Path]]:
-    """Write Hugging Face's files of a checkpoint."""
+    """Convert a checkpoint to Hugging Face's files; return the arrays, a note, and the paths."""
     checkpoint, task, model = open_model(options.source)
     if not isinstance(task, LanguageTask) or not isinstance(model, GPT):
         raise UsageError(f"{options.source}: only a GPT has a layout of Hugging Face")

@@ -5,7 +5,8 @@
     minipar generate out/gpt --mesh tp=2 --ranks 2
     minipar generate out/gpt --draft out/small --drafts 4       speculative decoding
 
-All prompts run at the same time, step by step; their texts are printed in their order.
+All prompts run at the same time, step by step, but with --draft one after the other.  The texts are
+printed in the order of the prompts.
 """
 
 import math
@@ -125,20 +126,20 @@ def speculate(options: Options, output: Output, text: TextModel) -> None:
 
 
 def detokenizer_of(options: Options, text: TextModel) -> Detokenizer:
-    """What turns the tokens of one answer into text, and sees its end."""
+    """A detokenizer, which turns the tokens of one answer into text and sees its end."""
     ends = () if options.ignore_eos else text.tokenizer.markers.ends
     return Detokenizer(text.tokenizer, options.stop, ends)
 
 
 def max_tokens_of(options: Options, text: TextModel, prompt: list[int]) -> int:
-    """The tokens of an answer, at most."""
+    """The largest number of tokens of an answer to `prompt`."""
     if options.max_tokens is not None:
         return options.max_tokens
     return max(1, min(DEFAULT_TOKENS, text.model.config.context - len(prompt)))
 
 
 class Shown(NamedTuple):
-    """An answer, and how much of its text was printed."""
+    """An answer, and the detokenizer that knows how much of its text was printed."""
 
     prompt: str
     answer: Answer

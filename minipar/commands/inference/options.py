@@ -1,4 +1,4 @@
-"""Options that the commands of inference share: how tokens are drawn, what the engine may use."""
+"""Options of `generate` and `serve`: how tokens are drawn, what the engine may use."""
 
 import os
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class SchedulingOptions(CommandOptions):
 
 
 def sizes_for(mesh: str | None, ranks: int | None) -> dict[str, int]:
-    """The axes of --mesh; without, a replica on every rank.  Raises UsageError."""
+    """The sizes of the axes of --mesh; without it, a replica on every rank.  Raises UsageError."""
     if mesh is not None:
         check_axes(sizes_of(mesh))
     num_ranks = ranks_for(mesh, ranks)

@@ -55,7 +55,7 @@ class Options(CommandOptions):
 
 
 def read_json(path: Path) -> Any:
-    """The document in a file.  Raises UsageError for another file."""
+    """The document in a JSON file.  Raises UsageError for a file that is no JSON."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         json.dumps(document, ensure_ascii=False).encode()       # it is printed: no half characters

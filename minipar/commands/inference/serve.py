@@ -88,7 +88,10 @@ def on_ranks(comm: Communicator, options: Options, output: Output, text: TextMod
 
 
 def answer(listener: socket.socket, text: TextModel, engine: TextEngine, output: Output) -> None:
-    """Answer requests until Ctrl-C or SIGTERM, and those that run then.  Raises UsageError."""
+    """Answer requests until Ctrl-C or SIGTERM; then finish those that run.
+
+    Raises UsageError if a second Ctrl-C cuts them off.
+    """
     import uvicorn
 
     from ...serve.app import make_app

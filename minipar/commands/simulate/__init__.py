@@ -1,7 +1,7 @@
 """`minipar simulate`: a step of a large run on simulated GPUs.
 
     simulate        the command and its options
-    given           the model and the layout that they name
+    given           reads options and files: the model and the layout to simulate
     tables          what it prints
     cluster_file    this machine as a cluster file, for `minipar calibrate`
 

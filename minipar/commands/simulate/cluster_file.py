@@ -36,7 +36,10 @@ NUM_STEPS = 8                           # that are timed, at most
 
 
 def write_cluster(path: Path, num_rounds: int, output: Output, is_real: bool) -> None:
-    """Measure on all ranks, or in this process.  Raises UsageError for a path that cannot be."""
+    """Measure on all ranks of mpirun if `is_real`, else on one; write the file; compare steps.
+
+    Raises UsageError for a path that cannot be, or for ranks on several nodes.
+    """
     if path.suffix != ".toml" or not path.parent.is_dir():
         raise UsageError(f"--cluster {path}: expected a file NAME.toml in a folder that exists")
 
@@ -64,7 +67,7 @@ def as_toml(cluster: Cluster) -> str:
 
 
 def _rows(values: Any, others: tuple[str, ...]) -> list[str]:
-    """KEY = VALUE of each field that has no default, or another value than that."""
+    """KEY = VALUE of each field, without fields that have their default and without `others`."""
     return [f"{f.name} = {_value(getattr(values, f.name))}" for f in fields(values)
             if f.name not in others and getattr(values, f.name) != f.default]
 
@@ -76,7 +79,7 @@ def _value(value: Any) -> str:
 
 
 def layouts(num_ranks: int) -> list[Layout]:
-    """The layouts that are compared: dp alone, and beside tp or a pipeline of two ranks."""
+    """The layouts whose steps are compared: dp alone, and dp with two ranks of tp or of pp."""
     each = max(1, BATCH // num_ranks)
     batch = each * num_ranks
     found = [Layout(dp=num_ranks, batch=batch, microbatch=each, sp=False, kind=kind)
@@ -89,7 +92,7 @@ def layouts(num_ranks: int) -> list[Layout]:
 
 def compare(comm: Communicator, cluster: Cluster, num_steps: int, output: Output,
             models: Sequence[GPTConfig] = MODELS) -> None:
-    """Collective.  Print predicted and measured seconds of steps."""
+    """Collective.  Print the predicted and the measured seconds of steps."""
     made = Table.of(f"a step of a GPT of {models[0].num_layers} layers, {models[0].context} tokens "
                     f"a sequence, about {BATCH} sequences", "width", "layout",
                     Column("predicted", "s"), Column("measured", "s"), "error")

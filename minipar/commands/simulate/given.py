@@ -1,4 +1,4 @@
-"""What `minipar simulate` is asked to run: options and files as a model and a layout."""
+"""From the options and files of `minipar simulate` to the model and the layout that it runs."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from ...train.setup.gpt_sizes import gpt_config
 
 
 def read_run(options: Any, cluster: Cluster) -> tuple[GPTConfig, Layout]:
-    """The model and the layout: of --config, then of the other options.  Raises ValueError."""
+    """The model and the layout: from --config, over which other options win.  Raises ValueError."""
     config = TrainConfig()
     if options.config is not None:
         config = config.updated(**read_config(options.config))
@@ -46,7 +46,7 @@ def read_run(options: Any, cluster: Cluster) -> tuple[GPTConfig, Layout]:
 
 
 def layout_of(config: TrainConfig, model: GPTConfig) -> Layout:
-    """The layout of a run of `minipar train`.  Raises ValueError for an axis without a place."""
+    """The layout of a run of `minipar train`.  Raises ValueError for an axis replicate."""
     parallel = config.parallel
     if parallel.mesh is None:
         return Layout(sp=False)
@@ -60,7 +60,10 @@ def layout_of(config: TrainConfig, model: GPTConfig) -> Layout:
 
 
 def mesh_of(where: str, text: str) -> dict[str, int]:
-    """The axes that have several ranks, and dp.  Raises ValueError for others."""
+    """The sizes of dp and of axes with several ranks.  Raises ValueError for an unknown axis.
+
+    Without an axis dp, dp has the ranks of ep.
+    """
     sizes = {axis: size for axis, size in parse_mesh(text).items() if size > 1}
     for axis in sizes:
         if axis not in AXES:
@@ -69,7 +72,7 @@ def mesh_of(where: str, text: str) -> dict[str, int]:
     return {"dp": sizes.get("ep", 1)} | sizes
 
 
-def factors(text: str) -> dict[int, float]:
+def parse_factors(text: str) -> dict[int, float]:
     """The ranks of "5=1.2,9=2" with their factors.  Raises ValueError for other texts."""
     found = {}
     for part in filter(None, text.split(",")):
@@ -84,7 +87,7 @@ def factors(text: str) -> dict[int, float]:
     return found
 
 
-def numbers(text: str) -> list[int]:
+def parse_ranks(text: str) -> list[int]:
     """The ranks of "0,128".  Raises ValueError for other texts."""
     if not all(part.isdecimal() for part in text.split(",")):
         raise ValueError(f"--ranks {text}: expected RANK,…, as 0,128")

@@ -20,19 +20,19 @@ from ...simulation.report import pipeline_timeline, rank_maps
 from ...simulation.step import simulate_step
 from ...train.option import Beside, CommandOptions, option, out_file, perfetto
 from ..tables import Output
-from .given import factors, numbers, read_run
+from .given import parse_factors, parse_ranks, read_run
 from .tables import failures_table, say
 
 FAILING = Beside("mtbf", "", "says how often a GPU fails")
 
 
 def main(options: "Options", output: Output) -> None:
-    """Simulate, print, draw.  Raises UsageError."""
+    """Simulate a step, print its numbers, write the files asked for.  Raises UsageError."""
     try:
         cluster = read_cluster(options.cluster)
         model, layout = read_run(options, cluster)
-        traced = numbers(options.ranks) if options.perfetto is not None else []
-        step = simulate_step(cluster, model, layout, slow_ranks=factors(options.slow_ranks),
+        traced = parse_ranks(options.ranks) if options.perfetto is not None else []
+        step = simulate_step(cluster, model, layout, slow_ranks=parse_factors(options.slow_ranks),
                              traced=traced)
         failures = None if options.mtbf is None else Failures(
             options.mtbf * 3600 / cluster.num_gpus, options.checkpoint, options.restart,

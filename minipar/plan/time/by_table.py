@@ -44,13 +44,13 @@ def simulated(num_ranks: int, num_microbatches: int) -> int:
 @lru_cache(64)
 def table(name: str, num_ranks: int, num_microbatches: int,
           v: int | None = None) -> tuple[Schedule, Placement]:
-    """The schedule and the ranks of its stages."""
+    """The schedule, and the placement of its stages on ranks."""
     return make_schedule(name, num_ranks, num_microbatches, v)
 
 
 @lru_cache(10_000)
 def relative_makespan(name: str, num_ranks: int, num_microbatches: int, shares: Times) -> float:
-    """In units of one stage's work on one microbatch."""
+    """The makespan, in units of one stage's work on one microbatch."""
     schedule, placement = table(name, num_ranks, num_microbatches)
     return simulate(schedule, shares, placement).makespan()
 

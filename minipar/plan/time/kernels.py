@@ -19,13 +19,13 @@ SHORT = 128             # a sum over k numbers reaches k / (k + SHORT) of the ra
 
 
 class Seconds(NamedTuple):
-    """Of forward and backward."""
+    """Seconds of a forward and of its backward."""
 
     forward: float
     backward: float
 
     def plus(self, other: "Seconds") -> "Seconds":
-        """The sum."""
+        """The sum with `other`, forward and backward by themselves."""
         return Seconds(self.forward + other.forward, self.backward + other.backward)
 
     @property
@@ -81,8 +81,9 @@ def attention(cluster: Cluster, model: GPTConfig, rows: float, tp: int) -> Secon
 def elementwise(cluster: Cluster, model: GPTConfig, rows: float, tp: int, sp: bool) -> Seconds:
     """Seconds of one layer's norms, dropout, residuals and activations.
 
-    Bytes of a token and width, forward: norms and residuals 2 (2+2) + 2 (2+2+2+1), shared with
-    sequence parallelism; q, k, v 12; activation 16, of SwiGLU 20, for 4 widths.
+    The forward moves these bytes of a token, for each width.  Norms and residuals: 2 (2 + 2) +
+    2 (2 + 2 + 2 + 1), which tp cuts only with sequence parallelism.  q, k, v: 12.  Activation of
+    an MLP of 4 widths: 16, with SwiGLU 20.
     """
     software, width = cluster.software, model.width
     shared = tp if sp else 1

@@ -51,9 +51,10 @@ def products(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) ->
 
 
 def tensor_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
-    """Two all-reduces of a layer in each direction, or as many gathers and scatters.
+    """Seconds of a layer's tp messages: two all-reduces in each direction, 4 passes of a ring.
 
-    With sequence parallelism backward may gather its inputs again: 6 passes instead of 4.
+    With sequence parallelism they are gathers and scatters, as many passes.  If backward gathers
+    its inputs again, it has 6.
     """
     if layout.tp == 1:
         return Seconds(0, 0)
@@ -64,7 +65,9 @@ def tensor_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: fl
 
 
 def context_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
-    """Keys and values of all cp ranks are gathered; backward once more, and it scatters gradients.
+    """Seconds of a layer's cp messages: forward gathers keys and values from all cp ranks.
+
+    Backward gathers them once more, and reduce-scatters their gradients.
     """
     if layout.cp == 1:
         return Seconds(0, 0)
@@ -74,7 +77,7 @@ def context_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: f
 
 
 def expert_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
-    """Two all-to-alls in each direction (formulas/experts.py)."""
+    """Seconds of a layer's ep messages: two all-to-alls in each direction (formulas/experts.py)."""
     if layout.ep == 1:
         return Seconds(0, 0)
     sent = all_to_all_bytes(model, round(rows), layout.ep, 2) / layout.tp
@@ -85,9 +88,10 @@ def expert_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: fl
 
 
 def launch(cluster: Cluster, layout: Layout, stalls: bool = False) -> float:
-    """Seconds of the host to launch a layer.
+    """Seconds that the host needs to launch a layer.
 
-    tp collectives are late beside pipeline messages; in a run that stalls, without them, too.
+    On several nodes tp collectives are launched late beside pipeline messages.  In a run that
+    stalls they are so without a pipeline, too.
     """
     software, collectives = cluster.software, 10 if cluster.software.regather else 8
     late = (layout.pp > 1 or stalls) and cluster.nodes > 1

@@ -24,12 +24,12 @@ def link(cluster: Cluster) -> float:
 
 
 def nic(cluster: Cluster) -> float:
-    """Bytes per second of a GPU's NIC, of its share of one that several GPUs have."""
+    """Bytes per second of a GPU's NIC, or of its share of a NIC that several GPUs have."""
     return cluster.nic * cluster.software.nic / cluster.nic_shared_by
 
 
 def ranks_in_node(cluster: Cluster, size: int, stride: int) -> int:
-    """The ranks of such a group that share a node."""
+    """The number of ranks in one node, of `size` ranks that are `stride` ranks apart."""
     return max(1, min(size, cluster.per_node // stride))
 
 

@@ -1,4 +1,4 @@
-"""Ranks that have the same parameters, and what each of them optimizes.
+"""Ranks that have the same parameters, and how many of these each rank optimizes.
 
     experts     dp / ep ranks have the same        all others      dp · cp ranks
 
@@ -13,9 +13,9 @@ from .stages import Stages
 
 
 def replicas(layout: Layout, stages: Stages) -> list[tuple[float, int, int, float]]:
-    """(parameters, ranks that have the same, their stride, parameters that a rank optimizes).
+    """[(parameters, ranks that have them, stride of these, parameters that a rank optimizes), …].
 
-    First for the largest stage without its experts; then for its experts, if it has some.
+    The first entry is of the largest stage without its experts, the second of its experts, if any.
     """
     own, shards, cost = max(stages.parameters), layout.dp * layout.cp, STRATEGIES[layout.kind].cost
     sharded = cost is not None and STATES in cost.sharded

@@ -28,7 +28,7 @@ from ..models import (
 
 
 class Stages(NamedTuple):
-    """What each rank has of a model."""
+    """The parts of a model on each rank of the pipeline."""
 
     layers: list[float]             # that a microbatch passes on the rank
     head: list[float]               # share of the microbatches whose head it computes …
@@ -50,7 +50,7 @@ def stages_of(cluster: Cluster, model: GPTConfig, layout: Layout) -> Stages:
 
 @lru_cache(10_000)
 def cut(model: GPTConfig, pp: int, tp: int, ep: int = 1, split: str = "even") -> Stages:
-    """The stages of a model."""
+    """The stages of a model on pp ranks, cut as `split` says."""
     num_layers = model.num_layers
     layer, table = layer_parameters(model), table_parameters(model)
     layers, head, loss = [num_layers / pp] * pp, pp - 1, pp - 1

@@ -1,4 +1,4 @@
-"""Stalls: a measured run loses time at each message, or it does not; no layout says which.
+"""Stalls: a measured run loses time at each message, or it does not; the layout does not decide it.
 
 A stall is no bubble: the bubble is in step_time.py.  A pipeline that stalls loses `stall` seconds
 per microbatch and neighbour.  A run without a pipeline, on the largest clusters, launches its tp
@@ -27,19 +27,19 @@ class StallRange(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The likelier one."""
+        """The seconds of the likelier case."""
         return self.stalled if self.share > 0.5 else self.usual
 
 
 def stall_range(cluster: Cluster, model: GPTConfig, layout: Layout) -> StallRange:
-    """What a layout cannot tell: a large run stalls, or it does not."""
+    """The seconds of a step without and with stalls, and the share of such runs that stalled."""
     usual, share = step_time(cluster, model, layout).seconds, stall_share(cluster, model, layout)
     stalled = step_time(cluster, model, layout, stalls=True).seconds if share else usual
     return StallRange(usual, stalled, share)
 
 
 def stall_share(cluster: Cluster, model: GPTConfig, layout: Layout) -> float:
-    """The share of measured runs like it that stalled, by the tables of the software.
+    """The share of measured runs like this layout that stalled, by the tables of the software.
 
         no pipeline             none without tp, or where tp spans four nodes; else a table
         no table of stalls      none

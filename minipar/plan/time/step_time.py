@@ -2,8 +2,9 @@
 
     T = m max(t) + bubble · (sum(t) - max(t)) + gradients + optimizer
 
-t are the seconds that one microbatch takes on each rank of the pipeline, m microbatches.  `bubble`
-is 1 for 1F1B and 1/v for interleaved: by the schedule's own formula, or by its table (by_table.py).
+t are the seconds that one microbatch takes on each rank of the pipeline; m is the number of
+microbatches.  `bubble` is 1 for 1F1B and 1/v for interleaved: by the schedule's own formula, or by
+its table (by_table.py).
 
     t = max(layers on the GPU + head + loss, launching its layers) + messages to neighbours
 
@@ -28,7 +29,7 @@ WEIGHTS = 6             # of a layer, each gathered by itself after ZeRO-1's opt
 
 
 class StepTime(NamedTuple):
-    """Seconds of a step, and of its parts: they add up to it."""
+    """Seconds of a step, and of its parts, which add up to the step."""
 
     seconds: float
     parts: dict[str, float]
@@ -68,7 +69,7 @@ def step_time(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool =
 
 
 def pipeline_message(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool) -> float:
-    """An activation from a neighbour and its gradient, for all stages of a rank."""
+    """Seconds of a microbatch's messages with one neighbour: activations there, gradients back."""
     if layout.pp == 1:
         return 0.0
     one = neighbour(cluster, message_bytes(model, layout)) * (1 - cluster.software.pp_overlap)
@@ -82,7 +83,7 @@ def message_bytes(model: GPTConfig, layout: Layout) -> float:
 
 
 def bubble_share(layout: Layout, layer: dict[str, float]) -> float:
-    """The idle time in units of the other ranks' work: 1 for 1F1B, by the schedule's formula."""
+    """Idle time over the work of the other ranks on one microbatch; 1 for 1F1B."""
     if layout.pp == 1:
         return 0.0
     of_gpu = sum(layer.values())
@@ -102,9 +103,10 @@ def bubble_share(layout: Layout, layer: dict[str, float]) -> float:
 def gradients(cluster: Cluster, layout: Layout, stages: Stages, slowest: float) -> float:
     """Seconds of the data-parallel messages that nothing hides.
 
-    DDP and ZeRO-1 send once a step: a part of the last 1 + pp (v - 1)/v microbatches, of `slowest`
-    seconds each, may hide it.  The other strategies send in every microbatch: all of the step's
-    computation may hide that.  Two copies of a stage add up the pieces that they have.
+    DDP and ZeRO-1 send once a step.  A part of the last 1 + pp (v - 1)/v microbatches, of `slowest`
+    seconds each, hides these messages, but at least a tenth of them is exposed.  The other
+    strategies send in every microbatch, and all of the step's computation may hide that.  If a
+    stage has two copies, these also sum the pieces that they optimize.
     """
     software, m = cluster.software, layout.microbatches
     layers, groups = max(1, *stages.layers) * stages.copies, replicas(layout, stages)

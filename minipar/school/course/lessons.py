@@ -1,4 +1,4 @@
-"""The lessons: where they are, what each asks, and which the learner has run.
+"""The lessons: their scripts, their questions, and which of them the learner has run.
 
     source tree     lessons/NN_title.py, docs/pages/lessons/NN.md
     pip install     the same below share/minipar
@@ -79,14 +79,15 @@ def find_lesson(word: str) -> Lesson:
 
 
 def open_lesson(number: int) -> tuple[str, str]:
-    """Begin a lesson's notebook: the path and the docstring of its script, as they are there.
+    """Begin a lesson's notebook; return the path and the docstring of the lesson's script.
 
-    Its helpers can be imported from now on.  docs/builder/notebooks.py makes the notebooks.
+    The lesson's helpers can be imported from now on.  docs/builder/notebooks.py makes the
+    notebooks.
     """
     script = find_lesson(str(number)).script
     if str(script.parent) not in sys.path:
         sys.path.insert(0, str(script.parent))
-    # the notebook's own text has what the option omits
+    # the notebook shows the introduction in a cell of its own
     sys.argv = [str(script), "--no-introduction"]
     return str(script), ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
 

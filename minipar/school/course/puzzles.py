@@ -1,6 +1,6 @@
 """Puzzles: broken training programs, each with one mistake that real systems had.
 
-The programs are lessons/puzzles/NAME.py; puzzles.toml has what is said of them.
+The programs are lessons/puzzles/NAME.py; puzzles.toml has their hints, explanations and mends.
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,9 @@
     check_all    test everything the learner has written again, and count the points
     examine      the outcome of one exercise's tests, or why they were not run
 
-The tests are not run for an exercise that is not started, is still a stub, or is a word-for-word
-copy of the reference.
+The tests are not run for an exercise that is not started, or is still a stub.  They are not run
+either for a word-for-word copy of the reference, unless it is so short that chance may be the
+reason.
 """
 
 import ast

@@ -71,7 +71,7 @@ def judge(root: Path, exercise: Exercise, variants: dict[str, Patches],
           stop_at_first: bool = False) -> dict[str, Outcome]:
     """The outcome of each variant, by name.
 
-    `lines` is the first and last line of the learner's function: a failure names the line among
+    `lines` are the first and last line of the learner's function: a failure names the line among
     them that raised.  A variant that takes longer than `limit` seconds, or ends its process, has
     failed; the variants after it are missing from the result.
     """
@@ -119,8 +119,8 @@ def run_in_group(command: list[str], folder: Path, variables: dict[str, str], st
                  limit: float) -> tuple[str, str, int | None]:
     """A command's stdout, stderr, and exit status: None if it took more than `limit` seconds.
 
-    When the command ends, every process that it started is killed.  Until then these may have its
-    files open; with pipes, the reader would wait for them.
+    When the command ends, every process that it started is killed.  Output goes to files, since
+    such processes could keep a pipe open, and its reader would wait for them.
     """
     with _text_file() as results, _text_file() as output:
         process = subprocess.Popen(command, cwd=folder, env=variables, stdin=subprocess.PIPE,
@@ -146,7 +146,7 @@ def _text_file() -> IO[str]:
 
 
 def _signed(results: str, token: str) -> list[dict]:
-    """The result lines that carry the token: only the process that was started wrote those."""
+    """The result lines that carry the token, which only the process that was started knows."""
     found = []
     for line in results.splitlines():
         with suppress(ValueError):

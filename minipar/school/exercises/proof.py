@@ -42,7 +42,10 @@ def prove(workspace: Workspace, exercises: Sequence[Exercise]) -> Iterator[list[
 
 
 def prove_one(workspace: Workspace, exercise: Exercise) -> list[Finding]:
-    """The findings of one exercise: reference, stub, each mutant.  The work tree stays as it is."""
+    """The findings on one exercise: reference, stub, solution if any, each mutant.
+
+    The work tree stays as it is.
+    """
     blocks = {"reference": workspace.reference(exercise.targets[0]),
               "stub": as_block(stub_body(exercise))}
     if exercise.solution:

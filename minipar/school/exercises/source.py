@@ -122,7 +122,7 @@ def replace_block(text: str, rows: Rows, block: str) -> str:
 
 
 def stub(text: str, rows: Rows, exercise: Exercise) -> str:
-    """The block at `rows` with a body of the same length that raises; with the task, if it fits."""
+    """The block at `rows` with a body of as many lines that raises, and the task where it fits."""
     return _replace_body(text, rows, stub_body(exercise), exercise.task.strip())
 
 

@@ -52,7 +52,7 @@ class Workspace:
         return [exercise for exercise in self.exercises.values() if self.is_started(exercise)]
 
     def state(self, exercise: Exercise) -> str:
-        """reference, started or passed."""
+        """The state of an exercise: "reference", "started" or "passed"."""
         passed = self.passed(exercise)
         if not self.is_started(exercise):
             return "reference" if passed is None else "passed"
@@ -84,7 +84,10 @@ class Workspace:
         return self._block(target)
 
     def start(self, exercise: Exercise) -> None:
-        """Replace the function, and those that the exercise hides, with stubs."""
+        """Replace the function, and those that the exercise hides, with stubs.
+
+        Raises SchoolError if the exercise, or another one with the same function, is started.
+        """
         if self.is_started(exercise):
             raise SchoolError(f"{exercise.name} is started already: write it in "
                           f"{self.place(exercise)}; to begin again, restore {exercise.name} first")
@@ -108,7 +111,10 @@ class Workspace:
             write(self.root / file, text)
 
     def restore(self, exercise: Exercise) -> Path:
-        """Put the references back; return the file with the learner's version."""
+        """Put the references back; return the file with the learner's version.
+
+        Raises SchoolError if the exercise is not started, or the function is not found any more.
+        """
         if not self.is_started(exercise):
             raise SchoolError(f"{exercise.name} is not started: there is nothing to restore")
         texts: dict[str, str] = {}

@@ -49,8 +49,7 @@ class Cell:
 
 
 class RankNames:
-    """The names of one rank, in a dict that stays the same: functions of earlier cells look there.
-    """
+    """The names of one rank, in one dict for all cells: functions of earlier cells look there."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
@@ -75,7 +74,9 @@ class RankNames:
 
 
 class RankLines(TextIOBase):
-    """A stream that passes on whole lines of each rank; what no rank prints goes through as it is.
+    """A stream that passes on the lines of each rank when they are whole, with the rank's number.
+
+    Text that no rank prints goes through as it is.
     """
 
     encoding = "utf-8"
@@ -89,7 +90,7 @@ class RankLines(TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write the lines that are complete now."""
+        """Write the lines that are complete now, and keep the rest."""
         rank = current_rank.get()
         if rank is None:
             return self.stream.write(text)

@@ -1,7 +1,7 @@
 """`%%ranks`: run a cell on simulated ranks.
 
     %%ranks 4               four ranks, links of 5 µs and 10 GB/s
-    %%ranks 4 --trace       … and a picture of who computes, sends and waits
+    %%ranks 4 --trace       … and a picture of when each rank computes, sends and waits
     %%ranks cluster         the notebook's `cluster = mp.Cluster(8, latency=…)`
 
 After the cell the notebook's `ranks` is a list: `ranks[2]["loss"]` is what rank 2 bound to loss.

@@ -1,9 +1,9 @@
-"""The checkpoints of training: of runs, which go on from them, and of models.
+"""The checkpoints of training: runs resume from them, and commands read their models.
 
-    resume.py        what a run writes, and how the next one goes on from it
-    rank_states.py   what belongs to one rank alone
-    models.py        checkpoints of models: read, checked, written from Python
-    schema.py        what a checkpoint's description may say
+    resume.py        what a run writes, and how the next run continues from it
+    rank_states.py   the arrays that differ from rank to rank
+    models.py        read and check a checkpoint; write a model from Python
+    schema.py        the names and values that a checkpoint's description may have
 
 The files themselves, without models, are in `minipar/checkpoint`.
 """

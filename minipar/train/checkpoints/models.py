@@ -2,7 +2,7 @@
 
     save_model("out/mine", model, data="my.txt")            then: minipar evaluate out/mine
 
-A file that cannot be read, or does not fit together, is refused in one line.
+A file that cannot be read, or whose parts do not fit together, is refused in one line.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,13 +38,13 @@ from .schema import (
 
 
 def read_description(path: Path, to_train: bool = False) -> dict[str, Any]:
-    """The description of a checkpoint, checked.  Raises UsageError for a file that is none."""
+    """The checked description of a checkpoint.  Raises UsageError if the file is not sound."""
     with naming(path):
         return _checked(path, files.load_description(path), to_train)
 
 
 def read(path: Path, to_train: bool = False) -> files.Checkpoint:
-    """A checkpoint with a checked description.  Raises UsageError for a file that is none."""
+    """A checkpoint with a checked description.  Raises UsageError if the file is not sound."""
     with naming(path):
         saved = files.load(path)
         _checked(path, saved.description, to_train)
@@ -67,7 +67,7 @@ def read_to_train(path: Path) -> StartingPoint:
 
 
 def check_numbers(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse a checkpoint whose `arrays` can only give NaN.  Raises UsageError."""
+    """Refuse a checkpoint with NaN or infinity in its `arrays`.  Raises UsageError."""
     for name, array in arrays.items():
         if array.dtype.kind == "f" and array.size \
                 and not (np.isfinite(array.min()) and np.isfinite(array.max())):
@@ -90,7 +90,7 @@ def _checked(path: Path, description: dict[str, Any], to_train: bool) -> dict[st
 
 
 def refuse_same_folder(out: Path, source: Path) -> None:
-    """Raise UsageError if a command would replace what it works on, a file or folder."""
+    """Raise UsageError if `out` is the folder of `source`, which the command would overwrite."""
     if out.resolve() == (source if source.is_dir() else source.parent).resolve():
         raise UsageError(f"{out} is where {source} is, which would be replaced: give another "
                          "folder")
@@ -122,7 +122,7 @@ def load_checkpoint(config: TrainConfig, task: Task) -> StartingPoint:
 def check_resume(task: Task, start: StartingPoint, config: TrainConfig) -> None:
     """Let the task begin where a checkpoint ended.
 
-    Raises UsageError for a checkpoint of a different model or data.
+    Raises UsageError if the model, the vocabulary or the optimizer differs, or if no step is left.
     """
     ours, theirs = task.describe(), start.checkpoint.description
     for what, mend in (("vocabulary", "give the --data it was trained on"),
@@ -141,7 +141,7 @@ def check_resume(task: Task, start: StartingPoint, config: TrainConfig) -> None:
 
 
 def _given(described: object, name: str = "") -> object:
-    """A description as {"width": 8, "experts.top_k": 2}, without what is None and so follows."""
+    """A description made flat, {"width": 8, "experts.top_k": 2}, without the values None."""
     if not isinstance(described, dict):
         return {name: described} if name else described
     return {key: value for inner, part in described.items() if part is not None
@@ -159,7 +159,7 @@ def _difference(theirs: object, ours: object) -> str:
 
 
 def open_model(path: Path, **changes: Any) -> tuple[files.Checkpoint, Task, Module]:
-    """A checkpoint of any kind, the task it was trained for and its model, ready to run.
+    """The checkpoint at `path`, plain or compressed, its task and its model, ready to run.
 
     `changes` are options of `minipar train`, by their flags; None means as in the training.
     Raises UsageError.
@@ -171,7 +171,7 @@ def open_model(path: Path, **changes: Any) -> tuple[files.Checkpoint, Task, Modu
 
 
 def task_of(saved: files.Checkpoint, **changes: Any) -> Task:
-    """The task that a model was trained for, whose data are read when they are needed.
+    """The task that a model was trained for; it reads its text when it first needs it.
 
     `changes` are options of `minipar train`, by their flags; None means as in the training.
     Raises UsageError.
@@ -188,13 +188,14 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
                vocabulary: Vocabulary | None = None,
                state: Mapping[str, np.ndarray] | None = None,
                masks: Mapping[str, np.ndarray] | None = None, seed: int = 0) -> Path:
-    """Write a GPT or an MLP so that every command takes it; return the path of the file.
+    """Write a GPT or an MLP as a checkpoint for minipar's commands; return the path of the file.
 
-    `data` is what --data names: "docs", "synthetic", "digits" or the path of a text, which is read
-    now unless a `vocabulary` is given.  `state` are the parameters of a model that a strategy has
-    sharded, strategy.state_dict(): all ranks call that, rank 0 alone calls this.  A quantized model
-    is packed; of a pruned one, `masks` say what stays away when it is trained on.  `minipar train
-    --resume` goes on with a new optimizer.  Raises ValueError for what no command could read.
+    `data` is what --data names: "docs", "synthetic", "digits" or the path of a text.  The text is
+    read now unless a `vocabulary` is given.  If a strategy has sharded the model, pass its
+    parameters as `state`: all ranks call strategy.state_dict(), rank 0 alone calls this.  `masks`
+    are those of a pruned model, True where a weight is kept.  A quantized model is packed and is
+    not trained on; other models are, by `minipar train --resume`, with a new optimizer.  Raises
+    ValueError for a model that no command could read.
     """
     config = config_for(model, str(data), vocabulary, seed)
     if any(isinstance(module, QuantizedLayer) for _, module in model.named_modules()):
@@ -222,7 +223,7 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
 
 def config_for(model: Module, data: str, vocabulary: Vocabulary | None,
                seed: int) -> TrainConfig:
-    """The configuration that makes such a model.  Raises ValueError if none does."""
+    """The configuration with which `minipar train` makes such a model.  ValueError if none does."""
     if isinstance(model, MLP) != (data == "digits"):
         raise ValueError(f"a {type(model).__name__} does not go with data {data!r}: an MLP has "
                          '"digits", a GPT a text')

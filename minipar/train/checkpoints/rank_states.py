@@ -1,11 +1,12 @@
-"""The state of each rank alone in a checkpoint: parameters that differ, and residuals.
+"""The arrays in a checkpoint that differ from rank to rank, such as residuals.
 
-    ranks/dp=0/PowerSGD/0.weight/error     a run that goes on with the same mesh gives each rank
-    ranks/dp=1/PowerSGD/0.weight/error     its own; with another mesh it begins without them:
-    …                                      ranks of cp must not get parameters of ranks of dp
+    ranks/dp=0/PowerSGD/0.weight/error     named by the rank's coordinates in the mesh
+    ranks/dp=1/PowerSGD/0.weight/error
 
 Local SGD, DiLoCo and others keep parameters and optimizer states of their own on every rank;
-error feedback keeps a residual.  Without these a resumed run would be another run.
+error feedback keeps a residual.  Without these arrays a resumed run would compute something else.
+A run on the same mesh gives each rank its arrays back.  On another mesh the run begins without
+them, since a rank of cp must not get the parameters of a rank of dp.
 """
 
 from collections.abc import Mapping
@@ -24,23 +25,23 @@ KIND = "ranks"
 
 
 def rank_state(state: "TrainState") -> dict[str, Array]:
-    """The arrays that this rank's next step needs, and no other rank has, by name.  Collective."""
+    """Collective.  The arrays of this rank's next step in which it differs from others, by name."""
     return state.strategy.rank_state(state.optimizer) | state.strategy.wire.state_dict()
 
 
 def load_rank_state(state: "TrainState", own: Mapping[str, np.ndarray]) -> None:
-    """Take what `rank_state` gave, as far as strategy, wire and shapes are the same."""
+    """Load what `rank_state` returned; arrays of another strategy, wire or shape are ignored."""
     state.strategy.load_rank_state(state.optimizer, own)
     state.strategy.wire.load_state_dict(own)
 
 
 def place_of(mesh: DeviceMesh, rank: int) -> str:
-    """The coordinates of a rank, as dp=1,tp=0."""
+    """The coordinates of a rank in the mesh, as "dp=1,tp=0"."""
     return ",".join(f"{axis}={i}" for axis, i in mesh.coordinates_of(rank).items())
 
 
 def gather_rank_states(mesh: DeviceMesh, arrays: Mapping[str, Array]) -> dict[str, np.ndarray]:
-    """Collective.  On rank 0 the arrays of all ranks, as "ranks/place/name"; {} elsewhere."""
+    """Collective.  The arrays of all ranks, as {"ranks/dp=0/NAME": …}, on rank 0; {} elsewhere."""
     comm = mesh.comm
     own = {name: np.asarray(to_host(array), order="C") for name, array in arrays.items()}
     forms = gather_object(comm, [[name, str(a.dtype), a.shape] for name, a in own.items()])

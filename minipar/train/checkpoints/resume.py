@@ -1,12 +1,12 @@
-"""Stop and go on: what a run writes after a step, and what the next one takes from it.
+"""Save and resume: what a run writes after a step, and what the next run loads.
 
-    the model                               whole parameters, whatever the strategy
-    the states of optimizer and scaler      whole, too
-    the description                         configuration, step, losses
-    what is each rank's own                 residuals of error feedback, parameters that differ
+    model           whole parameters, whatever the strategy
+    optimizer       whole states, too
+    description     configuration, step, losses, state of the loss scaler
+    others          arrays that differ from rank to rank: residuals, parameters trained apart
 
-So a run resumes with a different strategy, and on a different mesh; then it begins without what was
-each rank's own (`rank_states.py`).
+So a run can resume with a different strategy or on a different mesh.  On a different mesh it begins
+without the arrays of single ranks (`rank_states.py`).
 """
 
 from collections.abc import Callable
@@ -27,7 +27,10 @@ EditCheckpoint = Callable[[Checkpoint], Checkpoint]
 
 
 def resume(state: "TrainState", saved: Checkpoint) -> None:
-    """Give a new run the steps, losses, and states of optimizer and scaler of a checkpoint."""
+    """Load the step, the losses and all states of a checkpoint into a new run.
+
+    The run already has the checkpoint's parameters (`StartingPoint.fill`).
+    """
     entries = saved.description
     state.first_step, state.losses = entries["step"], list(entries["losses"])
     if entries.get("optimizer") is not None:      # save_model() writes none
@@ -46,7 +49,7 @@ def save(comm: Communicator, state: "TrainState", step: int,
          edit: EditCheckpoint = lambda saved: saved, out: Path | None = None) -> None:
     """Collective.  Write the checkpoint after `step` steps to `out`, by default --out.
 
-    `edit(checkpoint)` returns what is written.
+    `edit(checkpoint)` may change it, before a pruned model's arrays are made compact.
     """
     model, states = state.strategy.state_dict(), state.optimizer.state_dict()
     own = gather_rank_states(state.strategy.mesh, rank_state(state))

@@ -1,8 +1,8 @@
 """The description in a checkpoint: every name, and the values that it may have.
 
-    MODEL        needed to run it        data, vocabulary, sizes …
-    RUN          needed to train it on   steps, losses, optimizer
-    config       the configuration of the run, as in a file (config_file.py)
+    MODEL        needed to run the model    data, vocabulary, sizes …
+    RUN          needed to train it on      step, losses, optimizer …
+    config       the configuration of the run, in the tables of a TOML file (config_file.py)
     compression  what was done to the model, step by step; each kind has rules (compress/load.py)
 
 Sizes are also compared with the arrays of the file, before a model of that size is made.
@@ -37,7 +37,7 @@ from ..config_file import from_tables, to_tables
 from ..setup.gpt_sizes import options_of_gpt, sizes_of_gpt
 from ..setup.mlp_sizes import activation_of, sizes_of_mlp
 
-OLDER = {"decay_all": True}     # what runs of the first edition did before there was the option
+OLDER = {"decay_all": True}     # the first edition had no such option, and let all weights decay
 SURROGATE = re.compile("[\ud800-\udfff]")         # half a character, which no text has
 
 EXPERTS = {"num_experts": whole(1), "top_k": whole(1), "every": whole(1), "width?": whole(1),
@@ -93,7 +93,7 @@ def check_run(found: dict[str, Any]) -> None:
 
 
 def check_counts(saved: Checkpoint) -> None:
-    """Raise CheckpointError for a model, not made yet, of more parts than its arrays can have."""
+    """Raise CheckpointError for more layers or experts than the arrays of the file can have."""
     model = saved.description["model"]
     num_layers = model.get("num_layers", len(model.get("sizes", [])) - 1)
     if num_layers > len(saved.model):
@@ -105,22 +105,21 @@ def check_counts(saved: Checkpoint) -> None:
 
 
 def refuse(wrong: str) -> None:
-    """Raise CheckpointError if something is wrong with a description."""
+    """Raise CheckpointError with the text `wrong`, unless it is empty."""
     if wrong:
         raise CheckpointError(f"its description is not what `minipar train` or save_model() writes "
                               f"({wrong}): give another checkpoint")
 
 
 def sizes_of_kind(description: dict[str, Any]) -> dict[str, Any]:
-    """The table of the sizes of an MLP or a GPT."""
+    """The rules for the sizes of an MLP or a GPT, whichever the description is of."""
     return MLP_SIZES if description["data"] == "digits" else GPT_SIZES
 
 
 def upgrade(description: dict[str, Any]) -> None:
-    """Give a description of an older edition what it lacks.
+    """Add to the description of an older edition what it lacks.
 
-    The first edition has flat "options" in the place of a "config", and a GPT that was always
-    GPT-2's.
+    The first edition wrote flat "options" instead of a "config", and knew only GPT-2's kind of GPT.
     """
     model, options = description.get("model"), description.get("options")
     if isinstance(model, dict) and "sizes" not in model:
@@ -136,10 +135,10 @@ def upgrade(description: dict[str, Any]) -> None:
 
 
 def config_of(description: dict[str, Any], **changes: Any) -> TrainConfig:
-    """The configuration that the checkpoint was trained with, and `changes`, by their flags.
+    """The configuration that the checkpoint was trained with, with `changes`, by their flags.
 
-    The description is sound otherwise.  The sizes come from its model.  Raises CheckpointError for
-    a configuration that `minipar train` would not take.
+    The sizes come from the entry "model".  Raises CheckpointError if the entry "config" has an
+    unknown name or a wrong value; the other entries must be sound.
     """
     try:
         told = from_tables(description["config"])
@@ -156,7 +155,10 @@ def config_of(description: dict[str, Any], **changes: Any) -> TrainConfig:
 
 
 def describe_model(model: Module) -> dict[str, Any]:
-    """The sizes of a model, as a checkpoint has them.  Raises ValueError for an unknown MLP."""
+    """The sizes of a model, as a checkpoint has them.
+
+    Raises ValueError for an MLP whose layers have different activations between them.
+    """
     return sizes_of_mlp(list(model.sizes), activation_of(model)) if isinstance(model, MLP) \
         else sizes_of_gpt(model.config)
 
@@ -170,5 +172,5 @@ def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_config(config: TrainConfig) -> dict[str, Any]:
-    """The entries of a description that `config_of` reads, without the entries of the data."""
+    """The entries "dtype", "seed" and "config" of a description, which `config_of` reads."""
     return {"dtype": config.precision.dtype, "seed": config.run.seed, "config": to_tables(config)}

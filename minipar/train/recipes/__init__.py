@@ -3,7 +3,7 @@
     pruning                             train, prune, train on
     distillation, distill_plan, teacher     a student, the plan of its run, its teacher
     observed_run                        a short run, told step by step, for milestones
-    side_by_side                        --verify, compare: a run beside the same one on one rank
+    side_by_side                        --verify, compare, run.record: a run beside another layout
 
-Each uses the loop of `train/loop.py`.
+All take their steps with the functions of `train/loop.py`.
 """

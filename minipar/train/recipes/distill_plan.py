@@ -2,7 +2,7 @@
 
     DistillConfig ─▶ teacher, perhaps a student that continues ─▶ the student's TrainConfig
 
-All mistakes that can be found before the ranks start are found here.
+Mistakes are refused here, before the ranks start, wherever that is possible.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from .teacher import build_teacher, check_split, load_teacher
 GPT_OPTIONS, MLP_OPTIONS = ("layers", "heads", "kv_heads", "width", "context"), ("hidden",)
 RUN_OPTIONS = ("data", "batch", "steps", "lr", "accumulate", "optimizer", "ranks")
 FIXED_AT_START = ("dropout", "seed", "precision")       # --resume keeps them
-PRUNED_SIZES = ("head_width", "mlp_width")      # differ in a GPT that lost heads or neurons
+PRUNED_SIZES = ("head_width", "mlp_width")      # pruning heads or neurons changes these
 # The student has the teacher's: all options of these sections, and some of the others.
 INHERITED_SECTIONS = ("model", "data", "optimizer")
 INHERITED_OPTIONS = ("strategy", "accumulate", "steps", "seed", "dtype", "precision", "loss_scale")
@@ -50,7 +50,7 @@ IMITATED, RUN = "what is imitated", "run (options that are not given: as in the 
 class DistillConfig(TrainingOptions):
     """The options of `minipar distill`.
 
-    An option of `minipar train` that is not given is the teacher's or, with --resume, that of the
+    An option of training that is not given is the teacher's or, with --resume, that of the
     student's run so far.  But a student has no experts, whatever its teacher has.
     """
 
@@ -81,7 +81,7 @@ class DistillConfig(TrainingOptions):
 
     @property
     def student(self) -> dict[str, Any]:
-        """The given options of the student's training, by their flags."""
+        """The options of the student's training that are given, by their flags."""
         return self.training | ({"strategy": self.strategy} if self.strategy else {})
 
 
@@ -122,9 +122,10 @@ def make_plan(config: DistillConfig) -> DistillPlan:
 
 
 def continued(config: DistillConfig, start: StartingPoint) -> dict[str, Any]:
-    """Teacher and recipe of the distillation that continues.
+    """The teacher and the recipe of the distillation that continues, by name.
 
-    Raises UsageError if no distillation wrote the checkpoint, or if an option contradicts it.
+    Raises UsageError if no distillation wrote the checkpoint, or if an option is given that only
+    the start of a distillation can choose.
     """
     for name in (*GPT_OPTIONS, *MLP_OPTIONS, *FIXED_AT_START):
         if name in config.training:
@@ -154,7 +155,7 @@ def student_config(config: DistillConfig, teacher: files.Checkpoint, start: Star
 
 
 def check_sizes(config: DistillConfig, teacher: files.Checkpoint) -> None:
-    """Raise UsageError for sizes of a model of a different kind than the teacher."""
+    """Raise UsageError for sizes of a GPT if the teacher is an MLP, and the other way round."""
     is_mlp = teacher.description["data"] == "digits"
     for name in GPT_OPTIONS if is_mlp else MLP_OPTIONS:
         if name in config.student:

@@ -1,11 +1,11 @@
 """The program of each rank of `minipar distill`: a student's training run, with a teacher.
 
     students   task + teacher ─▶ start_run ─▶ steps ─▶ checkpoint
-    teachers   receive the number of every batch, send the answers
+    teachers   read the same batches, and send their answers (only with --teacher-ranks)
 
-A checkpoint's model and optimizer are the student's alone, so that every command takes them.  The
-projections and their moments, which only distillation needs, are kept beside them; the description
-names the teacher and the recipe.
+A checkpoint's model and optimizer are the student's alone, so that every command takes them.  Only
+distillation needs the projections of hidden layers: they and their moments are kept beside them.
+The description names the teacher and the recipe.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from ..start import start_run
 from ..tasks import Score, Task, make_task
 from .teacher import build_teacher, load_teacher
 
-KIND = "distillation"           # of a checkpoint's further arrays, and in its description
+KIND = "distillation"           # prefix of a checkpoint's other arrays; entry of its description
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class DistillPlan:
 
 
 class DistillationTask:
-    """The student's `task`, with a teacher: it builds a student that is taught."""
+    """The student's `task`, with a teacher: its model is the student and asks the teacher."""
 
     def __init__(self, task: Task, teacher: LocalTeacher | ParallelTeacher, recipe: Recipe,
                  batches: Any):
@@ -109,7 +109,7 @@ def with_projections(start: StartingPoint) -> StartingPoint:
 
 @dataclass(frozen=True)
 class Scored:
-    """A model of a finished distillation: its size, and how well it does."""
+    """The teacher or the student of a finished distillation: its size and its score."""
 
     name: str
     num_parameters: int
@@ -118,7 +118,7 @@ class Scored:
 
 
 def distill_rank(comm: Communicator, plan: DistillPlan, console: Console) -> list[Scored] | None:
-    """Collective.  The whole program of one rank; returns teacher and student on rank 0."""
+    """Collective.  The whole program of one rank; rank 0 returns the scores of both models."""
     config, saved, recipe = plan.student, plan.teacher, plan.recipe
     task, num_students = make_task(config), comm.size - plan.teacher_ranks
     students = comm.split(0 if comm.rank < num_students else None)
@@ -148,7 +148,7 @@ def distill_rank(comm: Communicator, plan: DistillPlan, console: Console) -> lis
 
 
 def compare(plan: DistillPlan, task: Task, console: Console) -> list[Scored]:
-    """Score and print the teacher and the student that was written."""
+    """Score the teacher and the student's checkpoint; print and return the scores."""
     student = task.build().to_empty(np.dtype(plan.student.precision.dtype))
     student.load_state_dict(files.load(plan.out).model)
     models: list[tuple[str, Module, int]] = [

@@ -1,7 +1,7 @@
 """A short run on simulated ranks, told step by step: loss, time, and what each rank sent and kept.
 
-For comparing two versions of the same program: in float64, with rings, and in virtual time they
-agree to the last bits.
+Milestones compare two versions of one program by it.  In float64, with ring collectives and in
+virtual time, two correct versions agree up to rounding (`school/course/milestones/version.py`).
 """
 
 import argparse
@@ -22,19 +22,16 @@ from ..tasks import make_task
 
 
 class ObservedStep(NamedTuple):
-    """A step: its loss, when it ended in virtual seconds, and for each rank what it sent and kept.
-
-    Sent is (bytes, messages) by collective; the peak is in bytes.
-    """
+    """A step of the whole run.  The lists have an entry for each rank."""
 
     loss: float
-    seconds: float
-    sent: list[dict[str, tuple[int, int]]]
-    peaks: list[int]
+    seconds: float                              # the virtual time at its end, on rank 0
+    sent: list[dict[str, tuple[int, int]]]      # (bytes, messages) by collective
+    peaks: list[int]                            # bytes alive at the fullest moment
 
 
 def config_of(options: str) -> TrainConfig:
-    """The configuration that options of `minipar train` give, as one text."""
+    """The configuration that `options` of `minipar train` give, all in one text."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     return checked(parse_config(parser.parse_args(shlex.split(options))))

@@ -2,8 +2,8 @@
 
     checkpoint ─▶ run ─▶ masks, or a smaller model ─▶ steps ─▶ checkpoint
 
-Until it ends, the description of its checkpoints has an entry "pruning", a Pruning, from which
-`minipar prune --resume` continues.
+Until the run ends, the description of its checkpoints has an entry "pruning", with the fields of a
+Pruning.  `minipar prune --resume` continues from it.
 """
 
 from collections import defaultdict
@@ -39,7 +39,8 @@ from ..tasks import make_task
 SPARE = 3                   # --gradual prunes in all but the last third of its steps
 MAX_CUTS = 20               # of --gradual: it prunes at most this often
 CALIBRATION_BATCHES = 8     # whose gradients give the scores of "taylor"
-# On one rank, in full precision, without a new warm-up; afterwards the options are as before.
+# A pruning runs on one rank, in full precision, without a new warm-up.  Its checkpoints have the
+# options of the run before it.
 ON_ONE_RANK = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "remat": "none", **FULL_PRECISION}
 
 
@@ -51,7 +52,7 @@ TRAINS = Beside("steps", str(SPARE), "is of the training")
 
 @dataclass(frozen=True, kw_only=True)
 class PruneConfig(TrainingOptions):
-    """The options of `minipar prune`; of `checkpoint` and `resume` one is None."""
+    """The options of `minipar prune`; either `checkpoint` or `resume` is given."""
 
     checkpoint: Path | None = checkpoint("a checkpoint of `minipar train`, or its folder", None,
                                          without=(BEGAN,))
@@ -86,9 +87,9 @@ def check_options(options: PruneConfig) -> None:
 
 @dataclass(frozen=True)
 class Pruning:
-    """What to prune, in the steps from `first_step` to `last_step` of a run with peak rate `lr`.
+    """What to prune, and for which steps to train on: `first_step` to `last_step`.
 
-    `initial` is the share of weights that were pruned before.
+    `lr` is the peak rate of the whole run, `initial` the share of weights that were pruned before.
     """
 
     method: str
@@ -113,14 +114,14 @@ class Pruning:
 
 @dataclass
 class PruningRun:
-    """A run that is being pruned; `before` is the configuration it had, and will have again."""
+    """A run that is being pruned; `before` is its configuration before and after the pruning."""
 
     state: TrainState
     plan: Pruning
     before: TrainConfig
 
     def save(self, comm: Communicator, step: int) -> None:
-        """Write a checkpoint for `train --resume`, and on the way also for `prune --resume`."""
+        """Write a checkpoint for `train --resume`, and until the end also for `prune --resume`."""
         state, plan = self.state, self.plan
         config = state.config.updated(steps=max(1, plan.last_step), **{
             name: self.before.get(name) for name in ON_ONE_RANK})
@@ -163,7 +164,7 @@ def resume_run(comm: Communicator, config: PruneConfig) -> PruningRun:
 
 def begin_run(comm: Communicator, config: PruneConfig, source: Path, before: TrainConfig,
               plan: Pruning) -> PruningRun:
-    """The run of the checkpoint at `source`, until the last step of `plan`."""
+    """The run of the checkpoint at `source`, to be continued until the last step of `plan`."""
     made = checked(before.updated(
         resume=source, out=config.folder, lr=plan.lr, save_every=config.save_every,
         steps=max(plan.last_step, plan.first_step + 1), data=config.data or before.data.source,
@@ -182,7 +183,10 @@ def prune_run(comm: Communicator, run: PruningRun) -> None:
 
 
 def mask_run(run: PruningRun) -> None:
-    """Put masks on the model of a run, or prune more of those it has."""
+    """Put masks on the model of a run, or prune more with those it has.
+
+    Raises UsageError if more is pruned already than --amount asks for.
+    """
     plan, model, compression = run.plan, run.state.strategy.model, run.state.compression
     if compression.masks is None:
         compression.masks = Masks(model, {name: np.ones(p.shape, bool)
@@ -202,7 +206,7 @@ def mask_run(run: PruningRun) -> None:
 
 
 def gradual_pruning(state: TrainState, plan: Pruning) -> GradualPruning:
-    """Prunes the run's model step by step, from the sparsity that it has."""
+    """What prunes the run's model step by step, from the sparsity that it has."""
     num_steps = plan.last_step - plan.first_step
     length = num_steps - num_steps // SPARE
     made = GradualPruning(state.strategy.model, state.compression.masks, plan.amount,
@@ -214,7 +218,7 @@ def gradual_pruning(state: TrainState, plan: Pruning) -> GradualPruning:
 
 
 def scores(state: TrainState, plan: Pruning, parameters: dict) -> Scores:
-    """The scores of the plan's method; taylor takes gradients of the first batches."""
+    """The scores of the plan's method; taylor takes gradients of the plan's first batches."""
     if plan.method == "magnitude":
         return magnitude(parameters)
     if plan.method == "random":
@@ -230,7 +234,10 @@ def scores(state: TrainState, plan: Pruning, parameters: dict) -> Scores:
 
 
 def smaller_run(comm: Communicator, state: TrainState, amount: float) -> TrainState:
-    """The run with a smaller model: a share `amount` of its neurons and heads is removed."""
+    """The run with a smaller model: a share `amount` of its neurons and heads is removed.
+
+    Raises UsageError if that is no neuron and no head.
+    """
     model = without_masks(state.strategy.model)
     Masks(model, unit_masks(model, amount))
     states: dict[str, dict] = defaultdict(dict)

@@ -1,12 +1,14 @@
-"""Two layouts of one run, side by side: --verify, `minipar compare`, run.record.
+"""Two layouts of one run, side by side: --verify, `minipar compare`.  Also records a run.
 
-    side_of(config)             what compare/ runs: the run of a configuration, in any dtype
+    side_of(config, n)          what compare/ runs: the run of a configuration, in any dtype
     plain(config)               the same run on one rank: no mesh, no strategy, nothing sent
-    compare_with_one_rank       both, for the first --verify steps
+    compare_with_one_rank       a run beside its plain run, for the first --verify steps
+    compare_layouts             two configurations, for `minipar compare`
+    recorded                    the steps of a run, recorded for run.record
 
-The plain run is trained by the base of all strategies, which no one writes anew.
+The plain run is trained by `Strategy`, the base of all strategies, and so by none of the code that
+is compared with it.
 """
-
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,7 +48,7 @@ RESET = {"resume": None, "record": None, "out": None, "save_every": 0, "memory_l
 
 
 def plain(config: TrainConfig) -> TrainConfig:
-    """The run on one rank, without what spreads it over ranks or saves memory."""
+    """The run on one rank, without the options that spread it over ranks or save memory."""
     return config.updated(**dict.fromkeys(STRATEGY_OPTIONS), strategy=PLAIN, mesh=None,
                           accumulate=1, schedule=None, microbatches=None, virtual_stages=None,
                           sequence_parallel=False, context_method=None, context_order=None,
@@ -56,13 +58,13 @@ def plain(config: TrainConfig) -> TrainConfig:
 
 
 def dtype_of(config: TrainConfig) -> str:
-    """The name of what a run computes in: float64, float32, or bf16 and the like."""
+    """The format in which a run computes: float64, float32, bf16 …"""
     compute = config.precision.compute
     return config.precision.dtype if compute == "fp32" else compute
 
 
 def in_dtype(config: TrainConfig, dtype: str) -> TrainConfig:
-    """The run in another dtype: its own, or nothing but float32 or float64."""
+    """The run in `dtype`: unchanged if that is its own, else all in float32 or float64."""
     if dtype == dtype_of(config):
         return config
     remat = remat_in_float64(config) if dtype == "float64" else config.memory.remat
@@ -78,7 +80,7 @@ def side_of(config: TrainConfig, num_ranks: int) -> Side:
 
 
 def trained_by(state: TrainState) -> Trained:
-    """The training of a run, in the steps in which it is recorded."""
+    """The functions by which compare/ trains a run: gradients, update, loss scale."""
     goes_on = True                      # False after an overflow: the step is skipped
 
     def compute(microbatches: list[Microbatch], step: int) -> float:
@@ -101,7 +103,11 @@ def trained_by(state: TrainState) -> Trained:
 
 @contextmanager
 def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int], float]]:
-    """Context of a run; yields what takes a step, and records the first ones for run.record."""
+    """Context of a run; yields the function that takes a step.
+
+    With run.record it records the first run.record_steps steps, and writes them at the end.  A step
+    that is traced for the pictures of --out is not recorded.
+    """
     run, recorder = state.config.run, Recorder(rank)
     if run.record is None:
         yield take_step
@@ -123,14 +129,14 @@ def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int
 
 
 def plan_of(config: TrainConfig, steps: int) -> Plan:
-    """The batches of a run, and its first steps."""
+    """The plan of a comparison: the batches of a run, for `steps` steps."""
     return Plan(make_task(config).batches, steps)
 
 
 def compare_with_one_rank(comm: Communicator, config: TrainConfig) -> Difference:
     """Collective.  Compare the first --verify steps with the same steps on one rank, in float64.
 
-    All ranks are given the verdict; rank 0 has all gaps.
+    The result has the verdict on all ranks, and the gaps on rank 0 only.
     """
     steps = config.run.verify
     config = config.updated(steps=steps, warmup=0, **RESET)
@@ -149,7 +155,7 @@ def compare_layouts(comm: Communicator, left: TrainConfig, right: TrainConfig, s
 
 
 def ranks_of(config: TrainConfig) -> int:
-    """The ranks of a configuration whose mesh says so: 1 without."""
+    """The number of ranks of the configuration's mesh; 1 without a mesh."""
     return num_mesh_ranks(config.parallel.mesh) if config.parallel.mesh else 1
 
 

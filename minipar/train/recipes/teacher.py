@@ -1,9 +1,9 @@
 """The teacher of `minipar distill`, from its checkpoint: plain, pruned or quantized.
 
-`check_split` tries on shapes, before numbers are read, whether ranks can share it.
-
     description ─▶ build_teacher ─▶ shapes, for the recipe and for ranks that only learn
     and arrays  ─▶ load_teacher  ─▶ the model that runs
+
+`check_split` tries on such shapes whether --teacher-ranks can share the teacher.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..checkpoints.models import task_of
 
 
 def check_split(saved: Checkpoint, path: Path, ranks: int, split: str) -> None:
-    """Try to cut the teacher from `path` over its ranks, without numbers.  Raises ValueError."""
+    """Try on shapes to cut the teacher from `path` over `ranks` ranks.  Raises ValueError."""
     if not ranks:
         return
     if any(step["kind"] == "quantized" for step in compression_steps(saved)):
@@ -32,10 +32,10 @@ def check_split(saved: Checkpoint, path: Path, ranks: int, split: str) -> None:
 
 
 def build_teacher(saved: Checkpoint) -> Module:
-    """The teacher, without numbers."""
+    """The teacher without values: its parameters have shapes only."""
     return task_of(saved).build()
 
 
 def load_teacher(saved: Checkpoint) -> Module:
-    """The teacher with its numbers."""
+    """The teacher with its parameters."""
     return load_model(saved, build_teacher(saved))

@@ -1,4 +1,4 @@
-"""From the configuration of a run to its objects; each file also checks its own options.
+"""From the configuration of a run to its objects; most files also check their own options.
 
     mesh.py             the mesh, and the number of ranks
     strategy.py         the strategy, on a mesh if there is one
@@ -12,5 +12,6 @@
     corpus.py           the text of --data
     starting_point.py   initial values or a checkpoint, and the masks of a pruned model
 
-`check.py` calls the checks, `start.start_run` makes the objects.
+`check.py` calls the checks, `program.train` that of a remat budget; `start.start_run` makes the
+objects.
 """

@@ -48,7 +48,7 @@ def check_context(config: TrainConfig, sizes: Mapping[str, int]) -> None:
 
 
 def check_beside_sequence_parallelism(config: TrainConfig, sizes: Mapping[str, int]) -> None:
-    """Refuse a context whose parts tp does not divide.  Raises UsageError."""
+    """Refuse a context whose tokens on each rank of cp cannot be split over tp.  UsageError."""
     cp, tp, options = sizes["cp"], sizes["tp"], context_options(config, sizes)
     assert options is not None          # there is a cp
     blocks = positions_of_ranks(options.order, config.model.context, cp // options.ulysses)

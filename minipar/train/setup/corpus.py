@@ -2,9 +2,9 @@
 
     docs              Python's own documentation
     synthetic         a made-up language with a known best loss
-    my.txt            a file: where it was when the checkpoint was written, else the path from here
+    my.txt            a file: where it was when the checkpoint was written, else at this path
 
-If the text is gone, only work that needs it fails (NoText).
+If the text of a checkpoint is gone, only work that needs it fails (NoText).
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ class Corpus(NamedTuple):
 
 
 def read_corpus(config: TrainConfig) -> Corpus:
-    """Read the text that --data names.  Raises NoText, or UsageError if that cannot be."""
+    """Read the text that --data names.  Raises NoText if it is gone, else UsageError."""
     if config.data.source == "synthetic":
         made = synthetic_sequence(SYNTHETIC_LENGTH, len(SYNTHETIC_LETTERS), SYNTHETIC_NOISE,
                                   data_seed(config))
@@ -41,19 +41,19 @@ def read_corpus(config: TrainConfig) -> Corpus:
 
 
 def data_seed(config: TrainConfig) -> int:
-    """The seed of the synthetic language: the first training's, where there are several."""
+    """The seed of the synthetic language: the one in the checkpoint, or else --seed."""
     recorded = config.data.recorded.seed
     return config.run.seed if recorded is None else recorded
 
 
 def recorded_path(config: TrainConfig) -> str | None:
-    """The place of the text when the checkpoint was written; None if --data names another."""
+    """The path of the text when the checkpoint was written; None if --data names another."""
     recorded = config.data.recorded
     return recorded.path if recorded.source == config.data.source else None
 
 
 def find_text(config: TrainConfig) -> Path:
-    """The file that --data names.  Raises NoText if only a checkpoint names it, and it is gone."""
+    """The path of the text that --data names.  Raises NoText if a checkpoint's text is gone."""
     before = recorded_path(config)
     for place in filter(None, (before, config.data.source)):
         if Path(place).exists():

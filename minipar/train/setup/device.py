@@ -1,10 +1,10 @@
-"""`minipar train --device cuda`: where arrays live, and so where they are computed with.
+"""`minipar train --device cuda`: the device on which arrays live, and so are computed.
 
     rank 0 ─ GPU 0      rank 2 ─ GPU 0        rank r has GPU r mod their number; simulated ranks,
     rank 1 ─ GPU 1      rank 3 ─ GPU 1        which are one process, share GPU 0
 
-Parameters, gradients, states and batches live there.  Messages between ranks go through the host;
-so do checkpoints, and the results that are printed at the end.
+Parameters, activations, gradients, states and batches live on the GPU.  Messages between ranks go
+through the host; so do checkpoints, and the results that are printed at the end.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ def num_gpus() -> int:
 
 
 def device_array(config: TrainConfig, comm: Communicator) -> Array:
-    """An empty array on the device of this rank, which is the current one from now on."""
+    """Make this rank's device the current one; return an empty array on it."""
     if config.run.device == "cpu":
         return np.empty(0)
     if config.run.device != "cuda":

@@ -1,6 +1,7 @@
 """The sizes and kinds of a GPT: from options to GPTConfig, to a checkpoint, and back to options.
 
-An option of `ModelConfig` has the name of the field in GPTConfig, but for those named here.
+An option of `ModelConfig` has the name of the field in GPTConfig, except those in OTHER_NAMES and
+`untied`, the contrary of `tied`.
 """
 
 from typing import Any
@@ -31,7 +32,7 @@ def sizes_of_gpt(config: GPTConfig) -> dict[str, Any]:
 
 
 def options_of_gpt(sizes: dict[str, Any]) -> dict[str, Any]:
-    """The options of `minipar train` that make a GPT of these sizes, which a checkpoint has."""
+    """The options of `minipar train` that make a GPT of these sizes, given as in a checkpoint."""
     names = vars(ModelConfig()).keys() - OF_AN_MLP - {"untied"}
     experts = sizes.get("experts") or {}
     return {"untied": not sizes["tied"],

@@ -4,7 +4,7 @@
     --offload activations     arrays saved for backward wait in a file (`memory/offload`)
               optimizer       so do the optimizer's states, of which one block at a time is resident
               parameters      so do FSDP's shards of parameters and gradients, unit by unit
-    --memory-limit 512MB      for each rank: counted by its ledger, enforced on the process (Linux)
+    --memory-limit 512MB      of each rank: its ledger refuses more, and Linux limits the process
 
 None of these options changes a gradient.
 """
@@ -92,10 +92,10 @@ def try_to_write(folder: Path, what: str, mend: str) -> None:
 
 @contextmanager
 def process_limit(config: TrainConfig, num_ranks: int) -> Iterator[None]:
-    """Context in which the system limits this process to the memory of `num_ranks` ranks.
+    """Context in which Linux limits this process to --memory-limit for each of `num_ranks` ranks.
 
     Only private memory counts, not pages mapped from files.  Raises UsageError if the process
-    already has more.
+    already has more, or may not have so much.  Other systems set no limit.
     """
     limit = memory_limit(config)
     if limit is None or not Path("/proc/self/status").exists():
@@ -144,12 +144,12 @@ class RankMemory:
                                      **({"limit": self.limit} if self.limit else {}))
 
     def offloading_new_arrays(self) -> AbstractContextManager:
-        """Context in which new arrays of the kinds of --offload are allocated in the file."""
+        """Context in which new arrays of the offloaded kinds are allocated in the file."""
         kinds = [kind for name in self.names for kind in OFFLOADED_KINDS[name]]
         return allocating_with(dict.fromkeys(kinds, self.file.zeros)) if kinds else nullcontext()
 
-    def exclude_parameters(self, model: Module) -> None:
-        """Before the first step: never offload the model's parameters as activations."""
+    def prepare_offload(self, model: Module) -> None:
+        """Set up the offloading of activations, but not of parameters; before the first step."""
         if "activations" in self.names:
             self.offload = OffloadActivations(self.file.empty, model.parameters(),
                                               *copy_streams(self.comm))
@@ -166,7 +166,7 @@ class RankMemory:
         return self.offload.recording() if self.offload else nullcontext()
 
     def summary(self) -> str | None:
-        """One line about the offloaded arrays; None if none were."""
+        """One line about the offloaded arrays; None without --offload."""
         if self.file is None:
             return None
         if not self.file.size:

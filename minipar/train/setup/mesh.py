@@ -39,14 +39,15 @@ def num_mesh_ranks(text: str) -> int:
 
 
 def is_hybrid(config: TrainConfig) -> bool:
-    """True if the mesh cuts the model or sequences as well as the batch."""
+    """True if the mesh has an axis pp, cp, tp or ep, besides those that cut only the batch."""
     return bool({"pp", "cp", "tp", "ep"} & mesh_sizes(config).keys())
 
 
 def ranks_for(mesh: str | None, ranks: int | None) -> int:
     """The number of ranks: of mpirun, of --ranks, or of --mesh; 1 without these.
 
-    Raises UsageError if two of them differ, or if they are too many to simulate.
+    Raises UsageError if the mesh has another number, if --ranks is given under mpirun, or if the
+    ranks are too many to simulate.
     """
     world = launched()
     if world and ranks is not None:
@@ -65,7 +66,7 @@ def ranks_for(mesh: str | None, ranks: int | None) -> int:
 
 
 def num_ranks_of(config: TrainConfig) -> int:
-    """The number of ranks.  Raises UsageError if the mesh, or shards, do not fit them."""
+    """The number of ranks.  Raises UsageError if --mesh or --hybrid-shard do not fit it."""
     mesh, hybrid_shard = config.parallel.mesh, config.parallel.hybrid_shard
     num_ranks = ranks_for(mesh, config.run.ranks)
     dp = sizes_of(mesh).get("dp", 1) if mesh is not None else num_ranks
@@ -111,7 +112,7 @@ def check_hybrid(config: TrainConfig) -> None:
 
 
 def check_apart(config: TrainConfig, sizes: Mapping[str, int]) -> None:
-    """Refuse what needs ranks that take equal steps.  Raises UsageError."""
+    """Refuse ep and replicate where each rank of dp trains alone.  Raises UsageError."""
     if not issubclass(entry_of(config.parallel.strategy).kind, TrainedApart):
         return
     for axis in {"ep", "replicate"} & sizes.keys():
@@ -121,7 +122,7 @@ def check_apart(config: TrainConfig, sizes: Mapping[str, int]) -> None:
 
 
 def check_experts(config: TrainConfig, sizes: Mapping[str, int]) -> None:
-    """Refuse experts, or ranks for them, that do not go with the rest.  Raises UsageError."""
+    """Refuse an axis ep that does not fit the experts or dp.  Raises UsageError."""
     ep, num_experts = sizes.get("ep", 1), config.experts.num_experts
     if "ep" not in sizes:
         return

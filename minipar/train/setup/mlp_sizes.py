@@ -7,19 +7,19 @@ from ..config import ModelConfig
 
 
 def sizes_of_mlp(sizes: list[int], activation: str) -> dict[str, Any]:
-    """The sizes of an MLP as a checkpoint has them: without an activation it has relu."""
+    """The sizes of an MLP as a checkpoint has them; the default activation is left out."""
     return {"sizes": sizes} | ({} if activation == ModelConfig.activation
                                else {"activation": activation})
 
 
 def activation_of(model: MLP) -> str:
-    """The activation between all layers.  Raises ValueError if there is not one."""
+    """The activation between the layers.  Raises ValueError if it is not the same between all."""
     kinds = [module.kind for module in model if isinstance(module, Activation)]
     return _same(kinds, model, "activation") or ModelConfig.activation
 
 
 def dropout_of(model: MLP) -> float:
-    """The dropout rate between all layers.  Raises ValueError if there are several."""
+    """The dropout rate between the layers.  Raises ValueError if it is not the same between all."""
     rates = [module.rate for module in model if isinstance(module, Dropout)]
     return _same(rates, model, "dropout rate") if rates else 0.0
 

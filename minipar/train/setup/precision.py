@@ -2,10 +2,10 @@
 
     --precision        the model computes in this format, the optimizer in float32
     --loss-scale       factor of the loss, against gradients that underflow
-    --reduce-dtype     the format of gradients in messages
+    --reduce-dtype     the format of gradients in messages, or a method that compresses them
     --gather-dtype     the format of weights in the messages of fsdp
 
-Without these options everything is float32.
+Without these options everything is in --dtype, float32 by default.
 """
 
 from ...compress.registry import WIRES, arguments_of, tensor_wire
@@ -69,7 +69,7 @@ def check_messages(config: TrainConfig) -> None:
 
 
 def make_wire(config: TrainConfig, name: str) -> Wire:
-    """The wire of that name, with its options."""
+    """The wire called `name`, with the options of [messages] that it takes.  Raises UsageError."""
     given = {key: config.get(key) for key in MESSAGE_OPTIONS if key in arguments_of(name)}
     with errors_as_usage("--set messages: "):
         return WIRES[name](**{key: value for key, value in given.items() if value is not None})
@@ -89,12 +89,12 @@ def wire_options(config: TrainConfig) -> dict[str, Wire]:
 
 
 def activation_format(config: TrainConfig) -> Format | None:
-    """The format in which activations are sent between stages and over tp: the model's."""
+    """The format in which activations are sent over pp and tp: that of the model's outputs."""
     return PRECISIONS[config.precision.compute].outputs
 
 
 def make_scaler(config: TrainConfig) -> LossScaler | None:
-    """The loss scaler; None for none."""
+    """The loss scaler; None if the loss is not scaled."""
     scale = config.precision.loss_scale \
         or ("dynamic" if config.precision.compute in NEEDS_LOSS_SCALE else "none")
     if scale == "none":
@@ -116,7 +116,7 @@ def describe_precision(config: TrainConfig) -> str:
 
 
 def score_note(precision: str) -> str:
-    """A note beside a score whose model was trained in another precision; "" for float32."""
+    """A note beside a score whose model was trained in a low precision; "" for fp32."""
     return "" if precision == "fp32" else \
         f" (computed in float32 from the float32 masters, not in {precision})"
 

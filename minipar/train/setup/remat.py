@@ -65,10 +65,10 @@ def budget_of(config: TrainConfig) -> int:
 
 def check_budget(config: TrainConfig, model: Module, inputs: Array,
                  num_ranks: int) -> None:
-    """Refuse a budget that no plan keeps, before the ranks start.
+    """Refuse a budget of bytes that no plan keeps, before the ranks start.  Raises UsageError.
 
-    It plans the largest microbatch of a batch like `inputs`, on each rank of a pipeline.  Arrays
-    are shapes only, and `model` has no numbers.  With tp or cp the ranks find out themselves.
+    It plans the largest microbatch of a batch like `inputs`, on each rank of a pipeline, with
+    arrays that are shapes only.  With tp or cp it checks nothing: the ranks find out themselves.
     """
     sizes = mesh_sizes(config)
     splits_layers = sizes.get("tp", 1) * sizes.get("cp", 1) > 1
@@ -105,7 +105,7 @@ def schedule_of(config: TrainConfig) -> tuple:
 
 
 def max_in_flight(config: TrainConfig, pp_rank: int) -> int:
-    """The number of microbatches that share the memory of a rank of the pipeline."""
+    """The largest number of microbatches whose activations a rank of the pipeline keeps at once."""
     if mesh_sizes(config).get("pp", 1) == 1:
         return 1
     return max(in_flight(make_schedule(*schedule_of(config))[0][pp_rank]))
@@ -169,7 +169,8 @@ def rematerialize_model(config: TrainConfig, model: Module,
                         comm: Communicator) -> RecordingPolicy | None:
     """Collective.  Let the model recompute what the configuration says; return its policy.
 
-    Call it before a strategy takes the model.  None for plans that no policy makes.
+    Call it before a strategy takes the model.  Returns None for none and selective, which have no
+    policy.
     """
     remat = config.memory.remat
     if remat == "none":
@@ -187,7 +188,7 @@ def rematerialize_model(config: TrainConfig, model: Module,
 
 
 def remat_in_float64(config: TrainConfig) -> str:
-    """The --remat of the same run in float64, where each array, and so a budget, is larger."""
+    """The --remat of the same run in float64: a budget grows as much as the arrays do."""
     if not config.memory.remat.startswith("optimal:") or config.precision.dtype == "float64":
         return config.memory.remat
     fmt = PRECISIONS[config.precision.compute].inputs

@@ -23,7 +23,8 @@ from ..config import TrainConfig
 class Compression:
     """The compression of a model that is trained: its steps, and the masks of pruned weights.
 
-    `kept` are the masks of whole parameters, by name; `masks` those on this rank's model.
+    A mask is True where a weight is kept.  `kept` are the masks of whole parameters, by name;
+    `masks` are those on this rank's model.
     """
 
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -35,7 +36,7 @@ class Compression:
         self.masks = Masks(model, self.kept) if self.kept else None
 
     def export(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint as it is written: only kept values, and the steps in its description."""
+        """The checkpoint as it is written: without pruned values, with the steps described."""
         if self.steps:
             checkpoint = replace(checkpoint, description={
                 **checkpoint.description, "compression": self.steps})

@@ -22,7 +22,7 @@ STRATEGY_OPTIONS = tuple(key for key in OPTIONS if strategies_with(key))
 
 
 def check_strategy(config: TrainConfig) -> None:
-    """Refuse options that the strategy has no use for.  Raises UsageError."""
+    """Refuse options that do not go with the strategy.  Raises UsageError."""
     parallel = config.parallel
     with errors_as_usage("--strategy "):
         entry = entry_of(parallel.strategy)

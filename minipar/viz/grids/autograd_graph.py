@@ -103,7 +103,7 @@ def draw_autograd_graph(path: str | Path, root: Any, names: Mapping[str, Any],
 
 
 def _draw_arrow(axes: Axes, start: tuple, end: tuple, source: Any, target: Any) -> None:
-    """From one drawn box to another.  A long way along one row is an arc around other boxes."""
+    """Draw an arrow between two boxes; along one row, past other boxes, it is an arc."""
     bend = -0.25 if end[0] - start[0] > 1 and end[1] == start[1] else 0.0
     axes.annotate("", end, start, zorder=1, arrowprops={
         "arrowstyle": "-|>", "color": DARK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 1,

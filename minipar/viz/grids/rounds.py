@@ -109,12 +109,12 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
         vector = given[comm.rank].copy()
         if algorithm != "pipelined_chain":
             return operations.call(operation, algorithm, comm, vector, root=root)
-        pipelined_chain(comm, vector, root, num_segments)   # whose number no operation passes on
+        pipelined_chain(comm, vector, root, num_segments)   # `call` passes no number of segments
         return vector
     nodes = {} if ranks_per_node is None else {"devices_per_node": ranks_per_node}
     by_round = RecordingCluster(p, latency=1, bandwidth=inf, **nodes)
     results = [decode(array) for array in by_round.run(program)[0]]
-    scale = chunk_bytes / given[0].itemsize             # bytes of a chunk, for bytes of a Symbol
+    scale = chunk_bytes / given[0].itemsize             # bytes of a chunk over bytes of its symbol
     by_bytes = RecordingCluster(p, latency=0, bandwidth=1 / scale, **nodes)
     by_bytes.run(program)
     moves, path = sort_into_rounds(by_round, by_bytes, scale)
@@ -187,7 +187,7 @@ def decode(array: np.ndarray | None) -> Held:
 
 
 def union(several: list[Held]) -> Held:
-    """The contributions of all of them, chunk by chunk."""
+    """The contributions of several ranks together, chunk by chunk."""
     together: Held = {}
     for held in several:
         for chunk, ranks in held.items():

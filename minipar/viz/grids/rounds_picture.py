@@ -6,12 +6,12 @@
     rank 2    [ | |c]     [ |b|c]     [a|b|c]
 
     round 1      round 2      round 3       draw_permutations: row = sender, column = receiver,
-    · 1 · ·      · · 1 ·      · · · 1       number = pieces sent.  Each rank sends once and receives
-    · · 1 ·      · · · 1      1 · · ·       once, so each grid is a permutation; in a pairwise
-    · · · 1      1 · · ·      · 1 · ·       exchange together they are all pairs, each once.
+    · 1 · ·      · · 1 ·      · · · 1       number = pieces sent.  In a pairwise exchange each rank
+    · · 1 ·      · · · 1      1 · · ·       sends once and receives once in a round, so each grid is
+    · · · 1      1 · · ·      · 1 · ·       a permutation; the grids together are all pairs, once.
     1 · · ·      · 1 · ·      · · 1 ·
 
-Both show what was sent: `rounds.py` records it from a run.
+Both pictures show messages that `rounds.py` has recorded from a run.
 """
 
 from itertools import accumulate
@@ -49,7 +49,7 @@ def is_summed(run: Rounds) -> bool:
 
 
 def color_of(run: Rounds, chunk: int, rank: int) -> int:
-    """The colour of a contribution: its rank's; where chunks are only passed on, its chunk's."""
+    """The number of a contribution's colour: by its rank, or by its chunk if nothing is summed."""
     return (rank if is_summed(run) or run.grid[0] > 1 else chunk) % len(COLORS)
 
 
@@ -93,7 +93,7 @@ def pitch(run: Rounds) -> float:
 
 
 def draw_run(axes: Axes, run: Rounds, top: float) -> None:
-    """One run, its upper edge `top` inches below the picture's."""
+    """Draw one run, its upper edge `top` inches below the picture's."""
     rounds, columns = len(run.moves), run.grid[1]
     axes.text(0.12, top + 0.16, title_of(run), fontsize=11, va="center", fontweight="bold")
     words = [f"{rounds} round{'s' * (rounds != 1)}, "
@@ -140,7 +140,7 @@ def draw_rank(axes: Axes, run: Rounds, layout: Layout, place: tuple[float, int],
 
 
 def draw_move(axes: Axes, run: Rounds, layout: Layout, move: Move, left: float) -> None:
-    """An arrow to the receiver after the round, at `left`, from the sender before it."""
+    """Draw an arrow from the sender before the round to the receiver after it, at `left`."""
     chunks = list(move.chunks)
     color = DARK
     if len(chunks) == 1 and len(run.whole[chunks[0]]) == 1:
@@ -152,7 +152,7 @@ def draw_move(axes: Axes, run: Rounds, layout: Layout, move: Move, left: float) 
 
 
 def explain(axes: Axes, run: Rounds, top: float) -> None:
-    """The legend, below a run."""
+    """Draw the legend, below a run."""
     summed = is_summed(run)
     by_rank = summed or run.grid[0] > 1
     count = min(run.num_ranks if by_rank else run.grid[1], len(COLORS))
@@ -169,7 +169,7 @@ def explain(axes: Axes, run: Rounds, top: float) -> None:
 
 
 def draw_permutations(path: str | Path, *runs: Rounds) -> Path:
-    """One row of grids for each run, one grid for each round; return the path written."""
+    """Draw a row of grids for each run, a grid for each round; return the path written."""
     most = max(1, *(len(run.moves) for run in runs))
     figure = empty_figure(max(0.5 + 1.4 * most, 6.0), 0.4 + 2.1 * len(runs))
     figure.supxlabel("rows: from rank;  columns: to rank;  a number: how many pieces are in the "
@@ -196,7 +196,7 @@ def pieces(moves: list[Move], num_ranks: int) -> np.ndarray:
 
 
 def draw_grid(axes: Axes, table: np.ndarray) -> None:
-    """One round."""
+    """Draw the grid of one round."""
     axes.imshow(table >= 0, cmap=ListedColormap(["white", BLUE]), vmin=0, vmax=1)
     for source, dest in np.argwhere(table > 0):
         axes.text(dest, source, str(table[source, dest]), fontsize=7, color="white", ha="center",

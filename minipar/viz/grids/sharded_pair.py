@@ -1,4 +1,4 @@
-"""A pair of layers cut over ranks, as matrices: who has which columns of A and rows of B.
+"""A pair of layers cut over ranks, as matrices: each rank has columns of A and rows of B.
 
             A        y        B
     ┌─▶ x   █░  ─▶   █░   ·   █  =  share ─┐
@@ -57,7 +57,7 @@ def draw_sharded_pair(path: str | Path, columns: Sequence[tuple[int, int]], tota
 
 
 def _draw_rank(axes: Axes, rank: int, y: float, mine: tuple[float, float], middle: float) -> None:
-    """One rank's row of matrices, around height y; `mine` is its part of the hidden axis."""
+    """Draw one rank's row of matrices around height y; `mine` is its part of the hidden axis."""
     color, below = PALETTE[rank % len(PALETTE)], str(rank).translate(SUBSCRIPTS)
     start, size = mine[0] * HIDDEN, (mine[1] - mine[0]) * HIDDEN
     a, hidden, b, share = (PLACES[name] for name in ("A", "y", "B", "share"))
@@ -82,13 +82,13 @@ def _draw_rank(axes: Axes, rank: int, y: float, mine: tuple[float, float], middl
 
 def _matrix(axes: Axes, x: float, y: float, width: float, height: float, name: str,
             color: str = "none") -> None:
-    """An outline around height y, named below."""
+    """Draw the outline of a matrix around height y, with its name below."""
     box(axes, x, y - height / 2, width, height, edgecolor=GREY, facecolor=color, zorder=2)
     axes.text(x + width / 2, y + height / 2 + 0.12, name, ha="center", va="top", fontsize=9)
 
 
 def _part(axes: Axes, x: float, y: float, width: float, height: float, color: str,
           name: str) -> None:
-    """A coloured part of a matrix; its name is written where there is room."""
+    """Draw a coloured part of a matrix; its name is written where there is room."""
     box(axes, x, y, width, height, name if min(width, height) > 0.25 else "", "white",
         color=color, zorder=3, gid=name)

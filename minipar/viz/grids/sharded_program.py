@@ -5,7 +5,7 @@
     gelu                           [8][64][512]                              its colour is the mesh
     c_proj linear   [512][128]     [8][64][128]   all-reduce tp 197 kB       axis that cuts it
 
-Arcs at the left lead to operations that use a value later than the next one.
+An arc at the left leads from a value to an operation that uses it and does not follow directly.
 """
 
 from collections.abc import Mapping, Sequence

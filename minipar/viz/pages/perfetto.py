@@ -4,9 +4,9 @@
             sends                       ▐all_reduce▌──╮     threads are what it computes,
     rank 1  receives                    ▐all_reduce▌◀─╯     sends and receives
 
-A message is two rectangles, from its start to its end: one at each of its ranks, and an arrow
-between them.  The viewers allow rectangles of one thread to nest, never to overlap: what is under
-way at the same time gets further threads ("sends 2").
+A message is two rectangles from its start to its end, one at each of its ranks, and an arrow
+between them.  The viewers allow rectangles of one thread to nest, but not to overlap.  So messages
+that are under way at the same time get further threads ("sends 2").
 
 Trace Event Format: complete events (X), flow events (s, f; bp "e": ends at the rectangle that
 encloses it), metadata (M); times in µs.

@@ -62,7 +62,7 @@ def page_data(run: Rounds) -> dict[str, Any]:
 
 
 def caption(run: Rounds, k: int) -> str:
-    """The sentence below round k; round 0 is the start."""
+    """The sentence that the page shows for round k; round 0 is the start."""
     if k == 0:
         return "Before the first round: what each rank gives."
     moves = run.moves[k - 1]

@@ -3,7 +3,7 @@
     curves          losses, costs, loads, limits
     points          quality against cost
     distributions   numbers, and what formats keep of them
-    traffic         who sends how much, to whom
+    traffic         bytes between ranks, and other numbers of each rank
 
 Each takes plain data: numbers and names.
 """

@@ -131,7 +131,7 @@ def _colors(panel: CostCurves) -> dict[str, str]:
 
 
 def _key(panel: CostCurves) -> list[Line2D]:
-    """What the colours of a panel mean."""
+    """The legend of a panel's colours, as lines."""
     return [Line2D([], [], color=color, linewidth=3, label=name.replace("_", " "))
             for name, color in _colors(panel).items()]
 
@@ -194,7 +194,7 @@ def draw_load_curve(path: str | Path, curves: Mapping[str, Sequence[Any]],
 
 def draw_device_limits(path: str | Path, sizes: Mapping[str, float], needs: Sequence[Requirement],
                        title: str = "") -> Path:
-    """One panel for each need, both axes logarithmic; return the path written.
+    """Draw one panel for each need, both axes logarithmic; return the path written.
 
     `sizes` are the parameters of the models by name.  Points above the lowest wall of a panel are
     red.

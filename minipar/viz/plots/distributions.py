@@ -1,4 +1,4 @@
-"""What narrow numbers keep of many numbers, what a teacher says of one input, who differs where.
+"""Distributions: numbers in narrow formats, a teacher's probabilities, differences of two runs.
 
     float16   ░░░░▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓          draw_precision: what each format can hold, over powers of
     bfloat16  ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓       two, and how many gradients there are of each size.
@@ -28,7 +28,7 @@ from ..figure import empty_figure, legend_below, new_panels, save, tidy
 
 BINS = 60       # of a histogram, at each side of 0
 POWERS = -50, 20        # of two, which are shown
-TELL = 0.01     # probabilities from here on are written above their bars
+TELL = 0.01     # probabilities of at least this are written above their bars
 COLUMNS = {"forward": ("layout", "forward", "loss"), "backward": ("backward",),
            "gradient": ("local gradient", "gradient", "norm"),
            "update": ("state", "parameter", "initial")}
@@ -169,7 +169,7 @@ class Difference(Protocol):
 
 
 def grid_of(gaps: Sequence[Gap]) -> tuple[list[str], np.ndarray]:
-    """The rows, in program order, and the largest ratio of each by column.
+    """The names of the rows, in program order, and the largest ratio in each row and column.
 
     A parameter is in the row of its module, if that has one.
     """
@@ -191,7 +191,7 @@ def grid_of(gaps: Sequence[Gap]) -> tuple[list[str], np.ndarray]:
 
 
 def draw_difference(path: str | Path, found: Difference) -> Path:
-    """Draw the step in which the first difference is, or the last one; return the path written."""
+    """Draw the step of the first difference, or without one the last step; return the path."""
     gaps = found.gaps if any(not gap.ratio <= 1 for gap in found.gaps) or not found.low_gaps \
         else found.low_gaps
     step = next((gap.key[0] for gap in gaps if not gap.ratio <= 1), max(

@@ -67,7 +67,10 @@ class CostedRun(NamedTuple):
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The names of the points (cost, quality) that no other point beats in both, by cost."""
+    """The Pareto front of points (cost, quality), by cost: the names of those that none beats.
+
+    A point is beaten by another one that costs no more and is at least as good.
+    """
     best, names = -np.inf, []
     for name, (_, quality) in sorted(points.items(), key=lambda item: (item[1][0], -item[1][1])):
         if quality > best:
@@ -206,7 +209,8 @@ def draw_loss_by_cost(path: str | Path, rows: Mapping[str, Mapping[str, Sequence
                       title: str = "") -> Path:
     """Draw the runs of methods by name, a row of panels for each title; return the path.
 
-    Colours are of a row: give what several rows have, as a baseline, first.
+    Each row has colours of its own, in the order of its methods.  So a method of several rows, such
+    as a baseline, should come first.
     """
     figure, grid = new_panels(12.5, 0.6 + 3.6 * len(rows), title, len(rows), 2, "both",
                               sharex="col", sharey=True)

@@ -1,4 +1,4 @@
-"""Numbers of ranks: bytes through each, over each link of a mesh, of each part; any, as a map.
+"""Numbers by rank: bytes through each rank, over links of a mesh, by part; any number, as a map.
 
     rank 0  ████████████████          draw_rank_traffic: one bar a rank and a program, sent and
     rank 1  ███                       received together.  The busiest rank sets the time.

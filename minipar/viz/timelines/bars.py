@@ -30,8 +30,8 @@ PHASES = {"forward": "forward", "again": "forward", "backward": "backward", "wei
 class Bar(NamedTuple):
     """What `rank` did in one `row` of its lane from `start` to `end` (seconds).
 
-    `row` is "compute", "messages", "copy out" or "copy in"; `kind` a phase, "waiting", what a
-    message was part of, or the row again.
+    `row` is "compute", "messages", "copy out" or "copy in".  `kind` is a phase or "waiting", the
+    collective of a message, or the row's name again for a copy.
     """
 
     rank: int
@@ -146,7 +146,7 @@ def states(trace: Trace, num_ranks: int | None = None, waits: Sequence[Wait] = (
 
 
 def count_ranks(trace: Trace, num_ranks: int | None = None) -> int:
-    """The number of ranks that the events name, but at least `num_ranks`."""
+    """One more than the highest rank of an event, but at least `num_ranks`."""
     seen = [m[0] for m in trace.messages] + [m[1] for m in trace.messages]
     return max([num_ranks or 0, *(r + 1 for r in seen), *(s[0] + 1 for s in trace.spans)])
 
@@ -158,7 +158,7 @@ def refuse_empty(trace: Trace) -> None:
 
 
 def join(rank: int, row: str, pieces: Iterable[tuple], resolution: float = 0.0) -> list[Bar]:
-    """Pieces (start, end, kind) in order, clipped where they overlap, joined where they touch."""
+    """Bars of pieces (start, end, kind): in order, without overlaps, joined if one kind touches."""
     bars: list[Bar] = []
     for start, end, kind in sorted(pieces):
         if bars and start - bars[-1].end <= resolution:

@@ -16,8 +16,8 @@ from ...units import in_bytes
 from ..colors import BLACK, GREY, LIGHT
 from ..figure import in_units, new_panels
 
-NOTHING = {"facecolor": LIGHT, "hatch": "////", "edgecolor": GREY, "linewidth": 0}   # was done
-HIGHEST = 24.0          # inches of a picture
+NOTHING = {"facecolor": LIGHT, "hatch": "////", "edgecolor": GREY, "linewidth": 0}   # idle time
+HIGHEST = 24.0          # inches, so that a picture of many lanes can still be shown
 
 
 def lane_panels(sizes: Sequence[int], width: float, lane: float) -> tuple[Figure, list[Axes]]:
@@ -36,7 +36,7 @@ def name_lanes(axes: Axes, names: Sequence[str], middle: float = 0.0, most: int 
 
 
 def time_axis(axes: Axes, until: float) -> None:
-    """The time from 0 to `until` seconds."""
+    """Make the x axis the time from 0 to `until` seconds."""
     axes.set_xlim(0, until or 1e-9)
     axes.set_xlabel("time")
     in_units(axes.xaxis, "s")
@@ -47,7 +47,7 @@ def fill_lanes(axes: Axes, boxes: Iterable[tuple[int, Hashable, float, float]],
                places: Mapping[Any, tuple[float, float]]) -> None:
     """Draw boxes (lane, kind, start, end); `places` are (top, height) of each kind in its lane.
 
-    One collection for each kind in each lane: thousands of boxes stay fast.
+    Boxes of one kind in one lane are one matplotlib collection, so thousands are drawn fast.
     """
     groups = defaultdict(list)
     for lane, kind, start, end in boxes:
@@ -58,7 +58,7 @@ def fill_lanes(axes: Axes, boxes: Iterable[tuple[int, Hashable, float, float]],
 
 
 def write_peak(axes: Axes, x: float, y: float) -> None:
-    """A dot where memory is highest, and its bytes, on the side where there is room."""
+    """Draw a dot where memory is highest, and its bytes, on the side where there is room."""
     axes.plot(x, y, "o", color=BLACK, markersize=5, clip_on=False)
     late = x > 0.6 * axes.get_xlim()[1]
     axes.annotate(f"peak {in_bytes(y)}", (x, y), xytext=(-4 if late else 4, 5),

@@ -1,6 +1,6 @@
 """Live memory over one training step: areas stacked by kind, strategies side by side.
 
-    bytes  ┌ peak                      optimizer states and parameters at the bottom, as they last;
+    bytes  ┌ peak                      parameters and optimizer states at the bottom, as they last;
            ├──╮  ╭╮╭╮                  above them what comes and goes: gradients, messages,
            │▒▒╰──╯╰╯╰──╮               activations, temporaries
            │░░░░░░░░░░░░ time
@@ -68,7 +68,7 @@ def live_levels(history: Sequence[tuple[float, str, int]], start: float,
 
 
 def peak_of(step: MemoryStep, kinds: Sequence[str] = tuple(COLORS)) -> tuple[float, int]:
-    """(when, how many bytes) the kinds together were at their most, for the first time."""
+    """(time, bytes) of the first moment at which the kinds together are largest."""
     times, live = live_levels(step.history, step.start, step.end)
     total = sum((live[kind] for kind in kinds if kind in live), np.zeros(len(times), int))
     return float(times[np.argmax(total)]), int(np.max(total))
@@ -90,7 +90,7 @@ def phase_starts(trace: Trace, rank: int) -> list[tuple[float, str]]:
 def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: str = "",
                          kinds: Sequence[str] = tuple(COLORS),
                          num_parameters: int | None = None) -> Path:
-    """One panel for each step, all with one axis of bytes and one of time; return the path written.
+    """Draw a panel for each step, all to one scale of bytes and of time; return the path written.
 
     `kinds` are stacked, and the peak is that of their sum.  With `num_parameters` the y axis at the
     right counts in bytes per parameter.  Raises ValueError if there is nothing to draw.
@@ -124,7 +124,7 @@ def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: s
 
 
 def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], duration: float) -> None:
-    """One panel of `duration` seconds: areas, the peak with its bytes, the predicted peak."""
+    """Draw one panel of `duration` seconds: areas, the peak with its bytes, the predicted peak."""
     times, live = live_levels(step.history, step.start, step.end)
     stacked = [kind for kind in COLORS if kind in kinds and kind in live]
     time_axis(axes, duration)
@@ -145,7 +145,7 @@ def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], duration: floa
 
 
 def _mark_phases(axes: Axes, step: MemoryStep, duration: float) -> None:
-    """A line where each phase begins, and its name where there is room for it."""
+    """Draw a line where each phase begins, and its name where there is room for it."""
     width = axes.get_position().width * axes.figure.get_figwidth()          # in inches
     ends = [*(when for when, _ in step.phases[1:]), step.end]
     for i, ((when, name), until) in enumerate(zip(step.phases, ends)):

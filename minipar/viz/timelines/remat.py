@@ -36,7 +36,7 @@ RING = {"marker": "o", "markerfacecolor": "none", "linestyle": "none"}
 
 
 class RematStepLike(Protocol):
-    """The fields that are read of a step; `live` in bytes."""
+    """A step of a plan, as far as the pictures need it: `live` is in bytes."""
 
     kind: str
     part: int
@@ -55,7 +55,7 @@ class Box(NamedTuple):
 
 
 def boxes(steps: Sequence[RematStepLike]) -> list[Box]:
-    """One after the other, as they are computed; what takes no FLOPs has no width."""
+    """A box for each step, one after the other; a step without FLOPs has no width."""
     ends = np.cumsum([step.flops for step in steps], dtype=object)
     return [Box(step.kind, step.part, end - step.flops, end, step.live)
             for step, end in zip(steps, ends)]
@@ -65,7 +65,7 @@ def draw_remat_tradeoff(path: str | Path, best: Points, rules: Mapping[str, Poin
                         counted: Points, growth: Mapping[str, tuple[Points, Points]],
                         runs: Mapping[str, Sequence[RematStepLike]], names: Sequence[str],
                         title: str = "") -> Path:
-    """Three panels: compute against memory, memory against depth, plans being executed.
+    """Draw three panels: compute against memory, memory against depth, plans being executed.
 
     Points of `best`, `rules` (plans by a rule, by its name) and `counted` are (bytes at the peak,
     forwards more than one).  `growth`: by name what was predicted and what was counted, points
@@ -84,7 +84,7 @@ def draw_remat_tradeoff(path: str | Path, best: Points, rules: Mapping[str, Poin
 
 
 def _draw_tradeoff(axes: Axes, best: Points, rules: Mapping[str, Points], counted: Points) -> None:
-    """Forwards that are computed more than once, over bytes at the peak."""
+    """Draw how many forwards are recomputed, over the bytes at the peak."""
     axes.step(*zip(*[point for point in best if point[1] <= HIGHEST]), where="post", color=BLUE,
               linewidth=1.6, label="optimal, at every budget", zorder=2)
     for (name, points), color in zip(rules.items(), (VERMILION, ORANGE, GREEN, PURPLE, DARK)):
@@ -101,7 +101,8 @@ def _draw_tradeoff(axes: Axes, best: Points, rules: Mapping[str, Points], counte
 
 
 def _draw_growth(axes: Axes, growth: Mapping[str, tuple[Points, Points]]) -> None:
-    """Arrays alive at the peak over the number of layers: lines predicted, rings counted."""
+    """Draw the arrays alive at the peak over the number of layers: lines predicted, rings counted.
+    """
     for (name, (predicted, counted)), color in zip(growth.items(), (DARK, BLUE, GREEN, PURPLE)):
         axes.plot(*zip(*predicted), color=color, linewidth=1.6)
         axes.plot(*zip(*counted), markeredgecolor=color, markersize=7, **RING)
@@ -151,7 +152,7 @@ def draw_runs(figure: Figure | SubFigure, runs: Mapping[str, Sequence[RematStepL
 
 
 def _draw_live(axes: Axes, found: Sequence[Box]) -> None:
-    """Live bytes of every step, and the peak."""
+    """Draw the live bytes of every step, and the peak."""
     x = [0, *[box.end / 1e6 for box in found]]
     y = [box.live for box in found]
     axes.fill_between(x, [*y, y[-1]], step="post", color=PURPLE, alpha=0.45, linewidth=0)

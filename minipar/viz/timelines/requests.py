@@ -1,4 +1,4 @@
-"""Requests of inference: when each waits and gets tokens, and which blocks of a paged cache it has.
+"""Requests of inference: when each waits and gets tokens, and its blocks of a paged cache.
 
     A  ▒▒▇▇▇▇▇▇              ▒ prompt   ▇ one token   ─ waits
     B  ──────▒▒▇▇▇▇          one column for each step, as wide as the step takes
@@ -57,7 +57,7 @@ def draw_request_timeline(path: str | Path, runs: Mapping[str, Sequence[TimedSte
 
 
 def _draw_requests(axes: Axes, steps: Sequence[TimedStep], arrivals: Mapping[str, float]) -> None:
-    """A lane for each request; a black line ends the last step."""
+    """Draw a lane for each request, and a black line where the last request is answered."""
     rows = {name: row for row, name in enumerate(arrivals)}
     ends, cells = dict(arrivals), []
     for begin, end, step in steps:
@@ -109,7 +109,7 @@ def draw_block_pool(path: str | Path, steps: Sequence[Mapping[str, Any]], num_bl
 
 
 def as_plain(text: str) -> str:
-    """Text that Matplotlib draws as it is: $ begins no formula."""
+    """The text with each $ escaped, so that matplotlib takes none for a formula."""
     return text.replace("$", r"\$")
 
 

@@ -71,7 +71,7 @@ def _draw_run(axes: Axes, run: TracedRun, num_ranks: int, end: float) -> set[str
 
 
 def _draw_wait(axes: Axes, wait: Wait, end: float) -> None:
-    """The blocked line without an end, a dashed arrow for the message, a few words above."""
+    """Draw a blocked line up to the end, a dashed arrow for the message, a few words above."""
     axes.plot([wait.since, end], [wait.rank] * 2, solid_capstyle="butt", zorder=2,
               **LOOKS[BLOCKED])
     toward = wait.rank + 0.42 * (1 if wait.peer > wait.rank else -1)

@@ -135,7 +135,7 @@ def _longest(spans: Iterable[Span], kinds: Sequence[str], num_columns: int) -> l
 
 
 def share_rows(num_ranks: int, max_rows: int) -> list[range]:
-    """The ranks of each row: as many in each, the last one's apart."""
+    """The ranks of each row: equally many, but perhaps fewer in the last row."""
     per_row = ceil(num_ranks / max_rows)
     return [range(first, min(first + per_row, num_ranks))
             for first in range(0, num_ranks, per_row)]
@@ -189,7 +189,7 @@ def _fit(room: int, timeline: Timeline, unit: float) -> int:
 
 
 def axis(duration: float, width: int) -> str:
-    """Round times at their columns, as many as there is room for."""
+    """A line with round times at their columns, as many as there is room for."""
     unit, scale = time_unit(duration)
     total = duration * scale
     line = f"0 {unit}"

@@ -61,7 +61,7 @@ def draw_timelines(path: str | Path, traces: Mapping[str, Trace]) -> Path:
 
 def _draw(path: str | Path, runs: Sequence[tuple[str, Trace, Sequence[str]]],
           apart: bool = False) -> Path:
-    """Draw (title, trace, names of the lanes) of each run."""
+    """Draw a panel for each run (title, trace, names of the lanes); return the path written."""
     for _, trace, _ in runs:
         refuse_empty(trace)
     figure, panels = lane_panels([len(names) for *_, names in runs], width=10, lane=0.62)
@@ -99,7 +99,7 @@ def _name(rank: int, mesh: DeviceMesh | None = None) -> str:
 
 
 def _looks(bars: list[Bar]) -> Looks:
-    """A colour for each (kind, row) there is, in the order of the legend."""
+    """The look of each (kind, row) that the bars have, in the order of the legend."""
     kinds = {(bar.kind, bar.row) for bar in bars}
     waiting = (WAITING, COMPUTE)
     known = [(kind, row) for row in WITH_COPIES for kind in KIND if (kind, row) in kinds]
@@ -113,7 +113,7 @@ def _looks(bars: list[Bar]) -> Looks:
 
 
 def _write_shares(axes: Axes, bars: list[Bar], until: float, num_ranks: int) -> None:
-    """Right of each lane, the share of its time in which the rank computed."""
+    """Write, right of each lane, the share of its time in which the rank computed."""
     for rank in range(num_ranks):
         row = [bar for bar in bars if bar.rank == rank and bar.row == COMPUTE]
         busy = sum(bar.end - bar.start for bar in row if bar.kind != WAITING)

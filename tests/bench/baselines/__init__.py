@@ -4,5 +4,6 @@
     numpy_gpt, numpy_attention          one training step of the GPT, without autograd
     numpy_mlp, numpy_decode             an MLP on several ranks; one sequence that grows
 
-They share no code with minipar.
+None computes with minipar's operations.  They import from it a model's sizes, a batch's type, and
+`l2_blocks`, which cuts arrays into blocks that fit the L2 cache.
 """

@@ -108,7 +108,7 @@ def step(layers: list[Layer], microbatches: list[Batch], batch: int, lr: float, 
 
 def gpipe_step(layers: list[Layer], microbatches: list[Batch], batch: int, lr: float, pp: Any
                ) -> float:
-    """The same over two stages, each with its `layers`: all forwards, then all backwards."""
+    """`step` over two stages, each with its `layers`: all forwards, then all backwards."""
     zero_grad(layers)
     is_first, other = pp.rank == 0, 1 - pp.rank
     stack, total = [], 0.0

@@ -121,7 +121,7 @@ def report(seconds: dict[str, float], predicted: dict[str, float]) -> list[Row]:
 
 
 def middle(stage: Stage, num_rounds: int) -> np.ndarray:
-    """The medians of its forward, backward and rest, without warm-up."""
+    """The median seconds of a stage's forward, backward and rest, without the warm-up."""
     return np.median(stage.seconds[-num_rounds:], axis=0)
 
 
@@ -183,5 +183,5 @@ def torch_step(torch: ModuleType, comm: Communicator, batches: list[Microbatch]
 
 
 def _total(comm: Communicator, loss: float) -> float:
-    """PyTorch's loss is on the last rank, minipar's on all."""
+    """The loss on every rank: PyTorch's is only on the last one, minipar's on all."""
     return float(all_reduce(comm, np.array([loss], np.float64), "max")[0])

@@ -1,4 +1,4 @@
-"""The checker: runs a function of a submission on several ranks, each a process without rights.
+"""The checker: runs a function of a submission on several ranks, each a process in a sandbox.
 
     runner.py           start ranks, serve them, collect their results
     service.py          read and write the pipes of ranks; watch the limits
@@ -9,5 +9,6 @@
     check.py            what students run
     ranks/              the other end of the pipe: the ranks themselves
 
-It needs only NumPy, and travels in the package for students: they check with what grades them.
+The sandbox needs Linux on x86-64 or ARM; without it ranks are ordinary processes.  The checker
+needs only NumPy, and is part of the package for students: they check with what grades them.
 """

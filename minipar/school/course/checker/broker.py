@@ -1,4 +1,4 @@
-"""The broker carries every message between ranks: so it counts them, and knows who waits for whom.
+"""The broker carries every message between ranks.  It counts them, and knows who waits for whom.
 
     rank 0 ── send to 1 ──▶ ┌────────┐ ── the array ──▶ rank 1
            ◀── done ──────  │ broker │ ◀── recv from 0 ──
@@ -7,13 +7,13 @@
 A send meets its receive by group, source, destination and tag, in the order of posting.  Until they
 have met, neither is done.  When every rank that has not ended waits, none can go on: a deadlock.
 
-A message has the size and the dtype that its receive was posted with, or the run fails: so neither
-tells a rank anything.  Its tag, its order and its existence do, even without content: so each
-message counts HEADER bytes.
+A message must have the size and the dtype that its receive was posted with, or the run fails.  So a
+message's size tells its receiver nothing.  But its tag, its order and its existence do, even
+without content: so each message counts HEADER bytes.
 
 Rounds: a rank's clock is the number of messages that it had to wait for, one after another.  A
-message takes one round from the later of its ends.  A message stays here until its rank waits for
-it: so none arrives uncounted.
+message takes one round from the later clock of its two ranks.  A message stays here until its
+receiver waits for it, so none arrives uncounted.
 """
 
 from collections import defaultdict, deque
@@ -54,7 +54,7 @@ class Message(NamedTuple):
 
 
 class Post(NamedTuple):
-    """A send or a receive that has been posted, with the form of its array; `clock`: its rank's."""
+    """A send or a receive that was posted: the clock of its rank, size and dtype of its array."""
 
     rank: int
     number: int
@@ -74,7 +74,7 @@ class Wait(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What completes a post: its round, and what its rank gets when it asks."""
+    """The completion of a post: its round, and what its rank gets when it waits for it."""
 
     round: int
     array: np.ndarray | None
@@ -141,7 +141,7 @@ class Broker:
             raise Broken(f"a frame that is not of the communicator's ({error!r})") from None
 
     def match(self, key: Key) -> list[tuple[int, bytes]]:
-        """Deliver the message that a post has completed, if it has.  Raises Mismatch."""
+        """Deliver a message if both its send and its receive are posted.  Raises Mismatch."""
         if not (self.sends[key] and self.recvs[key]):
             return []
         send, recv = self.sends[key].popleft(), self.recvs[key].popleft()
@@ -162,9 +162,9 @@ class Broker:
         return self.hand_over(rank, number) if waits else []
 
     def hand_over(self, rank: int, number: int) -> list[tuple[int, bytes]]:
-        """The frame that completes a post, if it is complete: its rank has asked for it.
+        """[(rank, frame)] for a post that its rank waits for, if the post is complete; else [].
 
-        The rank goes on, and its clock is now at least the round of what it asked for.
+        The rank goes on, and its clock is now at least the round of the post.
         """
         done = self.done.pop((rank, number), None)
         if done is None:

@@ -71,6 +71,6 @@ def read_cases(file: Path) -> list[ReadyCase]:
 
 
 def plain(traffic: dict[str, Any]) -> dict[str, Any]:
-    """Limits as JSON has them."""
+    """The limits of messages, as JSON has them."""
     return {name: [[int(a), int(b)] for a, b in value] if name == "pairs" else float(value)
             for name, value in traffic.items()}

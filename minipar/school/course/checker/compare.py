@@ -15,7 +15,7 @@ from .service import Failure, Run
 
 
 class Measure(NamedTuple):
-    """How a leaderboard ranks a capstone: the body of measure(results, messages, p, **sizes).
+    """What a leaderboard measures: the body of measure(results, messages, p, **sizes).
 
     It returns numbers by name, smaller being better, and raises ValueError with a sentence for a
     result that breaks a rule.  It may name `parameters`.  Its code is no secret: students run it.

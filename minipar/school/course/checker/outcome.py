@@ -1,4 +1,4 @@
-"""The outcome of a case in words, and the points of many."""
+"""The outcome of a case, in words and in points; the points of many."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ PRINTED = 2000              # characters of what a rank printed, in a report
 
 
 class Outcome(NamedTuple):
-    """A case of a task that was run; `most` are the points that it can earn."""
+    """The outcome of a case, perhaps not run yet; `most` are the points that it can earn."""
 
     task: str
     number: int

@@ -1,11 +1,12 @@
-"""Run a function of a submission on some ranks, and return what came of it.
+"""Run a function of a submission on some ranks, and return its results, messages or failure.
 
     with Worker(limits) as worker:
         run = worker.run(Job(files, "ring", "all_gather", arguments))
         run.results[0]["return"]   run.messages   run.failure
 
-A rank is a process with no rights (`sandbox`); the broker in this process carries its messages.  If
-a rank hangs, crashes, prints without end or takes all memory, one run is lost and no more.
+A rank is a process in the `sandbox`, where that is supported.  The broker in this process carries
+its messages.  If a rank hangs, crashes, prints without end or takes all memory, one run is lost and
+no more.
 """
 
 import json
@@ -36,7 +37,10 @@ class WorkerError(Exception):
 
 
 class Job(NamedTuple):
-    """A call on every rank: `arguments[rank]`; without `comm` if `is_serial`, on one rank."""
+    """A call on each rank, with `arguments[rank]` and `comm`.
+
+    If `is_serial`, it has one rank and no `comm`.
+    """
 
     files: dict[str, str]           # source of the modules that can be imported, by name
     module: str
@@ -48,7 +52,7 @@ class Job(NamedTuple):
 class Worker:
     """A context with a worker process; `is_fenced` tells whether the ranks are in the sandbox.
 
-    All methods raise WorkerError if the process does not start, or has ended.
+    All methods but `stop` raise WorkerError if the process does not start, or has ended.
     """
 
     def __init__(self, limits: Limits | None = None, fenced: bool = True):
@@ -95,7 +99,7 @@ class Worker:
             self.process = None
 
     def answer(self) -> Any:
-        """What the worker process says next."""
+        """The next answer of the worker process."""
         with suppress(ConnectionError):
             text = self.control.recv(64)
             if text:

@@ -3,7 +3,8 @@
     pipe of a rank ──▶ Assembler ──▶ Broker.take ──▶ answers, sent when the pipe takes them
     what it prints ──▶ kept, up to a limit
 
-Nothing here blocks on a rank: a run ends when all ranks have, or with the first failure.
+Nothing here blocks on a rank: a run ends when all ranks have, or with the first failure, which may
+be that its time is over.
 """
 
 import os
@@ -26,7 +27,7 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Limits(NamedTuple):
-    """The limits of a run, for each rank; `seconds` are a wall clock's, for all."""
+    """The limits of a run: memory and printed bytes of each rank, wall-clock seconds of all."""
 
     seconds: float = 10.0
     memory: int = 256 << 20         # bytes beside Python and NumPy
@@ -77,7 +78,7 @@ class Rank:
 
 
 class Service:
-    """The serving of `ranks` until `run` is whole."""
+    """Serves `ranks`, and fills in `run`."""
 
     def __init__(self, ranks: Sequence[Rank], limits: Limits, run: Run):
         self.ranks, self.limits, self.run = ranks, limits, run
@@ -126,7 +127,7 @@ class Service:
         return self.read(number) if events & READ else None
 
     def read(self, number: int) -> Failure | None:
-        """Take what a rank has sent; return a failure, if it was one."""
+        """Take what a rank has sent; return its failure, or None."""
         rank, data = self.ranks[number], b""
         try:
             data = rank.pipe.recv(PIECE)

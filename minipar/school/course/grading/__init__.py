@@ -2,14 +2,14 @@
 
     tasks.py            read tasks; draw the parameters of a course by its key
     assignment.py       an assignment: tasks, handout, rubric, and solutions of those before
-    readers.py          read folders and archives, and follow nothing
+    readers.py          read folders and archives, without following links
     submission.py       read what a student handed in, and find the tasks in it
     grade.py            run and judge every case
     rules.py            late days, partial credit, a text for students
     results.py          the results for Gradescope and Autolab, written whole
     program.py          one submission, or a folder of them
     __main__.py         the same from the command line, without the rest of minipar
-    report.py           what a folder of results tells about the tasks
+    report.py           statistics of the cases, from a folder of results
     proof.py            show that the cases tell right from wrong
 
 This package and `checker` need only Python and NumPy, and travel together into a container.

@@ -14,7 +14,7 @@ from .rules import read_late
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of grading."""
+    """Add the arguments of grading."""
     parser.add_argument("course", type=Path, metavar="DIR",
                         help="the folder that `course build` has written")
     parser.add_argument("submission", type=Path, metavar="SUBMISSION",

@@ -6,8 +6,9 @@
                                                     packaging/selection.py tells how to mark them
                                 rubric.md           for instructors: answers, and samples by grade
 
-A task builds on those that its text or its solution names.  Where these were not chosen, students
-get their texts and solutions as modules, under the tasks' names; of all others, nothing.
+A task builds on the tasks that its text or its solution names.  If such a task was not chosen,
+students get its text and its solution as a module, under the task's name.  They get nothing of the
+other tasks that were not chosen.
 """
 
 import re
@@ -116,7 +117,7 @@ def built_on(tasks: Collection[Task], known: Mapping[str, Task]) -> dict[str, Ta
 
 
 def minutes(tasks: Iterable[Task]) -> int:
-    """The minutes that tasks take."""
+    """The minutes that the tasks take together."""
     return sum(task.minutes for task in tasks)
 
 

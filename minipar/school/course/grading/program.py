@@ -35,7 +35,7 @@ COURSE = "course.json"
 
 
 class Course(NamedTuple):
-    """A course that was built: the secret that draws the values of its cases; its assignment."""
+    """A course that was built: its assignment and rules, and the secret that draws its cases."""
 
     secret: str
     assignment: Assignment
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Settings of grading: seconds of a case and in all, whether in a sandbox, who was late."""
+    """Settings of grading: seconds of a case, seconds of a submission, the sandbox, days late."""
 
     seconds: float = 5.0
     budget: float = float("inf")
@@ -204,7 +204,7 @@ def summary(course: Course, rows: Sequence[Row]) -> str:
 
 
 def leaderboards(rows: Sequence[Row]) -> list[list[Any]]:
-    """For each thing that is measured the submissions, the best first; equal ones share a place."""
+    """Rows (measure, place, submission, value), the best first; equal values share a place."""
     found = sorted((one["name"], one["value"], row.name) for row in rows
                    for one in leaderboard(row.outcomes or []))
     return [[name, 1 + sum(other == name and better < value for other, better, _ in found),

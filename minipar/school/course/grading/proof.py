@@ -1,7 +1,7 @@
 """Prove an assignment: each solution earns all points, each stub and each wrong body loses some.
 
-And a function that does nothing earns none: it returns an argument, a part of one, or zeros.  All
-this for every combination of a task's parameters, since any may be drawn.
+And a function that does no work, but returns an argument, a part of one, zeros or None, earns no
+points.  All this is shown for every combination of a task's parameters, since any may be drawn.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def prove(file: Path, worker: Worker, supplied: dict[str, str],
 
 def try_version(task: Task, version: str, body: str, worker: Worker,
                 supplied: dict[str, str]) -> Finding:
-    """Run a version on all cases: a wrong one until its first failure."""
+    """Run a version on the cases up to its first failure; count the points until then."""
     points, first = 0, ""
     files = {**supplied, task.name: task.module(body)}
     for case in task.cases:

@@ -47,8 +47,7 @@ def is_python(path: str) -> bool:
 
 
 def readers(place: Path, stack: ExitStack) -> Readers:
-    """The readers of a hand-in's files, by path; None for a file that may not be read.
-    """
+    """The readers of a hand-in's files, by path; None for a file that may not be read."""
     if place.is_dir():
         return in_folder(place)
     if place.is_file() and is_python(place.name):

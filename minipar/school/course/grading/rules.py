@@ -47,12 +47,12 @@ class Rules(NamedTuple):
         return max(0.0, 1 - self.late_penalty * max(0, days - self.late_days) / 100)
 
     def score(self, points: int, days: int) -> float:
-        """The points that are left."""
+        """The points that a submission keeps when it comes `days` late."""
         share = self.share(days)
         return points if share == 1 else round(points * share, 2)
 
     def credited(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """The outcomes with the points that they earn."""
+        """The outcomes, with no points for a failed task unless partial credit is given."""
         failed = {outcome.task for outcome in outcomes if outcome.failure}
         return [outcome._replace(counts=self.partial_credit or outcome.task not in failed)
                 for outcome in outcomes]

@@ -61,7 +61,7 @@ def read_submission(place: Path, wanted: Collection[str] = ()) -> Submission:
 
 
 def read_place(place: Path, wanted: Collection[str]) -> Submission:
-    """Read a submission as it lies there."""
+    """Read a folder, an archive or a file as a submission.  Raises SchoolError."""
     with ExitStack() as stack:
         try:
             files, others, problems = read_files(without_litter(readers(place, stack)), wanted)
@@ -177,11 +177,11 @@ def defines(text: str, function: str) -> bool:
 
 
 def listed(paths: Sequence[str]) -> str:
-    """The first of these paths, and how many more there are."""
+    """The first paths as text, and how many more there are."""
     more = len(paths) - MOST_NAMES
     return ", ".join(paths[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def digest(files: dict[str, str]) -> str:
-    """A digest of files."""
+    """The SHA-256 of modules and their names."""
     return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()

@@ -57,7 +57,10 @@ class Attempt(NamedTuple):
 
 
 def attempt(workspace: Workspace, milestone: Milestone, run: str) -> Attempt:
-    """Train the reference and the learner's version, and compare them."""
+    """Train the reference and the learner's version, and compare them.
+
+    If they differ, each function is also tried alone.
+    """
     own = [workspace.find(name) for name in milestone.exercises]
     options = milestone.runs[run]
     reference = train(workspace, workspace.patches([]), options)
@@ -76,7 +79,7 @@ def attempt(workspace: Workspace, milestone: Milestone, run: str) -> Attempt:
 
 
 def train(workspace: Workspace, replaced: Patches, options: str) -> Version:
-    """Train in a process of its own."""
+    """Train in a process of its own, with some functions `replaced`."""
     job = {"root": str(workspace.root), "patches": replaced, "options": options}
     ended = run_module("minipar.school.course.milestones.version", workspace.root, job, LIMIT)
     steps = [Step(line["loss"], line["seconds"], line["sent"], line["peaks"])
@@ -119,10 +122,10 @@ def compare(reference: Version, own: Version) -> str:
 
 
 def in_all(sent: list[dict[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
-    """What all ranks together sent in a step, by collective.
+    """(bytes, messages) that all ranks together sent in a step, by collective.
 
-    One rank may send an element more than the reference's and another one less: on a ring, chunk 0
-    may begin anywhere.
+    Single ranks are not compared.  On a ring chunk 0 may be on any rank, so a rank may send an
+    element more than in the reference, and another rank an element less.
     """
     sums: dict[str, tuple[int, int]] = {}
     for label, (num_bytes, messages) in (entry for rank in sent for entry in rank.items()):

@@ -56,7 +56,7 @@ def missing(workspace: Workspace, milestone: Milestone) -> list[str]:
 
 
 def reached(root: Path) -> dict[str, bool]:
-    """By name, whether a milestone is reached with the functions that the learner has now."""
+    """For each milestone, whether it is reached with the functions that the learner has now."""
     try:
         workspace = Workspace(root)
     except SchoolError:

@@ -5,7 +5,7 @@
     handout.py          the handout in Markdown and HTML
     slides.py           slides of a lesson: `minipar course slides`
     selection.py        the parts of an assignment's texts that are about the chosen tasks
-    files/              files that are copied unchanged: setup.sh, run_autograder, a workflow, …
+    files/              files that are copied unchanged, and texts with gaps that are filled in
 
-Everything is made in one draft folder, which gets its name when it is complete.
+An assignment is made in one draft folder, which gets its name when it is complete.
 """

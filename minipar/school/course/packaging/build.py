@@ -115,7 +115,7 @@ def guide(assignment: Assignment) -> str:
 
 
 def on_task(task: Task, assignment: Assignment, worker: Worker) -> str:
-    """The mistakes in a task."""
+    """The guide's section on a task: its commonest mistakes."""
     files = assignment.supplied | assignment.solutions_below(task)
     lines = [f"## `{task.name}`: {task.title}\n"]
     for name, wrong in list(task.mutants.items())[:MIN_MUTANTS]:
@@ -148,7 +148,7 @@ def write(folder: Path, content: Files) -> None:
 
 
 def zipped(content: Files) -> bytes:
-    """A zip archive."""
+    """The bytes of a zip archive."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in content:
@@ -160,7 +160,7 @@ def zipped(content: Files) -> bytes:
 
 
 def tarred(content: Files) -> bytes:
-    """A tar archive."""
+    """The bytes of a tar archive."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
         for path, data in content:

@@ -15,7 +15,7 @@ FILES = files(__package__) / "files"
 
 
 def handout(assignment: Assignment, policy: str, rules: Rules = PLAIN) -> str:
-    """The handout in Markdown: what concerns the tasks of the assignment, and no others."""
+    """The handout in Markdown, with the texts that concern the tasks of the assignment."""
     tasks, texts = assignment.tasks, merged(assignment)
     hours = max(0.5, round(2 * sum(part.share * part.meta["hours"]
                                    for part in assignment.parts)) / 2)
@@ -75,5 +75,5 @@ def html_page(title: str, style: str, body: str) -> str:
 
 
 def text_of(name: str) -> str:
-    """The text of one of the files that are copied as they are."""
+    """The text of a file in files/."""
     return (FILES / name).read_text(encoding="utf-8")

@@ -99,6 +99,6 @@ def points_of(question: str) -> int:
 
 
 def on_tasks(text: str, names: Collection[str]) -> str:
-    """The paragraphs of a text but those on the mistakes in other tasks."""
+    """The text without the paragraphs on mistakes in tasks other than `names`."""
     return "\n\n".join(paragraph for paragraph in text.split("\n\n")
                        if not (task := MISTAKE.match(paragraph)) or task[1] in names)

@@ -27,7 +27,9 @@ MOST_LINES, MOST_CODE, RANKS = 15, 22, "4"      # of text and of code on a slide
 
 
 def write_slides(lesson: Lesson, out: Path, runs: Path) -> Path:
-    """Write the slides of a lesson into `out`; `runs` is where lessons write.  Raises SchoolError.
+    """Write the slides of a lesson into `out`; lessons write their runs into `runs`.
+
+    Raises SchoolError if the lesson does not run.
     """
     number = f"{lesson.number:02}"
     if not has_run(lesson, runs):

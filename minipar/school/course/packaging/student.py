@@ -1,4 +1,4 @@
-"""The package for students: stubs, public cases, the checker, the handout; the answers nowhere.
+"""The package for students: stubs, public cases, the checker, the handout, but no answers.
 
     handout.md, handout.html
     all_reduce.py, …    a stub for each task, with the task above it
@@ -6,9 +6,9 @@
     check.py            runs the public cases, from cases/TASK.npz
     checker/            the checker, as it grades
     AGENTS.md           for a student's coding agent: explain and ask, do not solve
-    .github/…/check.yml a workflow that does the same on each push
+    .github/…/check.yml a workflow that runs check.py on each push
 
-Neither solutions nor the code that makes inputs and results are among them.
+Neither the solutions of the tasks nor the code that makes inputs and results are in the package.
 """
 
 import textwrap

@@ -5,8 +5,9 @@
     comm.isend(…)  comm.irecv(…)  →  request.wait()
     comm.split(color, key)     the ranks of one color, as a communicator of their own
 
-The methods are some of minipar's Communicator.  As there, a send may block until it is received.
-So a program that relies on buffering hangs, and the checker says which rank waits for which.
+The methods are some of minipar's Communicator.  There a send may block until it is received; here
+it does.  So a program that relies on buffering hangs, and the checker says which rank waits for
+which.
 """
 
 import os
@@ -60,7 +61,7 @@ class Request:
         self.is_done, self.answer = False, None
 
     def complete(self, frame: Frame) -> None:
-        """Take the answer; a message has the size and dtype of `out`, as the checker sees to it."""
+        """Take the answer; the checker has compared a message's size and dtype with `out`'s."""
         self.is_done, self.answer = True, frame.fields
         if self.out is not None:
             self.out[...] = frame.arrays["array"].reshape(self.out.shape)
@@ -132,7 +133,7 @@ class Communicator:
 def calling_line() -> str:
     """The innermost line of the submission, as file:line.
 
-    Its files have names without a folder; Python's own have paths, which are none of its business.
+    Its files have names without a folder.  Files with a path are Python's or the checker's.
     """
     frame = sys._getframe(1)
     while frame is not None and os.sep in frame.f_code.co_filename:

@@ -1,10 +1,10 @@
-"""Frames: what the checker and a rank say to each other over a pipe.
+"""Frames: the messages between the checker and a rank, over a pipe.
 
-    4 bytes        8 bytes          JSON                          raw bytes
-    size of JSON   size of arrays   {"kind": "send", "to": 1, …}  the arrays, one after another
+    4 bytes        8 bytes          JSON                            raw bytes
+    size of JSON   size of arrays   {"kind": "send", "peer": 1, …}  the arrays, one after another
 
-The JSON names the dtype and shape of each array.  There is no pickle and no archive: a frame from
-untrusted code can hold wrong numbers, and nothing worse.  Sizes are limited before memory is taken.
+The JSON has name, dtype and shape of each array.  There is no pickle and no archive: a frame from
+untrusted code can hold wrong numbers, and nothing worse.  Sizes are checked before memory is taken.
 """
 
 import json

@@ -4,10 +4,10 @@
     limits              memory, CPU time, no files, no processes                     (setrlimit)
     system calls        a short list; every other one fails with PermissionError     (seccomp)
 
-After `enter`, the process can open no file, make no socket, start no process, and send no signal.
-It finds no reference, writes no result, reaches no other machine, and leaves nothing behind.  The
-list needs Linux on x86-64 or ARM; `is_supported` tells.  See seccomp(2) and the kernel's
-Documentation/userspace-api/seccomp_filter.rst.
+After `enter` with the list, the process can open no file, make no socket, start no process, and
+send no signal.  So it finds no reference, writes no result, reaches no other machine, and leaves
+nothing behind.  The list needs Linux on x86-64 or ARM; `is_supported` tells.  See seccomp(2) and
+the kernel's Documentation/userspace-api/seccomp_filter.rst.
 """
 
 import ctypes
@@ -73,7 +73,7 @@ def program(machine: str) -> bytes:
 
 
 def enter(user: int | None, memory: int, seconds: int, with_filter: bool) -> None:
-    """Give up every right but to compute; there is no way back.
+    """Limit this process for ever; with the filter, take every right from it but to compute.
 
     `user` is the number of another user, for root only; `memory` is in bytes beyond what is used
     now, `seconds` of CPU time.  Raises OSError if the system refuses.

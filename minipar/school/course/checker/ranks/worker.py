@@ -1,10 +1,10 @@
 """The worker: a clean process that forks itself into one rank after another.
 
-    stdin is a socket: a request comes in, the number of a process goes out
+    stdin is a socket: requests come in; process numbers and exit statuses go out
 
-It has imported NumPy and nothing of the assignment, so its copies find no answer in their memory,
-and are ready in milliseconds.  A copy gives up its rights (`sandbox`), then reads its job: the
-source of the submission, the name of a function, and its arguments.
+The worker has imported NumPy and nothing of the assignment.  So its copies find no answer in their
+memory, and are ready in milliseconds.  A copy enters the sandbox, then reads its job: the source of
+the submission, the name of a function, and its arguments.
 """
 
 import faulthandler
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def become_rank(job: dict[str, Any], pipe: int, output: int) -> None:
-    """Be a rank from here on: `pipe` leads to the checker, `output` takes what is printed."""
+    """Run a job as a rank, then exit; `pipe` leads to the checker, prints go to `output`."""
     try:
         os.setpgid(0, 0)
         null = os.open(os.devnull, os.O_RDONLY)
