@@ -23,9 +23,10 @@ def test_all_reduce_is_the_sum_within_two_roundings_and_its_formula(world, n, co
         every, p = draw(comm.size, n), comm.size
         counts = [stop - start for start, stop in chunk_bounds(n, p)]
         flat = every[comm.rank].copy()
+        out = flat if n > 5 else np.full_like(flat, np.nan)
         comm.start_trace()
-        assert QuantizedWire(codec).all_reduce(comm, flat, out=flat) is flat
-        trace = comm.stop_trace()
+        assert QuantizedWire(codec).all_reduce(comm, flat, out=out) is out
+        trace, flat = comm.stop_trace(), out
         exact = every.astype(np.float64).sum(0)
         bound = sum(half_steps(one, codec, counts) for one in every)
         bound += half_steps(np.abs(exact) + bound, codec, counts)
