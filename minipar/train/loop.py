@@ -85,10 +85,10 @@ def train_steps(comm: Communicator, state: TrainState,
 
     `save_at(num_steps)`, if given, writes a checkpoint: every --save-every steps, and at the end.
     With --out one step is traced for the pictures, unless `observe` is False.  `take`, if given,
-    takes all other steps instead of `take_step`.  Raises UsageError, on every rank at once, where
+    takes the steps instead of `take_step`.  Raises UsageError, on every rank at once, where
     `check_finite` does.
     """
-    run = state.config.run
+    run, take = state.config.run, take or take_step
     traced_step = -1
     if observe and run.out is not None:
         traced_step = min(state.first_step + 2, run.steps - 1)
@@ -96,8 +96,8 @@ def train_steps(comm: Communicator, state: TrainState,
         before_step(step)
         with state.memory.recording(step == traced_step), \
                 np.errstate(over="ignore", invalid="ignore"):       # take_step reports such a loss
-            loss = (observed_step(comm, state, step) if step == traced_step
-                    else (take or take_step)(state, step))
+            loss = (observed_step(comm, state, step, take) if step == traced_step
+                    else take(state, step))
         state.losses.append(loss)
         progress(step, loss)
         if save_at and run.save_every and (step + 1) % run.save_every == 0 and step + 1 < run.steps:
@@ -189,11 +189,12 @@ def on_device(state: TrainState, batches: "Sequence[Batch | Microbatch]") -> lis
             for inputs, targets, samples in batches]
 
 
-def observed_step(comm: Communicator, state: TrainState, step: int) -> float:
-    """`take_step`, keeping its messages and computations in `state` for the pictures."""
+def observed_step(comm: Communicator, state: TrainState, step: int,
+                  take: Callable[[TrainState, int], float]) -> float:
+    """`take` a step, keeping its messages and computations in `state` for the pictures."""
     start = comm.now()
     comm.start_trace()
-    loss = metered(lambda comm: take_step(state, step))(comm)
+    loss = metered(lambda comm: take(state, step))(comm)
     trace, state.traced_at = comm.stop_trace(), (start, comm.now())
     state.trace = gather_trace(comm, trace)
     pipeline = state.strategy.pipeline

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from minipar.commands.main import main
@@ -14,8 +15,6 @@ class Larger(DistributedDataParallel):
     def run_batch(self, microbatches, loss_divisor, seed=0, step=0):
         return super().run_batch(microbatches, loss_divisor / self.dp.size, seed, step)
 """
-
-
 
 
 @pytest.fixture
@@ -64,6 +63,16 @@ def test_recordings(capsys, tmp_path):
     assert main([*train, "--set", f"run.record={right}", "--lr", "0.5"]) == 0
     assert main(["compare", left, right]) == 1
     assert "step 0, parameter of " in capsys.readouterr().out
+
+
+def test_the_step_that_is_traced_for_pictures_is_recorded_too(tmp_path):
+    train = ["train", *WORDS, "--ranks", "2", "--steps", "4", "--set", "run.record_steps=3"]
+    assert main([*train, "--set", f"run.record={tmp_path / 'left'}"]) == 0
+    assert main([*train, "--set", f"run.record={tmp_path / 'right'}",
+                 "--out", str(tmp_path / "out")]) == 0
+    left, right = (np.load(tmp_path / name / "rank1.npz") for name in ("left", "right"))
+    assert left.files == right.files
+    assert main(["compare", str(tmp_path / "left"), str(tmp_path / "right")]) == 0
 
 
 def test_json_has_the_sentence_the_cause_and_numbers(capsys):

@@ -105,8 +105,7 @@ def trained_by(state: TrainState) -> Trained:
 def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int], float]]:
     """Context of a run; yields the function that takes a step.
 
-    With run.record it records the first run.record_steps steps, and writes them at the end.  A step
-    that is traced for the pictures of --out is not recorded.
+    With run.record it records the first run.record_steps steps, and writes them at the end.
     """
     run, recorder = state.config.run, Recorder(rank)
     if run.record is None:
