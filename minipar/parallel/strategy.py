@@ -209,6 +209,9 @@ class Strategy:
         """
         return NO_CONTEXT
 
+    def reduce_stage(self, stage: int) -> None:
+        """Begin to reduce all gradients of a stage whose last backward is over."""
+
     def finish(self) -> None:
         """Wait until all gradients are reduced: of the batch, or of each backward if that reduces.
 

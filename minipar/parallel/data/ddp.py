@@ -110,6 +110,11 @@ class DistributedDataParallel(Strategy):
         later = not reduces or self.wire.waits_for_all
         return NO_CONTEXT if later else self.queues[stage].watch(y)
 
+    def reduce_stage(self, stage: int) -> None:
+        """Begin to reduce all gradients of a stage whose last backward is over."""
+        if self.is_synchronizing and not self.wire.waits_for_all:
+            self.queues[stage].start_all()
+
     def finish(self) -> None:
         """Reduce the flats that no stage's backward has completed; wait for all reductions."""
         if self.wire.waits_for_all:
@@ -144,9 +149,14 @@ class ReductionQueue:
         """Context of a backward from `loss`, whose graph must be there now.
 
         Between the call and entering, backwards of other microbatches may run (a pipeline with
-        FSDP).  If the backward of `loss` is over, leaving the context starts all reductions.
+        FSDP).
         """
         return self._watching(self.gradients_of(loss))
+
+    def start_all(self) -> None:
+        """Call start(0), start(1), …: a backward is over that was not watched."""
+        for i in range(len(self.groups)):
+            self.start(i)
 
     def gradients_of(self, loss: Tensor) -> list[set[GradientSlot]]:
         """The gradients of each group that a backward from `loss` will complete."""
@@ -157,8 +167,7 @@ class ReductionQueue:
     def _watching(self, awaited: list[set[GradientSlot]]) -> Iterator[None]:
         self.awaited, self.num_started = awaited, 0
         yield
-        self.awaited = [set()] * len(self.groups)       # what is left: no gradient called a hook
-        self._start_ready()
+        self._start_ready()         # groups to which this backward brought no gradient
         self.awaited = []
 
     def _on_ready(self, i: int, slot: GradientSlot) -> None:
