@@ -74,6 +74,7 @@ class DistributedDataParallel(Strategy):
     def place(self) -> None:
         """Cut the slabs into flats, and watch their gradients."""
         self.works: list[tuple[Flat, Work]] = []            # reductions under way
+        # in the order of slabs; one is empty where only other stages have parameters of a slab
         self.flats_of_slabs = [flat for slab in self.stages.whole_slabs for flat in self.cut(slab)]
         orders = self.stages.completion_orders(self.flats_of_slabs, self.reduces_each_backward)
         self.queues = {stage: self.make_queue(order) for stage, order in orders.items()}
@@ -90,12 +91,12 @@ class DistributedDataParallel(Strategy):
         """The flats of a slab: its buckets."""
         sizes = [parameter.data.nbytes for parameter in slab.parameters]
         buckets = cut_into_buckets(sizes, self.stages.bucket_keys(slab), self.limits)
-        return [Flat(slab, members, *self.comms_of(slab), self.whole_parameters)
-                for members in buckets or [[]]]
+        return [self.make_flat(slab, members) for members in buckets or [[]]]
 
-    def comms_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
-        """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""
-        return self.replicas_of(slab, "replicate", *self.summed_over), self.along()
+    def make_flat(self, slab: Slab, members: Sequence[int]) -> Flat:
+        """These parameters of a slab as a flat, which all ranks with the same parameters sum."""
+        return Flat(slab, members, self.replicas_of(slab, "replicate", *self.summed_over),
+                    self.along())
 
     def reduce(self, flat: Flat) -> None:
         """Begin to sum a flat's gradient, which is complete on this rank, over its replicas."""

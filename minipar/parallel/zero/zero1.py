@@ -16,7 +16,7 @@ Every bucket is cut into p pieces, so that all ranks take an equal part in every
 arXiv 1910.02054, section 5.1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...backend import Array
 from ...comm import Communicator
@@ -48,9 +48,10 @@ class ZeRO1(DistributedDataParallel):
         self.slabs = Pieces(self.stages.whole_slabs, [*self.piece_of.values()])
         self.model.slabs = Buffers()    # their gradients are complete only in this rank's pieces
 
-    def comms_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
-        """The ranks over which a flat is cut, and those that have the same piece."""
-        return self.replicas_of(slab, *self.summed_over), self.along("replicate")
+    def make_flat(self, slab: Slab, members: Sequence[int]) -> Flat:
+        """These parameters of a slab as a flat, cut over dp and cp; `replicate` has copies."""
+        return Flat(slab, members, self.replicas_of(slab, *self.summed_over),
+                    self.along("replicate"), self.whole_parameters)
 
     def make_piece(self, flat: Flat) -> Piece:
         """This rank's piece: a part of the slab."""

@@ -45,7 +45,7 @@ class ZeRO2(ZeRO1):
         """This rank's piece, and its gradient apart."""
         data = self.own_data(flat)
         grad = allocate_zeros("gradients", data)
-        page_out(data, grad)
+        page_out(data, grad)        # offloaded to a file, they leave memory until used; others stay
         return Piece(flat, self.norm_ranks(flat.slab), data, grad)
 
     def own_data(self, flat: Flat) -> Array:
