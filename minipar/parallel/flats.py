@@ -34,13 +34,13 @@ class Flat:
     """Parameters of a slab, the `members` by number, end to end; cut over the ranks of `comm`.
 
     `layout` are their segments, counted from the start of the flat; `counts` the lengths of all
-    ranks' pieces, and `bounds` this rank's piece.  The ranks of `replicate` have the same piece.
+    ranks' pieces, and `bounds` this rank's piece.  The ranks of `copies` have the same piece.
     Pieces of `whole_parameters` begin where a parameter begins, and so differ in length.
     """
 
     def __init__(self, slab: Slab, members: Sequence[int], comm: Communicator,
-                 replicate: Communicator, whole_parameters: bool = False):
-        self.slab, self.comm, self.replicate = slab, comm, replicate
+                 copies: Communicator, whole_parameters: bool = False):
+        self.slab, self.comm, self.copies = slab, comm, copies
         self.parameters = [slab.parameters[i] for i in members]
         self.segments = [slab.segments[i] for i in members]
         self.runs = runs_of(self.segments)

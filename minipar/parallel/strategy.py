@@ -23,15 +23,15 @@ One path, for any mesh:
     4  the arrays go where the strategy keeps them        (place)
     5  forward_backward                                   microbatches, one after the other, or by
                                                           the schedule (pipeline/executor.py)
-         reducing(stage, y)                               around a stage's backward: as soon as a
+         reduce_during(stage, y)                          around a stage's backward: as soon as a
            reduce(flat)                                   flat's gradient is complete
          finish                                           reduce what is left; wait for all
     6  step: the optimizer, then parameters_changed       ZeRO: gather the parameters
 
 Subclasses override place, reduce, finish and parameters_changed, or update; FSDP also cut, backward
 and the contexts of forward and of a batch.  `DistributedDataParallel` brings cut and reduce, and
-overrides reducing.  This class sums no gradients over dp or cp: alone it trains on meshes without
-them.
+overrides reduce_during and reduce_stage.  This class sums no gradients over dp or cp: alone it
+trains on meshes without them.
 
 No sum of gradients is divided by the number of ranks.  The loss of a microbatch is a sum over its
 targets, divided by the number of targets of the whole batch, over all ranks and microbatches.  So
@@ -133,7 +133,7 @@ class Strategy:
         self.like = np.empty(0, data.dtype, like=data)
         self.slabs = Buffers(self.stages.whole_slabs)
         self.is_synchronizing = True                # False inside no_sync()
-        self._is_reduced = False        # True from a reduction until the next gradient arrives
+        self._is_synced = False         # True from a reduction until the next gradient arrives
         self._last_poll: float | None = None
         for parameter in self.stages.used_in:
             parameter.slot.ready_hooks.append(self._on_gradient)
@@ -155,10 +155,10 @@ class Strategy:
         for slab in self.stages.whole_slabs:
             ranks = self.norm_ranks(slab)
             slab.norm_comm = ranks if ranks.size > 1 else None
-            broadcast(self.replicas_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
+            broadcast(self.ranks_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
 
     def _on_gradient(self, slot: GradientSlot) -> None:
-        self._is_reduced = False
+        self._is_synced = False
 
     # Steps 1 and 2: who has what.
 
@@ -167,7 +167,7 @@ class Strategy:
         here = tuple(axis for axis in axes if axis in self.mesh)
         return self.mesh[here] if here else self.mesh.alone
 
-    def replicas_of(self, slab: Slab, *axes: str) -> Communicator:
+    def ranks_of(self, slab: Slab, *axes: str) -> Communicator:
         """The ranks along `axes` that have the same parameters; of dp, edp if these are experts."""
         return self.along(*("edp" if axis == "dp" and slab.ep else axis for axis in axes))
 
@@ -199,7 +199,7 @@ class Strategy:
         """Context of the forwards and backwards of a batch."""
         return NO_CONTEXT
 
-    def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
+    def reduce_during(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a stage's backward from `y`; `is_last`: it is the batch's last.
 
         Call it before backward walks the graph of `y`, which frees it; enter it around B or, where
@@ -264,7 +264,7 @@ class Strategy:
             self.check_fresh()
             with self.batch_context():
                 loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
-            self.finish_reductions()
+            self.sync_gradients()
             return loss if self.tp.rank == 0 else 0.0
         loss, last = 0.0, len(microbatches) - 1
         for i, microbatch in enumerate(microbatches):
@@ -314,22 +314,22 @@ class Strategy:
         if len(self.stages.placement) > 1:
             raise ValueError(errors.NEEDS_ALL_STAGES_MESSAGE)
         self.check_fresh()
-        with self.batch_context(), self.reducing(0, loss):
+        with self.batch_context(), self.reduce_during(0, loss):
             autograd.backward(loss, poll=self.poll)
-        self.finish_reductions()
+        self.sync_gradients()
 
-    def finish_reductions(self) -> None:
+    def sync_gradients(self) -> None:
         """Finish the reductions, also over stages that share weights, unless inside `no_sync`."""
         if self.is_synchronizing:
             self.finish()
             for among, gradient in self.shared_gradients():
                 all_reduce(among, gradient, out=gradient)
-            self._is_reduced = True
+            self._is_synced = True
 
     def check_fresh(self) -> None:
         """Raise ValueError if gradients are summed already, and would be again."""
         sums = self.stages.shares or self.replicas.size > 1 and not self.reduces_each_backward
-        if self._is_reduced and sums and any(
+        if self._is_synced and sums and any(
                 getattr(slab, "has_grad", False) or any(p.grad is not None for p in slab.parameters)
                 for slab in self.slabs):
             raise errors.reduced_already_error()
@@ -359,7 +359,7 @@ class Strategy:
 
     def step(self, optimizer: optim.Optimizer) -> None:
         """Update the parameters on all ranks.  Raises ValueError if gradients are not reduced."""
-        if not self._is_reduced and any(p.grad is not None for p in self.stages.used_in):
+        if not self._is_synced and any(p.grad is not None for p in self.stages.used_in):
             raise ValueError(errors.NOT_REDUCED_MESSAGE)
         self.update(optimizer)
 

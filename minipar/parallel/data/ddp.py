@@ -16,7 +16,7 @@ the first bucket + M.  Afterwards every rank has the same summed gradients and t
 Who calls whom in a step:
 
     Strategy.backward(loss)
-        reducing(0, loss)             finds the gradients that will come (ReductionQueue)
+        reduce_during(0, loss)        finds the gradients that will come (ReductionQueue)
         autograd.backward(loss)       walks the graph; a complete gradient calls its ready hook:
             _on_ready                     the last one of a bucket
                 reduce(flat)              begins its all-reduce
@@ -95,7 +95,7 @@ class DistributedDataParallel(Strategy):
 
     def make_flat(self, slab: Slab, members: Sequence[int]) -> Flat:
         """These parameters of a slab as a flat, which all ranks with the same parameters sum."""
-        return Flat(slab, members, self.replicas_of(slab, "replicate", *self.summed_over),
+        return Flat(slab, members, self.ranks_of(slab, "replicate", *self.summed_over),
                     self.along())
 
     def reduce(self, flat: Flat) -> None:
@@ -105,7 +105,7 @@ class DistributedDataParallel(Strategy):
         work = start_work(self.wire.of(flat).all_reduce, flat.comm, grad, out=grad)
         self.works.append((flat, work))
 
-    def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
+    def reduce_during(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a backward from `y`, in which the flats are reduced that it completes."""
         reduces = self.is_synchronizing and (is_last or self.reduces_each_backward)
         later = not reduces or self.wire.waits_for_all

@@ -187,7 +187,7 @@ class RankBatch:
         x, y = self.in_flight.pop(action[1:])
         # another stage waits for dx: it is sent before whole gradients are reduced
         reduces_later = action.stage and not self.strategy.reduces_each_backward
-        with nullcontext() if reduces_later else self.reducing(action, y):
+        with nullcontext() if reduces_later else self.reduce_during(action, y):
             backward(y, grad, poll=self.poll)
         if reduces_later and action[1:] in self.last:
             self.to_reduce.append(action.stage)
@@ -196,7 +196,7 @@ class RankBatch:
     def input_gradient(self, action: Action, grad: Array | None) -> Array | None:
         """dx from dy; the rest of backward is kept for `weight_gradients`."""
         x, y = self.in_flight.pop(action[1:])
-        reducing = self.reducing(action, y)         # while there is a graph to look at
+        reducing = self.reduce_during(action, y)        # while there is a graph to look at
         rest = backward(y, grad, defer_weights=True, poll=self.poll)
         self.deferred[action[1:]] = rest, reducing
         return x.grad if action.stage else None
@@ -207,9 +207,9 @@ class RankBatch:
         with reducing:
             rest()
 
-    def reducing(self, action: Action, y: Tensor) -> AbstractContextManager:
+    def reduce_during(self, action: Action, y: Tensor) -> AbstractContextManager:
         """Context in which the weights' gradients of an action are computed, and reduced."""
-        return self.strategy.reducing(action.stage, y, action[1:] in self.last)
+        return self.strategy.reduce_during(action.stage, y, action[1:] in self.last)
 
     def poll(self) -> None:
         """Advance pending messages, of the pipeline and of collectives."""

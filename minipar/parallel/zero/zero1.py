@@ -50,7 +50,7 @@ class ZeRO1(DistributedDataParallel):
 
     def make_flat(self, slab: Slab, members: Sequence[int]) -> Flat:
         """These parameters of a slab as a flat, cut over dp and cp; `replicate` has copies."""
-        return Flat(slab, members, self.replicas_of(slab, *self.summed_over),
+        return Flat(slab, members, self.ranks_of(slab, *self.summed_over),
                     self.along("replicate"), self.whole_parameters)
 
     def make_piece(self, flat: Flat) -> Piece:
@@ -74,9 +74,9 @@ class ZeRO1(DistributedDataParallel):
         """Wait for all reductions; sum the pieces over the ranks that have the same."""
         super().finish()
         for flat in self.flats:
-            if flat.replicate.size > 1:
+            if flat.copies.size > 1:
                 grad = self.piece_of[flat].grad
-                self.wire.of((flat, "copies")).all_reduce(flat.replicate, grad, out=grad)
+                self.wire.of((flat, "copies")).all_reduce(flat.copies, grad, out=grad)
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
         """The pieces of the gradients that several stages have."""

@@ -83,7 +83,7 @@ class ZeRO2(ZeRO1):
 
     def add_to_piece(self, flat: Flat, piece: Array) -> None:
         """Add a reduced piece to the gradient, or to what `replicate` will sum."""
-        if flat.replicate.size == 1:
+        if flat.copies.size == 1:
             self.piece_of[flat].add(piece)
             page_out(self.piece_of[flat].grad)
         elif flat in self.not_summed:
@@ -100,6 +100,6 @@ class ZeRO2(ZeRO1):
         self._wait()
         for flat in [*self.not_summed]:
             piece = self.not_summed.pop(flat)
-            self.wire.of((flat, "copies")).all_reduce(flat.replicate, piece, out=piece)
+            self.wire.of((flat, "copies")).all_reduce(flat.copies, piece, out=piece)
             self.piece_of[flat].add(piece)
             page_out(self.piece_of[flat].grad)
