@@ -43,7 +43,7 @@ Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -51,7 +51,7 @@ from .. import autograd, optim
 from ..autograd import GradientSlot, Tensor
 from ..backend import Array, to_float
 from ..comm import Communicator
-from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, sum_over_ranks
+from ..comm.collectives import all_reduce, broadcast, chunk_bounds, sum_over_ranks
 from ..comm.mesh import DeviceMesh
 from ..comm.work import progress
 from ..nn import Module, Slab
@@ -59,6 +59,7 @@ from ..nn.slab import Buffers
 from ..nn.step_context import row_shares, training_step
 from . import errors
 from .cut_layers import check_axes, cut_layers, send_pieces
+from .microbatch import Microbatch, sum_over_samples, sum_targets
 from .pipeline.schedule.actions import Placement, Schedule
 from .pipeline.stages import OneStage, Stages
 from .wire import UNCOMPRESSED, Wire
@@ -70,18 +71,6 @@ if TYPE_CHECKING:
 
 NO_CONTEXT = nullcontext()          # one object, since a step of a small model enters many
 ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
-
-
-class Microbatch(NamedTuple):
-    """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
-
-    The numbers of the samples determine the dropout masks.  Its arrays are on the rank's device;
-    `data.Batch(…).split` makes microbatches on the host.
-    """
-
-    inputs: Array
-    targets: Array
-    samples: Array
 
 
 class Strategy:
@@ -375,28 +364,3 @@ class Strategy:
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every parameter by its full name.  Collective."""
         return self.slabs.named([slab.data for slab in self.slabs])
-
-
-def sum_over_samples(replicas: Communicator, array: np.ndarray) -> np.ndarray:
-    """The sum over the ranks that have different samples.  Collective."""
-    with replicas.labelled("control"):
-        return all_reduce(replicas, array)
-
-
-def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
-    """The number of targets over all ranks, at least 1.  Collective.
-
-    An all-gather of 16 bytes from each rank, labelled control.  Raises ValueError, on every rank,
-    if ranks have different numbers of microbatches, or none.
-    """
-    with comm.labelled("control"):
-        counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)
-    first, *others = counts[:, 1].astype(int).tolist()
-    for rank, number in enumerate(others, 1):
-        if number != first:
-            raise ValueError(f"rank 0 has {first} microbatches, but rank {rank} has {number}: all "
-                             "ranks take part in every one; give as many on each (one may have no "
-                             "rows)")
-    if not first:
-        raise ValueError("no microbatches: give at least one (it may have no rows)")
-    return float(np.sum(counts[:, 0])) or 1.0

@@ -22,8 +22,8 @@ from ...comm.collectives import all_reduce, chunk_bounds
 from ...nn import Embedding
 from ...nn.gpt import Head
 from ...nn.layers import CrossEntropy
-from ..packed_weights import kind_like
 from .layers import TensorSplit
+from .packed_weights import kind_like
 
 
 class PartialEmbedding(Function):
