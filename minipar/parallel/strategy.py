@@ -25,13 +25,15 @@ One path, for any mesh:
                                                           the schedule (pipeline/executor.py)
          reduce_during(stage, y)                          around a stage's backward: as soon as a
            reduce(flat)                                   flat's gradient is complete
-         finish                                           reduce what is left; wait for all
+         reduce_stage(stage)                              or after it, if dx is sent first
+         sync_gradients                                   at the end of the batch, or of a backward
+           finish                                         reduce what is left; wait for all
     6  step: the optimizer, then parameters_changed       ZeRO: gather the parameters
 
-Subclasses override place, reduce, finish and parameters_changed, or update; FSDP also cut, backward
-and the contexts of forward and of a batch.  `DistributedDataParallel` brings cut and reduce, and
-overrides reduce_during and reduce_stage.  This class sums no gradients over dp or cp: alone it
-trains on meshes without them.
+This class sums no gradients over dp or cp: alone it trains on meshes without them.
+`DistributedDataParallel` sums them.  It brings cut and reduce, and overrides place, reduce_during,
+reduce_stage and finish.  ZeRO overrides place, reduce, finish and parameters_changed; FSDP also
+cut, backward and the contexts of forward and of a batch.  Ranks that train apart override update.
 
 No sum of gradients is divided by the number of ranks.  The loss of a microbatch is a sum over its
 targets, divided by the number of targets of the whole batch, over all ranks and microbatches.  So
@@ -87,12 +89,12 @@ class Strategy:
 
     `dp` are the ranks with different rows: those of dp and replicate.  `slabs` are what this rank
     optimizes: whole slabs, or its pieces of them.  `flats` are the parameters that are reduced
-    together, in the order in which backward completes their gradients; here none are.
+    together: here none are.
     """
 
     reduces_each_backward = False       # True: every backward reduces; no whole gradient adds up
     steps_within_batch = False      # True: stages step within a batch: no clipping, no loss scale
-    summed_over: tuple[str, ...] = ("dp", "cp")     # axes whose ranks have the same parameters
+    summed_over: tuple[str, ...] = ("dp", "cp")     # axes over which gradients are summed
     flats: Sequence = ()
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
@@ -140,7 +142,7 @@ class Strategy:
         return schedule(1)[1]
 
     def start_from_rank_0(self) -> None:
-        """Broadcast rank 0's parameters to its replicas; tell slabs over which ranks norms go."""
+        """Broadcast parameters from the first rank that has them; set each slab's `norm_comm`."""
         for slab in self.stages.whole_slabs:
             ranks = self.norm_ranks(slab)
             slab.norm_comm = ranks if ranks.size > 1 else None
@@ -157,7 +159,7 @@ class Strategy:
         return self.mesh[here] if here else self.mesh.alone
 
     def ranks_of(self, slab: Slab, *axes: str) -> Communicator:
-        """The ranks along `axes` that have the same parameters; of dp, edp if these are experts."""
+        """The ranks along `axes` that have a slab's parameters; experts take edp in place of dp."""
         return self.along(*("edp" if axis == "dp" and slab.ep else axis for axis in axes))
 
     def norm_ranks(self, slab: Slab) -> Communicator:
@@ -165,7 +167,7 @@ class Strategy:
         return self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
 
     def rows(self, num_rows: int) -> range:
-        """The rows of a batch that this rank processes; pp, cp and tp are given the same."""
+        """The rows of a batch that this rank is given; all ranks of its pp, cp and tp get the same."""
         return range(*chunk_bounds(num_rows, self.dp.size)[self.dp.rank])
 
     def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
@@ -185,7 +187,7 @@ class Strategy:
             raise errors.no_wire_error(type(self).__name__)
 
     def batch_context(self) -> AbstractContextManager:
-        """Context of the forwards and backwards of a batch."""
+        """Context of forward, and of backward: of each microbatch, with pp of a whole batch."""
         return NO_CONTEXT
 
     def reduce_during(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
@@ -194,19 +196,22 @@ class Strategy:
         Call it before backward walks the graph of `y`, which frees it; enter it around B or, where
         weights are deferred, around W.  Two places call it: `backward` here, and the RankBatch of a
         pipeline, which knows what is last.  DDP lets the stage's ReductionQueue watch that
-        backward, unless gradients only add up.
+        backward, unless gradients only add up, or the wire has to see all of them first.
         """
         return NO_CONTEXT
 
     def reduce_stage(self, stage: int) -> None:
-        """Begin to reduce all gradients of a stage whose last backward is over."""
+        """Begin to reduce all gradients of a stage whose last backward is over.
+
+        A pipeline calls it, in place of `reduce_during`, where that backward's dx is sent first.
+        """
 
     def finish(self) -> None:
         """Wait until all gradients are reduced: of the batch, or of each backward if that reduces.
 
-        An override also reduces flats that no stage's backward has completed, and flats that the
-        wire kept waiting, in the order of `flats`.  It leaves no reduction under way, and the same
-        sums on the ranks of `replicate`.  DDP's `finish` does so for whole gradients: call it.
+        An override leaves no reduction under way, and the same sums on the ranks of `replicate`.
+        DDP's first reduces the flats of which no reduction has begun, in the order of `flats`: a
+        subclass that adds up whole gradients calls it.
         """
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
@@ -215,10 +220,11 @@ class Strategy:
             yield among, slab.complete_grad()
 
     def parameters_changed(self) -> None:
-        """Give each rank the parameters that are in the `slabs` of others.  Collective.
+        """Bring changes of `slabs` to all ranks that compute with these parameters.  Collective.
 
-        `step` does it.  Call it after you have changed `slabs` in a different way.  With ZeRO-1 and
-        ZeRO-2 a rank computes with all parameters, but its slabs are a part of them.
+        `step` calls it.  Call it after you have changed `slabs` in a different way.  With ZeRO-1
+        and ZeRO-2 a rank computes with all parameters, but its slabs are a part of them.  Here
+        nothing is to be done.
         """
 
     def rank_state(self, optimizer: optim.Optimizer) -> dict[str, Array]:
@@ -297,8 +303,8 @@ class Strategy:
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`.
 
-        Raises ValueError with pp, and if gradients of an earlier backward were reduced, and not
-        cleared by zero_grad.
+        Raises ValueError with pp, and if gradients of an earlier backward would be summed again,
+        since zero_grad did not clear them.
         """
         if len(self.stages.placement) > 1:
             raise ValueError(errors.NEEDS_ALL_STAGES_MESSAGE)
@@ -308,7 +314,7 @@ class Strategy:
         self.sync_gradients()
 
     def sync_gradients(self) -> None:
-        """Finish the reductions, also over stages that share weights, unless inside `no_sync`."""
+        """Finish the reductions, also over stages that share weights; nothing inside `no_sync`."""
         if self.is_synchronizing:
             self.finish()
             for among, gradient in self.shared_gradients():
@@ -325,7 +331,7 @@ class Strategy:
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Context in which gradients only add up on their rank; the next backward reduces them.
+        """Context in which gradients only add up on their rank; a backward outside of it sums them.
 
         Raises ValueError for a strategy that cannot accumulate.
         """
@@ -338,7 +344,7 @@ class Strategy:
             self.is_synchronizing = before
 
     def poll(self) -> None:
-        """Advance pending messages; called between two operations of backward."""
+        """Advance pending messages; called often, such as between two operations of backward."""
         now = self.comm.now()
         if now != self._last_poll:      # a simulated clock stands still unless something happened
             self._last_poll = now

@@ -21,9 +21,12 @@ Who calls whom in a step:
             _on_ready                     the last one of a bucket
                 reduce(flat)              begins its all-reduce
             poll                          between two operations: messages go on
-        finish                        waits for all of them
+        sync_gradients
+            finish                    reduces what is left, and waits for all
 
-Gradients of several microbatches add up: buckets are reduced in a stage's last backward.
+Gradients of several microbatches add up: buckets are reduced in a stage's last backward.  In a
+pipeline the stage before waits for dx.  So B sends dx first, and then reductions begin
+(reduce_stage).  B of stage 0, and W, send nothing: there reductions begin during backward.
 
 All ranks start the reductions in one order, whatever becomes ready first:
 
@@ -60,8 +63,9 @@ BUCKET_MB = 25.0        # PyTorch's default
 class DistributedDataParallel(Strategy):
     """Every rank of dp holds all parameters of its stage, and all-reduces their gradients.
 
-    `flats` are the buckets, in the order in which backward completes them.  Base of the strategies
-    that shard.
+    `flats` are the buckets, in the order in which backward completes them: those of the rank's last
+    stage, …, those of its first.  Buckets to which several of its stages add come last.  Base of
+    the strategies that shard.
     """
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh,
@@ -117,7 +121,7 @@ class DistributedDataParallel(Strategy):
             self.queues[stage].start_all()
 
     def finish(self) -> None:
-        """Reduce the flats that no stage's backward has completed; wait for all reductions."""
+        """Reduce the flats of which no reduction has begun; wait for all reductions."""
         if self.wire.waits_for_all:
             self.wire.see_all(self.stages.whole_slabs, self.replicas.size)
         begun = {flat for flat, _ in self.works}
@@ -186,7 +190,7 @@ def assign_buckets(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int
     """The indices of the parameters of each bucket; `sizes` in bytes, in the order of arrival.
 
     PyTorch's rule: the parameter that brings a bucket to its limit or above closes it.  The first
-    bucket of a slab has limits[0], the next limits[1], …, all further ones the last limit.
+    bucket has limits[0], the next limits[1], …, all further ones the last limit.
     """
     buckets: list[list[int]] = []
     num_bytes, is_full = 0, True

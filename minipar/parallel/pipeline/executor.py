@@ -49,10 +49,10 @@ class Pipeline:
 
     `schedule_for(num_microbatches)` returns a schedule and the ranks of its stages; the
     placement must be the same for any number: `partial(make_schedule, "1f1b", pp.size)`, or
-    `lambda m: yours`.  Activations are sent as codes of `activation_format`, if given.  After a
-    batch `intervals` are this rank's actions with their times.  `most_in_flight` is the largest
-    number of microbatches in flight.  A microbatch counts once for each stage of the rank that
-    holds it.
+    `lambda m: yours`.  Activations and their gradients are sent as codes of `activation_format`, if
+    given.  After a batch `intervals` are this rank's actions with their times.  `most_in_flight` is
+    the largest number of microbatches in flight.  A microbatch counts once for each stage of the
+    rank that holds it.
     """
 
     def __init__(self, pp: Communicator, strategy: "Strategy",

@@ -71,7 +71,7 @@ class ZeRO1(DistributedDataParallel):
         self.works.append((flat, work))
 
     def finish(self) -> None:
-        """Wait for all reductions; sum the pieces over the ranks that have the same."""
+        """Reduce what is left; wait for all; sum the pieces over the ranks with the same piece."""
         super().finish()
         for flat in self.flats:
             if flat.copies.size > 1:
