@@ -167,7 +167,7 @@ class Strategy:
         return self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
 
     def rows(self, num_rows: int) -> range:
-        """The rows of a batch that this rank is given; all ranks of its pp, cp and tp get the same."""
+        """The rows of a batch that this rank is given; the ranks of pp, cp and tp get the same."""
         return range(*chunk_bounds(num_rows, self.dp.size)[self.dp.rank])
 
     def count_targets(self, microbatches: Sequence[Microbatch]) -> int:

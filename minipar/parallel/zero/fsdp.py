@@ -302,7 +302,7 @@ class FullyShardedDataParallel(ZeRO2):
         self.free_all()
 
     def check_same_units(self) -> None:
-        """Raise RuntimeError, on every rank, unless ranks that gather together used the same units."""
+        """Raise RuntimeError, on every rank, unless the ranks that gather used the same units."""
         check_uses([unit.name for unit in self.uses], self.along(*self.summed_over))
 
 
