@@ -4,10 +4,12 @@
     slab.grad  [ its gradient          | …               |               |           ]
                  └ a Parameter's .data and .grad are views, reshaped, of its segment
 
+    segment    the place of one parameter in the slab, and of these numbers in the global parameter
+    buffer     what an optimizer steps on: a slab, or a rank's piece of a slab (parallel/flats.py)
+
 One message and one optimizer loop replace hundreds, and cutting one array into p pieces shards a
 model over p ranks.  (Megatron: grad buffer; PyTorch's flat parameters and buckets are parts of
-slabs: parallel/flats.py.)  Each segment knows its place in the global parameter, so collectives,
-clipping, optimizers and checkpoints read segments and never guess shapes.
+slabs.)  Collectives, clipping, optimizers and checkpoints read segments and never guess shapes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,7 +56,7 @@ class Segment:
 
 
 class FlatBuffer(Protocol):
-    """Parameters and gradients in flat arrays, whole or this rank's part: a slab or a shard.
+    """What an optimizer steps on: parameters and gradients in flat arrays, a Slab or a Piece.
 
     Optimizers, clipping, loss scaling and checkpoints know no more of a strategy than this.
     """

@@ -1,7 +1,8 @@
 """Ways to spread a model over ranks.  Each is a place to insert a conjugate collective.
 
     conjugate        collectives as differentiable operations; `check_types` checks a graph
-    strategy         the base of every strategy: one path for any mesh; Microbatch
+    strategy         the base of every strategy: one path for any mesh
+    microbatch       what a rank gets of a batch; `strategy` hands it on
     registry         every strategy by name, and make_strategy
     flats            parameters that are reduced or gathered in one message, and a rank's pieces
     cut_layers       what a mesh changes inside a model, over tp, ep and cp
@@ -14,7 +15,6 @@
     agreement        ranks that hold the same parameters use them alike
     errors           what several strategies refuse
     wire             messages as they are; low_precision_wire: in 2 bytes a number
-    packed_weights   quantized weights are cut over ranks like any other
 
 To train, call `registry.make_strategy`, or make one of the classes.
 """

@@ -12,8 +12,8 @@ say how a value is spread over the ranks of `comm` (V and P values differ from r
     operation       forward         backward        types   where it stands
     copy_to         identity        all-reduce      I → R   ddp_by_autograd; Megatron's f
     reduce_from     all-reduce      identity        P → I   Megatron's g
-    scatter_to      split           all-gather      I → V
-    gather_from     all-gather      split           V → I
+    scatter_to      split           all-gather      I → V   activations between stages, in pieces
+    gather_from     all-gather      split           V → I   … and whole again
     all_gather      all-gather      reduce-scatter  V → R   zero3_by_autograd; sequence parallelism
     reduce_scatter  reduce-scatter  all-gather      P → V   sequence parallelism
     all_to_all      all-to-all      all-to-all      V → V   experts; Ulysses

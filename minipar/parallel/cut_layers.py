@@ -1,4 +1,4 @@
-"""What a mesh changes inside a model: layers over tp, experts over ep, tokens over cp."""
+"""Change a model for a mesh: layers are cut over tp, experts over ep, tokens over cp."""
 
 from typing import TYPE_CHECKING
 

@@ -8,12 +8,16 @@
     flats    [ ────────────────── | ────────────────── ]
     slab     [ h.0: ln_1 ln_2 …   | h.1: ln_1 ln_2 …   ]    the parameters that tp copies
 
-A *slab* has the parameters of this rank that are replicated alike, and a *segment* is the place of
-one parameter in it.  A *flat* is some segments of one slab, end to end.  A bucket of DDP is one
-flat; a *unit* of FSDP has a flat in each slab.  A *piece* is this rank's part of a flat that is cut
-over the ranks of `comm`.  These are the ranks with the same parameters: dp and cp, or for experts
-edp and cp.  ZeRO's optimizers, clipping and loss scaling see pieces in the place of a slab.  Pieces
-are cut by `chunk_bounds`, without padding.  Rajbhandari et al. 2020, section 5.
+    slab     parameters of this rank that are replicated along the same axes (nn/slab.py)
+    segment  the place of one parameter in a slab, a flat or a piece (nn/slab.py)
+    flat     some segments of one slab, end to end; a bucket of DDP is one
+    unit     of FSDP: the flats of a part of the model, here one in each slab (zero/fsdp.py)
+    piece    a rank's part of a flat, which ZeRO's optimizers see in the place of a slab
+
+The ranks of a flat's `comm` have the same parameters.  In DDP they are the ranks of replicate, dp
+and cp, and sum the flat.  From ZeRO-1 on they are those of dp and cp, and cut it into pieces; along
+replicate pieces are the same.  For experts dp is edp.  Pieces are cut by `chunk_bounds`, without
+padding.  Rajbhandari et al. 2020, section 5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,14 +37,15 @@ from ..nn.slab import Buffers, Segment
 class Flat:
     """Parameters of a slab, the `members` by number, end to end; cut over the ranks of `comm`.
 
-    `layout` are their segments, counted from the start of the flat; `counts` the lengths of all
-    ranks' pieces, and `bounds` this rank's piece.  The ranks of `replicate` have the same piece.
-    Pieces of `whole_parameters` begin where a parameter begins, and so differ in length.
+    `segments` are their places in the slab, and `layout` in the flat.  `counts` are the lengths of
+    all ranks' pieces, and `bounds` is where this rank's begins and ends.  The ranks of `copies`
+    have the same piece.  With `whole_parameters` pieces begin where a parameter begins, and so
+    differ in length.
     """
 
     def __init__(self, slab: Slab, members: Sequence[int], comm: Communicator,
-                 replicate: Communicator, whole_parameters: bool = False):
-        self.slab, self.comm, self.replicate = slab, comm, replicate
+                 copies: Communicator, whole_parameters: bool = False):
+        self.slab, self.comm, self.copies = slab, comm, copies
         self.parameters = [slab.parameters[i] for i in members]
         self.segments = [slab.segments[i] for i in members]
         self.runs = runs_of(self.segments)
@@ -107,8 +112,7 @@ def runs_of(segments: Sequence[Segment]) -> list[slice]:
 class Piece:
     """This rank's piece of a flat, which optimizers, clipping and checkpoints use like a slab.
 
-    `data` and `grad` are its numbers; the pieces of all ranks of `norm_comm` make up the
-    parameters.
+    `data` and `grad` are its numbers.  In a norm the pieces of all ranks of `norm_comm` add up.
     """
 
     def __init__(self, flat: Flat, norm_comm: Communicator, data: Array, grad: Array):
@@ -150,14 +154,18 @@ def overlap(segment: Segment, start: int, stop: int) -> Segment | None:
 
 
 class Pieces(Buffers):
-    """The pieces that a rank optimizes, of all flats of `whole_slabs`."""
+    """The pieces that a rank optimizes, of all flats of `whole_slabs`.
+
+    The ranks of pp have different flats, but each has a part of every slab.  So `named` gathers the
+    flats of a slab over their own ranks first.
+    """
 
     def __init__(self, whole_slabs: Sequence[Slab], pieces: Sequence[Piece]):
         super().__init__(pieces)
         self.whole_slabs = whole_slabs
 
     def named(self, arrays: Sequence[Array]) -> dict[str, np.ndarray]:
-        """Gathered from the ranks of each flat, then as the slabs are: over pp, tp and ep."""
+        """Gathered from the ranks of each flat; then slab by slab over pp, tp and ep."""
         found: dict[str, np.ndarray] = {}
         for slab in self.whole_slabs:
             here = [(piece.flat, array) for piece, array in zip(self, arrays)

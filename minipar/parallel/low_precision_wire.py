@@ -3,10 +3,10 @@
     make_strategy("zero1", model, mesh, wire=LowPrecisionWire(BFLOAT16))
     make_strategy("fsdp", model, mesh, gather_wire=LowPrecisionWire(BFLOAT16))   gathered weights
 
-Codes are added by a function of the format, which rounds every sum.  In a ring a sum is rounded
-p - 1 times, once on each rank, in one order, so that every rank gets the same bits.  The error is
-about p · 2⁻⁸ of Σ |g| in bfloat16 and p · 2⁻¹¹ in float16, whose sums are infinite above 65504.
-The sum is not divided by the number of ranks: the loss was divided before.
+Codes are added by a function of the format, which rounds every sum.  In a ring a number is rounded
+p - 1 times, each time on another rank, and then sent to all.  So every rank gets the same bits.
+The error is about p · 2⁻⁸ of Σ |g| in bfloat16 and p · 2⁻¹¹ in float16, whose sums are infinite
+above 65504.  The sum is not divided by the number of ranks: the loss was divided before.
 """
 
 from collections.abc import Sequence

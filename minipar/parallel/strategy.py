@@ -23,15 +23,17 @@ One path, for any mesh:
     4  the arrays go where the strategy keeps them        (place)
     5  forward_backward                                   microbatches, one after the other, or by
                                                           the schedule (pipeline/executor.py)
-         reducing(stage, y)                               around a stage's backward: as soon as a
+         reduce_during(stage, y)                          around a stage's backward: as soon as a
            reduce(flat)                                   flat's gradient is complete
-         finish                                           reduce what is left; wait for all
+         reduce_stage(stage)                              or after it, if dx is sent first
+         sync_gradients                                   at the end of the batch, or of a backward
+           finish                                         reduce what is left; wait for all
     6  step: the optimizer, then parameters_changed       ZeRO: gather the parameters
 
-Subclasses override place, reduce, finish and parameters_changed, or update; FSDP also cut, backward
-and the contexts of forward and of a batch.  `DistributedDataParallel` brings cut and reduce, and
-overrides reducing.  This class sums no gradients over dp or cp: alone it trains on meshes without
-them.
+This class sums no gradients over dp or cp: alone it trains on meshes without them.
+`DistributedDataParallel` sums them.  It brings cut and reduce, and overrides place, reduce_during,
+reduce_stage and finish.  ZeRO overrides place, reduce, finish and parameters_changed; FSDP also
+cut, backward and the contexts of forward and of a batch.  Ranks that train apart override update.
 
 No sum of gradients is divided by the number of ranks.  The loss of a microbatch is a sum over its
 targets, divided by the number of targets of the whole batch, over all ranks and microbatches.  So
@@ -43,7 +45,7 @@ Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -51,7 +53,7 @@ from .. import autograd, optim
 from ..autograd import GradientSlot, Tensor
 from ..backend import Array, to_float
 from ..comm import Communicator
-from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, sum_over_ranks
+from ..comm.collectives import all_reduce, broadcast, chunk_bounds, sum_over_ranks
 from ..comm.mesh import DeviceMesh
 from ..comm.work import progress
 from ..nn import Module, Slab
@@ -59,6 +61,7 @@ from ..nn.slab import Buffers
 from ..nn.step_context import row_shares, training_step
 from . import errors
 from .cut_layers import check_axes, cut_layers, send_pieces
+from .microbatch import Microbatch, sum_over_samples, sum_targets
 from .pipeline.schedule.actions import Placement, Schedule
 from .pipeline.stages import OneStage, Stages
 from .wire import UNCOMPRESSED, Wire
@@ -70,18 +73,6 @@ if TYPE_CHECKING:
 
 NO_CONTEXT = nullcontext()          # one object, since a step of a small model enters many
 ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of microbatches
-
-
-class Microbatch(NamedTuple):
-    """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
-
-    The numbers of the samples determine the dropout masks.  Its arrays are on the rank's device;
-    `data.Batch(…).split` makes microbatches on the host.
-    """
-
-    inputs: Array
-    targets: Array
-    samples: Array
 
 
 class Strategy:
@@ -98,12 +89,12 @@ class Strategy:
 
     `dp` are the ranks with different rows: those of dp and replicate.  `slabs` are what this rank
     optimizes: whole slabs, or its pieces of them.  `flats` are the parameters that are reduced
-    together, in the order in which backward completes their gradients; here none are.
+    together: here none are.
     """
 
     reduces_each_backward = False       # True: every backward reduces; no whole gradient adds up
     steps_within_batch = False      # True: stages step within a batch: no clipping, no loss scale
-    summed_over: tuple[str, ...] = ("dp", "cp")     # axes whose ranks have the same parameters
+    summed_over: tuple[str, ...] = ("dp", "cp")     # axes over which gradients are summed
     flats: Sequence = ()
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, *,
@@ -133,7 +124,7 @@ class Strategy:
         self.like = np.empty(0, data.dtype, like=data)
         self.slabs = Buffers(self.stages.whole_slabs)
         self.is_synchronizing = True                # False inside no_sync()
-        self._is_reduced = False        # True from a reduction until the next gradient arrives
+        self._is_synced = False         # True from a reduction until the next gradient arrives
         self._last_poll: float | None = None
         for parameter in self.stages.used_in:
             parameter.slot.ready_hooks.append(self._on_gradient)
@@ -151,14 +142,14 @@ class Strategy:
         return schedule(1)[1]
 
     def start_from_rank_0(self) -> None:
-        """Broadcast rank 0's parameters to its replicas; tell slabs over which ranks norms go."""
+        """Broadcast parameters from the first rank that has them; set each slab's `norm_comm`."""
         for slab in self.stages.whole_slabs:
             ranks = self.norm_ranks(slab)
             slab.norm_comm = ranks if ranks.size > 1 else None
-            broadcast(self.replicas_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
+            broadcast(self.ranks_of(slab, "replicate", "dp", "cp"), slab.data, out=slab.data)
 
     def _on_gradient(self, slot: GradientSlot) -> None:
-        self._is_reduced = False
+        self._is_synced = False
 
     # Steps 1 and 2: who has what.
 
@@ -167,8 +158,8 @@ class Strategy:
         here = tuple(axis for axis in axes if axis in self.mesh)
         return self.mesh[here] if here else self.mesh.alone
 
-    def replicas_of(self, slab: Slab, *axes: str) -> Communicator:
-        """The ranks along `axes` that have the same parameters; of dp, edp if these are experts."""
+    def ranks_of(self, slab: Slab, *axes: str) -> Communicator:
+        """The ranks along `axes` that have a slab's parameters; experts take edp in place of dp."""
         return self.along(*("edp" if axis == "dp" and slab.ep else axis for axis in axes))
 
     def norm_ranks(self, slab: Slab) -> Communicator:
@@ -176,7 +167,7 @@ class Strategy:
         return self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
 
     def rows(self, num_rows: int) -> range:
-        """The rows of a batch that this rank processes; pp, cp and tp are given the same."""
+        """The rows of a batch that this rank is given; the ranks of pp, cp and tp get the same."""
         return range(*chunk_bounds(num_rows, self.dp.size)[self.dp.rank])
 
     def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
@@ -196,25 +187,31 @@ class Strategy:
             raise errors.no_wire_error(type(self).__name__)
 
     def batch_context(self) -> AbstractContextManager:
-        """Context of the forwards and backwards of a batch."""
+        """Context of forward, and of backward: of each microbatch, with pp of a whole batch."""
         return NO_CONTEXT
 
-    def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
+    def reduce_during(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a stage's backward from `y`; `is_last`: it is the batch's last.
 
         Call it before backward walks the graph of `y`, which frees it; enter it around B or, where
         weights are deferred, around W.  Two places call it: `backward` here, and the RankBatch of a
         pipeline, which knows what is last.  DDP lets the stage's ReductionQueue watch that
-        backward, unless gradients only add up.
+        backward, unless gradients only add up, or the wire has to see all of them first.
         """
         return NO_CONTEXT
+
+    def reduce_stage(self, stage: int) -> None:
+        """Begin to reduce all gradients of a stage whose last backward is over.
+
+        A pipeline calls it, in place of `reduce_during`, where that backward's dx is sent first.
+        """
 
     def finish(self) -> None:
         """Wait until all gradients are reduced: of the batch, or of each backward if that reduces.
 
-        An override also reduces flats that no stage's backward has completed, and flats that the
-        wire kept waiting, in the order of `flats`.  It leaves no reduction under way, and the same
-        sums on the ranks of `replicate`.  DDP's `finish` does so for whole gradients: call it.
+        An override leaves no reduction under way, and the same sums on the ranks of `replicate`.
+        DDP's first reduces the flats of which no reduction has begun, in the order of `flats`: a
+        subclass that adds up whole gradients calls it.
         """
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
@@ -223,10 +220,11 @@ class Strategy:
             yield among, slab.complete_grad()
 
     def parameters_changed(self) -> None:
-        """Give each rank the parameters that are in the `slabs` of others.  Collective.
+        """Bring changes of `slabs` to all ranks that compute with these parameters.  Collective.
 
-        `step` does it.  Call it after you have changed `slabs` in a different way.  With ZeRO-1 and
-        ZeRO-2 a rank computes with all parameters, but its slabs are a part of them.
+        `step` calls it.  Call it after you have changed `slabs` in a different way.  With ZeRO-1
+        and ZeRO-2 a rank computes with all parameters, but its slabs are a part of them.  Here
+        nothing is to be done.
         """
 
     def rank_state(self, optimizer: optim.Optimizer) -> dict[str, Array]:
@@ -261,7 +259,7 @@ class Strategy:
             self.check_fresh()
             with self.batch_context():
                 loss = self.pipeline.run(microbatches, loss_divisor, seed, step)
-            self.finish_reductions()
+            self.sync_gradients()
             return loss if self.tp.rank == 0 else 0.0
         loss, last = 0.0, len(microbatches) - 1
         for i, microbatch in enumerate(microbatches):
@@ -305,35 +303,35 @@ class Strategy:
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`.
 
-        Raises ValueError with pp, and if gradients of an earlier backward were reduced, and not
-        cleared by zero_grad.
+        Raises ValueError with pp, and if gradients of an earlier backward would be summed again,
+        since zero_grad did not clear them.
         """
         if len(self.stages.placement) > 1:
             raise ValueError(errors.NEEDS_ALL_STAGES_MESSAGE)
         self.check_fresh()
-        with self.batch_context(), self.reducing(0, loss):
+        with self.batch_context(), self.reduce_during(0, loss):
             autograd.backward(loss, poll=self.poll)
-        self.finish_reductions()
+        self.sync_gradients()
 
-    def finish_reductions(self) -> None:
-        """Finish the reductions, also over stages that share weights, unless inside `no_sync`."""
+    def sync_gradients(self) -> None:
+        """Finish the reductions, also over stages that share weights; nothing inside `no_sync`."""
         if self.is_synchronizing:
             self.finish()
             for among, gradient in self.shared_gradients():
                 all_reduce(among, gradient, out=gradient)
-            self._is_reduced = True
+            self._is_synced = True
 
     def check_fresh(self) -> None:
         """Raise ValueError if gradients are summed already, and would be again."""
         sums = self.stages.shares or self.replicas.size > 1 and not self.reduces_each_backward
-        if self._is_reduced and sums and any(
+        if self._is_synced and sums and any(
                 getattr(slab, "has_grad", False) or any(p.grad is not None for p in slab.parameters)
                 for slab in self.slabs):
             raise errors.reduced_already_error()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Context in which gradients only add up on their rank; the next backward reduces them.
+        """Context in which gradients only add up on their rank; a backward outside of it sums them.
 
         Raises ValueError for a strategy that cannot accumulate.
         """
@@ -346,7 +344,7 @@ class Strategy:
             self.is_synchronizing = before
 
     def poll(self) -> None:
-        """Advance pending messages; called between two operations of backward."""
+        """Advance pending messages; called often, such as between two operations of backward."""
         now = self.comm.now()
         if now != self._last_poll:      # a simulated clock stands still unless something happened
             self._last_poll = now
@@ -356,7 +354,7 @@ class Strategy:
 
     def step(self, optimizer: optim.Optimizer) -> None:
         """Update the parameters on all ranks.  Raises ValueError if gradients are not reduced."""
-        if not self._is_reduced and any(p.grad is not None for p in self.stages.used_in):
+        if not self._is_synced and any(p.grad is not None for p in self.stages.used_in):
             raise ValueError(errors.NOT_REDUCED_MESSAGE)
         self.update(optimizer)
 
@@ -372,28 +370,3 @@ class Strategy:
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every parameter by its full name.  Collective."""
         return self.slabs.named([slab.data for slab in self.slabs])
-
-
-def sum_over_samples(replicas: Communicator, array: np.ndarray) -> np.ndarray:
-    """The sum over the ranks that have different samples.  Collective."""
-    with replicas.labelled("control"):
-        return all_reduce(replicas, array)
-
-
-def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
-    """The number of targets over all ranks, at least 1.  Collective.
-
-    An all-gather of 16 bytes from each rank, labelled control.  Raises ValueError, on every rank,
-    if ranks have different numbers of microbatches, or none.
-    """
-    with comm.labelled("control"):
-        counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)
-    first, *others = counts[:, 1].astype(int).tolist()
-    for rank, number in enumerate(others, 1):
-        if number != first:
-            raise ValueError(f"rank 0 has {first} microbatches, but rank {rank} has {number}: all "
-                             "ranks take part in every one; give as many on each (one may have no "
-                             "rows)")
-    if not first:
-        raise ValueError("no microbatches: give at least one (it may have no rows)")
-    return float(np.sum(counts[:, 0])) or 1.0

@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3283,
     ("comm",): 4554,
-    ("parallel",): 4562,
+    ("parallel",): 4572,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6155,
     ("viz",): 2546,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2487,
     ("school",): 3717,
 }
-ALL = 42124
+ALL = 42134
 
 
 def count(folder: str) -> int:

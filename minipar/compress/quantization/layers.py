@@ -6,7 +6,7 @@
 
 The weight is no longer a Parameter: it is not trained, and no slab has a float copy of it.  All
 other parameters (biases, layer norms) stay as they are.  `parallelize` and a pipeline cut the codes
-over ranks (`parallel/packed_weights.py`).
+over ranks (`parallel/tensor/packed_weights.py`).
 """
 
 from collections.abc import Container
@@ -21,8 +21,8 @@ from ...nn import Embedding, Linear, Module
 from ...nn.module import replace_module
 from ...nn.moe import refuse_experts
 from ...nn.parameter import Parameter, zeros
-from ...parallel.packed_weights import PackedLayer
 from ...parallel.tensor.layers import RowLinear
+from ...parallel.tensor.packed_weights import PackedLayer
 from ...parallel.tensor.vocabulary import VocabularyEmbedding
 from .affine import IntGrid
 from .float_grid import Grid

@@ -13,8 +13,8 @@ from ...backend import Array
 from ...comm import Communicator
 from ...compress.quantization.layers import drop_weights
 from ...nn import GPT
-from ...parallel.packed_weights import weights_as_parameters
 from ...parallel.pipeline.stages import Stages
+from ...parallel.tensor.packed_weights import weights_as_parameters
 from ...parallel.tensor.parallelize import split_of
 from ..cache import KVSizes, PagedKVCache, TokenBatch
 from ..model.cached_forward import embed, head, run_blocks

@@ -75,7 +75,7 @@ class DataParallel(Strategy):
             total.backward()
             loss, d_outputs = to_float(total.data), leaf.grad
         backward_from(outputs, self._scatter_rows("scatter output gradients", d_outputs, counts))
-        self.finish_reductions()
+        self.sync_gradients()
         return loss
 
     def finish(self) -> None:

@@ -16,14 +16,17 @@ the first bucket + M.  Afterwards every rank has the same summed gradients and t
 Who calls whom in a step:
 
     Strategy.backward(loss)
-        reducing(0, loss)             finds the gradients that will come (ReductionQueue)
+        reduce_during(0, loss)        finds the gradients that will come (ReductionQueue)
         autograd.backward(loss)       walks the graph; a complete gradient calls its ready hook:
             _on_ready                     the last one of a bucket
                 reduce(flat)              begins its all-reduce
             poll                          between two operations: messages go on
-        finish                        waits for all of them
+        sync_gradients
+            finish                    reduces what is left, and waits for all
 
-Gradients of several microbatches add up: buckets are reduced in a stage's last backward.
+Gradients of several microbatches add up: buckets are reduced in a stage's last backward.  In a
+pipeline the stage before waits for dx.  So B sends dx first, and then reductions begin
+(reduce_stage).  B of stage 0, and W, send nothing: there reductions begin during backward.
 
 All ranks start the reductions in one order, whatever becomes ready first:
 
@@ -60,8 +63,9 @@ BUCKET_MB = 25.0        # PyTorch's default
 class DistributedDataParallel(Strategy):
     """Every rank of dp holds all parameters of its stage, and all-reduces their gradients.
 
-    `flats` are the buckets, in the order in which backward completes them.  Base of the strategies
-    that shard.
+    `flats` are the buckets, in the order in which backward completes them: those of the rank's last
+    stage, …, those of its first.  Buckets to which several of its stages add come last.  Base of
+    the strategies that shard.
     """
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh,
@@ -74,6 +78,7 @@ class DistributedDataParallel(Strategy):
     def place(self) -> None:
         """Cut the slabs into flats, and watch their gradients."""
         self.works: list[tuple[Flat, Work]] = []            # reductions under way
+        # in the order of slabs; one is empty where only other stages have parameters of a slab
         self.flats_of_slabs = [flat for slab in self.stages.whole_slabs for flat in self.cut(slab)]
         orders = self.stages.completion_orders(self.flats_of_slabs, self.reduces_each_backward)
         self.queues = {stage: self.make_queue(order) for stage, order in orders.items()}
@@ -90,12 +95,12 @@ class DistributedDataParallel(Strategy):
         """The flats of a slab: its buckets."""
         sizes = [parameter.data.nbytes for parameter in slab.parameters]
         buckets = cut_into_buckets(sizes, self.stages.bucket_keys(slab), self.limits)
-        return [Flat(slab, members, *self.comms_of(slab), self.whole_parameters)
-                for members in buckets or [[]]]
+        return [self.make_flat(slab, members) for members in buckets or [[]]]
 
-    def comms_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
-        """The ranks that sum a flat of the slab, or share it out, and those with the same piece."""
-        return self.replicas_of(slab, "replicate", *self.summed_over), self.along()
+    def make_flat(self, slab: Slab, members: Sequence[int]) -> Flat:
+        """These parameters of a slab as a flat, which all ranks with the same parameters sum."""
+        return Flat(slab, members, self.ranks_of(slab, "replicate", *self.summed_over),
+                    self.along())
 
     def reduce(self, flat: Flat) -> None:
         """Begin to sum a flat's gradient, which is complete on this rank, over its replicas."""
@@ -104,14 +109,19 @@ class DistributedDataParallel(Strategy):
         work = start_work(self.wire.of(flat).all_reduce, flat.comm, grad, out=grad)
         self.works.append((flat, work))
 
-    def reducing(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
+    def reduce_during(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
         """Context of a backward from `y`, in which the flats are reduced that it completes."""
         reduces = self.is_synchronizing and (is_last or self.reduces_each_backward)
         later = not reduces or self.wire.waits_for_all
         return NO_CONTEXT if later else self.queues[stage].watch(y)
 
+    def reduce_stage(self, stage: int) -> None:
+        """Begin to reduce all gradients of a stage whose last backward is over."""
+        if self.is_synchronizing and not self.wire.waits_for_all:
+            self.queues[stage].start_all()
+
     def finish(self) -> None:
-        """Reduce the flats that no stage's backward has completed; wait for all reductions."""
+        """Reduce the flats of which no reduction has begun; wait for all reductions."""
         if self.wire.waits_for_all:
             self.wire.see_all(self.stages.whole_slabs, self.replicas.size)
         begun = {flat for flat, _ in self.works}
@@ -144,9 +154,14 @@ class ReductionQueue:
         """Context of a backward from `loss`, whose graph must be there now.
 
         Between the call and entering, backwards of other microbatches may run (a pipeline with
-        FSDP).  If the backward of `loss` is over, leaving the context starts all reductions.
+        FSDP).
         """
         return self._watching(self.gradients_of(loss))
+
+    def start_all(self) -> None:
+        """Call start(0), start(1), …: a backward is over that was not watched."""
+        for i in range(len(self.groups)):
+            self.start(i)
 
     def gradients_of(self, loss: Tensor) -> list[set[GradientSlot]]:
         """The gradients of each group that a backward from `loss` will complete."""
@@ -157,8 +172,7 @@ class ReductionQueue:
     def _watching(self, awaited: list[set[GradientSlot]]) -> Iterator[None]:
         self.awaited, self.num_started = awaited, 0
         yield
-        self.awaited = [set()] * len(self.groups)       # what is left: no gradient called a hook
-        self._start_ready()
+        self._start_ready()         # groups to which this backward brought no gradient
         self.awaited = []
 
     def _on_ready(self, i: int, slot: GradientSlot) -> None:
@@ -176,7 +190,7 @@ def assign_buckets(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int
     """The indices of the parameters of each bucket; `sizes` in bytes, in the order of arrival.
 
     PyTorch's rule: the parameter that brings a bucket to its limit or above closes it.  The first
-    bucket of a slab has limits[0], the next limits[1], …, all further ones the last limit.
+    bucket has limits[0], the next limits[1], …, all further ones the last limit.
     """
     buckets: list[list[int]] = []
     num_bytes, is_full = 0, True

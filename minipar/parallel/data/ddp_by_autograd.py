@@ -8,8 +8,9 @@ The loss is a sum over the local targets, divided by the *global* number of targ
 simply add up to the gradients of one process, also for uneven batches.
 
 The graph form is the specification: `copy_to` on every use of a weight, whose backward sums the
-gradients over the ranks.  The slab form sums the flat gradient once, so a weight that is used k
-times costs one message instead of k.  `ddp.py` sums it in buckets, during backward.
+gradients over the ranks.  The slab form sums the gradients of a slab once, after backward; so a
+weight that is used k times is sent once instead of k times.  `ddp.py` sums buckets, parts of the
+slab, during backward.
 """
 
 from ...comm import Communicator

@@ -1,4 +1,4 @@
-"""Ranks of dp that train apart: each has parameters of its own, and sums no gradients.
+"""Ranks of dp that train apart: each has parameters of its own; no gradients are summed over dp.
 
     rank 0   w₀ ─ step ─ step ─ step ─┐               what is exchanged, and when, is
                                       ├─ exchange ─ … in local_sgd.py, diloco.py, gossip.py,

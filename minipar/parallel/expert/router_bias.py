@@ -4,9 +4,9 @@
     loads = balance_routers(strategy)           Σ over ranks;  b += rate · sign(mean - load)
     strategy.step(optimizer)
 
-One control message for a step: E + 1 numbers for each layer.  The bias takes no gradient, so an
-optimizer leaves it alone.  But the bias lies in the slabs, so checkpoints and shards have it.  Wang
-et al. 2024 (auxiliary-loss-free load balancing), algorithm 1.
+One all-reduce for a step, labelled control: E + 1 numbers for each layer.  The bias takes no
+gradient, so an optimizer leaves it alone.  But the bias lies in the slabs, so checkpoints and
+shards have it.  Wang et al. 2024 (auxiliary-loss-free load balancing), algorithm 1.
 """
 
 from typing import NamedTuple

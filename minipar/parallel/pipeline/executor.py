@@ -49,10 +49,10 @@ class Pipeline:
 
     `schedule_for(num_microbatches)` returns a schedule and the ranks of its stages; the
     placement must be the same for any number: `partial(make_schedule, "1f1b", pp.size)`, or
-    `lambda m: yours`.  Activations are sent as codes of `activation_format`, if given.  After a
-    batch `intervals` are this rank's actions with their times.  `most_in_flight` is the largest
-    number of microbatches in flight.  A microbatch counts once for each stage of the rank that
-    holds it.
+    `lambda m: yours`.  Activations and their gradients are sent as codes of `activation_format`, if
+    given.  After a batch `intervals` are this rank's actions with their times.  `most_in_flight` is
+    the largest number of microbatches in flight.  A microbatch counts once for each stage of the
+    rank that holds it.
     """
 
     def __init__(self, pp: Communicator, strategy: "Strategy",
@@ -127,18 +127,18 @@ class RankBatch:
                             self.strategy.like)
         self.seed, self.step = seed, step
         self.loss = 0.0
-        self.last: dict[int, int] = {}      # the microbatch of each stage's last B or W
+        self.last: set[tuple[int, int]] = set()     # stage and microbatch of its last B or W
         # by stage and microbatch: (input, output) from F to B or I …
         self.in_flight: dict[tuple[int, int], Any] = {}
         # … and from I to W (function that computes the weights' gradients, context that reduces)
         self.deferred: dict[tuple[int, int], tuple[Any, AbstractContextManager]] = {}
-        self.to_reduce: list[AbstractContextManager] = []   # of stages whose last B is done
+        self.to_reduce: list[int] = []      # stages whose last B is over, until dx is sent
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
 
     def run(self, row: Sequence[Action]) -> None:
         """Do all actions of the row, and wait until all sends have arrived."""
-        self.last = {a.stage: a.microbatch for a in row if a.kind in (BACKWARD, WEIGHT)}
+        self.last = {*{a.stage: a.microbatch for a in row if a.kind in (BACKWARD, WEIGHT)}.items()}
         todo = cells(row)
         for position, cell in enumerate(todo):      # one action, or a pair
             for later in chain(*todo[position:position + AHEAD + 1]):
@@ -148,8 +148,7 @@ class RankBatch:
             for action, out in zip(cell, outs):
                 self.messages.send(action, out)
             while self.to_reduce:
-                with self.to_reduce.pop(0):     # after its backward: its end starts all reductions
-                    pass
+                self.strategy.reduce_stage(self.to_reduce.pop(0))
             self.poll()
         self.messages.finish()
 
@@ -186,18 +185,18 @@ class RankBatch:
     def backward(self, action: Action, grad: Array | None) -> Array | None:
         """dx from dy; adds the weights' gradients on the way."""
         x, y = self.in_flight.pop(action[1:])
-        reducing = self.reducing(action, y)
-        if action.stage and not self.strategy.reduces_each_backward:
-            self.to_reduce.append(reducing)     # later: another stage waits for dx
-            reducing = nullcontext()
-        with reducing:
+        # another stage waits for dx: it is sent before whole gradients are reduced
+        reduces_later = action.stage and not self.strategy.reduces_each_backward
+        with nullcontext() if reduces_later else self.reduce_during(action, y):
             backward(y, grad, poll=self.poll)
+        if reduces_later and action[1:] in self.last:
+            self.to_reduce.append(action.stage)
         return x.grad if action.stage else None
 
     def input_gradient(self, action: Action, grad: Array | None) -> Array | None:
         """dx from dy; the rest of backward is kept for `weight_gradients`."""
         x, y = self.in_flight.pop(action[1:])
-        reducing = self.reducing(action, y)         # while there is a graph to look at
+        reducing = self.reduce_during(action, y)        # while there is a graph to look at
         rest = backward(y, grad, defer_weights=True, poll=self.poll)
         self.deferred[action[1:]] = rest, reducing
         return x.grad if action.stage else None
@@ -208,9 +207,9 @@ class RankBatch:
         with reducing:
             rest()
 
-    def reducing(self, action: Action, y: Tensor) -> AbstractContextManager:
+    def reduce_during(self, action: Action, y: Tensor) -> AbstractContextManager:
         """Context in which the weights' gradients of an action are computed, and reduced."""
-        return self.strategy.reducing(action.stage, y, self.last[action.stage] == action.microbatch)
+        return self.strategy.reduce_during(action.stage, y, action[1:] in self.last)
 
     def poll(self) -> None:
         """Advance pending messages, of the pipeline and of collectives."""

@@ -56,7 +56,7 @@ class NaiveModelParallel(Strategy):
         backward(y, grad)
         if rank:
             self._send(x.grad, rank - 1)
-        self.finish_reductions()
+        self.sync_gradients()
         return float(y.data) if self.stages.has_last else 0.0
 
     def _send(self, array: Array, dest: int) -> None:

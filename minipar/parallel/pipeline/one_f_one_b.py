@@ -72,7 +72,7 @@ class OneFOneB(Strategy):
             do = batch.forward if kind == FORWARD else batch.backward
             do(i)
         batch.wait_for_sends()
-        self.finish_reductions()       # sums the gradients of weights that two stages hold
+        self.sync_gradients()       # sums the gradients of weights that two stages hold
         return batch.loss
 
 

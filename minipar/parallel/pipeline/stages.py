@@ -196,9 +196,9 @@ class Stages(OneStage):
                 parameter.slot.get_grad_buffer = parameter.slot.grad = None
 
     def bucket_keys(self, slab: Slab) -> list[Any]:
-        """The stages of each parameter; where stages share the slab, a key for each.
+        """The stages of each parameter; a key for each, if other ranks of pp have the slab, too.
 
-        All ranks that share a slab must cut it alike.
+        All of these must cut it alike.
         """
         if any(slab is shared for _, shared in self.shared):
             return [*range(len(slab.parameters))]

@@ -10,9 +10,10 @@ Each adds to the gradients of the earlier keys and values that it used.  So a sl
 with the gradients of its output, keys and values.  The gradients are the same as for whole
 sequences.
 
-S slices on p stages are idle (p - 1)(F + B) / S of a sequence; all of them are held.  A later slice
-has more to attend to, so slices are cut to cost alike.  A token at position t counts as 6d + t for
-width d.  Li et al. 2021, arXiv 2102.07988.
+If F and B are the times of a whole sequence on a stage, S slices leave each of p stages idle for
+(p - 1)(F + B) / S.  A stage holds all slices.  A later slice has more to attend to, so slices are
+cut to cost alike.  A token at position t counts as 6d + t for width d.  Li et al. 2021, arXiv
+2102.07988.
 """
 
 from collections.abc import Sequence

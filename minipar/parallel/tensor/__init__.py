@@ -6,6 +6,7 @@
     experts          the layers of experts, cut in the same way
     parallelize      a plain GPT or MLP becomes tensor-parallel
     low_precision    activations are sent in 2 bytes a number
+    packed_weights   quantized weights are cut over ranks like any other
 
 Read layers first.
 """

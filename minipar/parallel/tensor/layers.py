@@ -30,7 +30,7 @@ from ...nn.gpt import Attention
 from ..conjugate import copy_to, reduce_from
 from ..errors import heads_do_not_divide_error, too_narrow_error
 from ..flats import gather_parameter
-from ..packed_weights import kind_like
+from .packed_weights import kind_like
 
 AXIS = "tp"             # of the mesh
 

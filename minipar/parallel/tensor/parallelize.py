@@ -23,7 +23,6 @@ from ...nn.gpt import GatedFeedForward
 from ...nn.module import replace_module
 from ...number_formats import Format
 from ..conjugate import gather_from
-from ..packed_weights import weights_as_parameters
 from .experts import gather_tokens, split_experts
 from .layers import (
     AXIS,
@@ -34,6 +33,7 @@ from .layers import (
     split_rows,
 )
 from .low_precision import LowPrecisionSequenceSplit, LowPrecisionTensorSplit
+from .packed_weights import weights_as_parameters
 from .sequence import SequenceSplit
 from .vocabulary import VocabularyHead, VocabularyLoss, split_vocabulary
 

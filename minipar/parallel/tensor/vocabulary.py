@@ -5,8 +5,8 @@
     loss       −ln softmax(z)ₜ = ln Σ exp(z − m) − (zₜ − m)
 
 The loss takes three all-reduces of one number a token: the maximum m, the target's z − m and the
-sum of exponentials.  An all-gather of all logits would send V numbers a token.  Shoeybi et al. 2019
-(Megatron-LM), section 3.
+sum of exponentials.  An all-gather would bring all V logits of a token to each rank.  Shoeybi et
+al. 2019 (Megatron-LM), section 3.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ from ...comm.collectives import all_reduce, chunk_bounds
 from ...nn import Embedding
 from ...nn.gpt import Head
 from ...nn.layers import CrossEntropy
-from ..packed_weights import kind_like
 from .layers import TensorSplit
+from .packed_weights import kind_like
 
 
 class PartialEmbedding(Function):

@@ -143,8 +143,7 @@ class FullyShardedDataParallel(ZeRO2):
         members: dict[Any, list[int]] = {}
         for i, parameter in enumerate(slab.parameters):
             members.setdefault((keys[parameter], i * is_shared), []).append(i)
-        return [Flat(slab, here, *self.comms_of(slab), self.whole_parameters)
-                for here in members.values() or [[]]]
+        return [self.make_flat(slab, here) for here in members.values() or [[]]]
 
     def unit_keys(self) -> dict[Parameter, Any]:
         """The unit of each parameter: parameters with equal keys are in one."""

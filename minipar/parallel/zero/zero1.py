@@ -16,7 +16,7 @@ Every bucket is cut into p pieces, so that all ranks take an equal part in every
 arXiv 1910.02054, section 5.1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...backend import Array
 from ...comm import Communicator
@@ -48,9 +48,10 @@ class ZeRO1(DistributedDataParallel):
         self.slabs = Pieces(self.stages.whole_slabs, [*self.piece_of.values()])
         self.model.slabs = Buffers()    # their gradients are complete only in this rank's pieces
 
-    def comms_of(self, slab: Slab) -> tuple[Communicator, Communicator]:
-        """The ranks over which a flat is cut, and those that have the same piece."""
-        return self.replicas_of(slab, *self.summed_over), self.along("replicate")
+    def make_flat(self, slab: Slab, members: Sequence[int]) -> Flat:
+        """These parameters of a slab as a flat, cut over dp and cp; `replicate` has copies."""
+        return Flat(slab, members, self.ranks_of(slab, *self.summed_over),
+                    self.along("replicate"), self.whole_parameters)
 
     def make_piece(self, flat: Flat) -> Piece:
         """This rank's piece: a part of the slab."""
@@ -70,12 +71,12 @@ class ZeRO1(DistributedDataParallel):
         self.works.append((flat, work))
 
     def finish(self) -> None:
-        """Wait for all reductions; sum the pieces over the ranks that have the same."""
+        """Reduce what is left; wait for all; sum the pieces over the ranks with the same piece."""
         super().finish()
         for flat in self.flats:
-            if flat.replicate.size > 1:
+            if flat.copies.size > 1:
                 grad = self.piece_of[flat].grad
-                self.wire.of((flat, "copies")).all_reduce(flat.replicate, grad, out=grad)
+                self.wire.of((flat, "copies")).all_reduce(flat.copies, grad, out=grad)
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
         """The pieces of the gradients that several stages have."""

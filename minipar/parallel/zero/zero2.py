@@ -45,7 +45,7 @@ class ZeRO2(ZeRO1):
         """This rank's piece, and its gradient apart."""
         data = self.own_data(flat)
         grad = allocate_zeros("gradients", data)
-        page_out(data, grad)
+        page_out(data, grad)        # offloaded to a file, they leave memory until used; others stay
         return Piece(flat, self.norm_ranks(flat.slab), data, grad)
 
     def own_data(self, flat: Flat) -> Array:
@@ -83,7 +83,7 @@ class ZeRO2(ZeRO1):
 
     def add_to_piece(self, flat: Flat, piece: Array) -> None:
         """Add a reduced piece to the gradient, or to what `replicate` will sum."""
-        if flat.replicate.size == 1:
+        if flat.copies.size == 1:
             self.piece_of[flat].add(piece)
             page_out(self.piece_of[flat].grad)
         elif flat in self.not_summed:
@@ -100,6 +100,6 @@ class ZeRO2(ZeRO1):
         self._wait()
         for flat in [*self.not_summed]:
             piece = self.not_summed.pop(flat)
-            self.wire.of((flat, "copies")).all_reduce(flat.replicate, piece, out=piece)
+            self.wire.of((flat, "copies")).all_reduce(flat.copies, piece, out=piece)
             self.piece_of[flat].add(piece)
             page_out(self.piece_of[flat].grad)

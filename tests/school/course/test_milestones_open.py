@@ -36,7 +36,7 @@ if not self.is_synchronizing:
 self.finish()
 for comm, gradient in list(self.shared_gradients())[::-1]:
     gradient[...] = all_reduce(comm, gradient)
-self._is_reduced = True
+self._is_synced = True
 """], "cut_evenly": ["""
 if not 1 <= num_stages <= len(weights):
     raise ValueError(f"{len(weights)} parts give 1 to {len(weights)} stages, not {num_stages}")

@@ -169,11 +169,11 @@ def test_tied_gradients_are_those_of_one_process():
 
 
 def finished(fill):
-    """Three stages after `fill(rank, strategy)` and finish_reductions()."""
+    """Three stages after `fill(rank, strategy)` and sync_gradients()."""
     def body(comm):
         strategy = Strategy(gpt(), DeviceMesh(comm, pp=3))
         fill(comm.rank, strategy)
-        strategy.finish_reductions()
+        strategy.sync_gradients()
         return strategy
     return Cluster(3).run(body)[0]
 
@@ -210,7 +210,7 @@ def test_nothing_is_summed_inside_no_sync():
         strategy = Strategy(gpt(), DeviceMesh(comm, pp=2))
         strategy.model.wte.weight.grad = np.ones((7, 4))
         with strategy.no_sync():
-            strategy.finish_reductions()
+            strategy.sync_gradients()
         return strategy.model.wte.weight.grad
     for gradient in Cluster(2).run(body)[0]:
         assert np.all(gradient == 1)

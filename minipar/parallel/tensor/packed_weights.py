@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..nn import Module
+from ...nn import Module
 
 
 class PackedLayer:
