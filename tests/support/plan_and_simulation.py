@@ -13,7 +13,7 @@ from minipar.atomic_files import write_text
 from minipar.plan.cluster import Cluster, read_cluster
 from minipar.plan.layout import Layout, parse_layout
 from minipar.plan.memory import GIB, memory
-from minipar.plan.models import GPTConfig, read_model
+from minipar.plan.models import GPTConfig, given_model
 from minipar.plan.time.step_time import step_time
 from minipar.simulation import fullest, simulate_step
 
@@ -116,7 +116,7 @@ def read(case: str) -> tuple[Cluster, GPTConfig, Layout]:
     """What a line says."""
     cluster, model, batch, text = case.split()
     layout = parse_layout(text, Layout(batch=int(batch)))
-    return (read_cluster(f"{cluster}/minipar"), read_model(model),
+    return (read_cluster(f"{cluster}/minipar"), given_model(model),
             replace(layout, sp=layout.sp and layout.tp > 1))
 
 

@@ -20,9 +20,11 @@ from ..models import position_parameters, rank_parameters, table_parameters, vec
 from ..time.by_table import table
 
 
-def refuse(cluster: Cluster, model: GPTConfig) -> None:
+def refuse(cluster: Cluster, model: GPTConfig, layout: Layout) -> None:
     """Raise ValueError for what these formulas do not cover."""
-    what = ("experts" if model.experts else "fp32" if cluster.dtype == "fp32" else
+    moe = model.experts
+    what = ("experts in some layers only" if moe and moe.every > 1 else
+            "experts beside cp" if moe and layout.cp > 1 else "fp32" if cluster.dtype == "fp32" else
             "unfused attention" if cluster.software.flash is None else "")
     if what:
         raise ValueError(f"the software {MINIPAR} has no formulas for {what}: choose another one "
@@ -51,26 +53,29 @@ class Stage(NamedTuple):
 
 
 @lru_cache(1000)
-def part_sizes(model: GPTConfig, tp: int) -> tuple[float, float, float]:
-    """Parameters of the embedding, of a layer and of the head, on one of tp ranks."""
-    table = table_parameters(model) / tp
-    return (table + position_parameters(model), rank_parameters(model, tp, 1)[0],
-            table + vectors(model).final)
+def part_sizes(model: GPTConfig, tp: int, ep: int = 1) -> tuple[float, float, float, float]:
+    """Parameters of the embedding, of a layer without experts, of the head, of a layer's experts.
+
+    They are those of one of tp · ep ranks.
+    """
+    table, (layer, experts) = table_parameters(model) / tp, rank_parameters(model, tp, ep)
+    return table + position_parameters(model), layer, table + vectors(model).final, experts
 
 
 @lru_cache(1000)
-def cut(model: GPTConfig, tp: int, number: int) -> list[Stage]:
+def cut(model: GPTConfig, tp: int, number: int, ep: int = 1) -> list[Stage]:
     """The model in that many stages."""
-    embed, layer, head = part_sizes(model, tp)
+    embed, layer, head, experts = part_sizes(model, tp, ep)
     last = model.num_layers + 1
-    bounds = [0, *cut_evenly([embed, *[layer] * model.num_layers, head], number), last + 1]
+    bounds = [0, *cut_evenly([embed, *[layer + experts] * model.num_layers, head], number), last + 1]
     return [Stage(start == 0, min(stop, last) - max(start, 1), stop > last)
             for start, stop in pairwise(bounds)]
 
 
 def stages_of(model: GPTConfig, layout: Layout) -> list[Stage]:
     """All stages of a layout."""
-    return cut(model, layout.tp, 1 if layout.pp == 1 else len(placement_of(layout)))
+    number = 1 if layout.pp == 1 else len(placement_of(layout))
+    return cut(model, layout.tp, number, layout.ep)
 
 
 @lru_cache(1000)
@@ -93,12 +98,25 @@ def stages_of_rank(layout: Layout, rank: int) -> list[int]:
     return [0] if layout.pp == 1 else stages_on(placement_of(layout), rank)
 
 
-def rank_sizes(model: GPTConfig, layout: Layout, rank: int) -> list[float]:
-    """Parameters of the parts of a rank, in order; a tied table is in the first of its parts."""
-    embed, layer, head = part_sizes(model, layout.tp)
-    found: list[float] = []
+def rank_sizes(model: GPTConfig, layout: Layout, rank: int) -> list[tuple[float, int]]:
+    """Parameters of the parts of a rank, in order, and how many ranks share each.
+
+    A layer's experts are a part of their own; a tied table is in the first of its parts.
+    """
+    embed, layer, head, experts = part_sizes(model, layout.tp, layout.ep)
+    shards = layout.dp * layout.cp
+    of_layer = [(layer, shards), (experts, shards // layout.ep)][:2 if model.experts else 1]
+    found: list[tuple[float, int]] = []
     for stage in (stages_of(model, layout)[i] for i in stages_of_rank(layout, rank)):
-        found += [embed] * stage.embed + [layer] * stage.layers
+        found += [(embed, shards)] * stage.embed + of_layer * stage.layers
         if stage.head:
-            found.append(vectors(model).final if model.tied and embed in found else head)
+            is_known = model.tied and (embed, shards) in found
+            found.append((vectors(model).final if is_known else head, shards))
     return found
+
+
+def rank_parameters_of(model: GPTConfig, layout: Layout, rank: int) -> tuple[float, float]:
+    """Parameters of a rank; those of experts among them."""
+    own = sum(size for size, _ in rank_sizes(model, layout, rank))
+    layers = sum(stages_of(model, layout)[i].layers for i in stages_of_rank(layout, rank))
+    return own, layers * part_sizes(model, layout.tp, layout.ep)[3]

@@ -19,7 +19,7 @@ from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout
 from ..time.messages import ranks_in_node
-from .layer import layer_polls, message, sizes
+from .layer import Work, layer_polls, message, sizes
 from .parts import Stage, part_sizes
 
 BUCKET = 100 * MB       # of a simulated run
@@ -27,11 +27,15 @@ BETWEEN, FORWARD = 1, 5 # polls from a unit's last gradient to the next unit's; 
 
 
 class Ring(NamedTuple):
-    """The ranks that share gradients, and seconds of one of its passes over some parameters."""
+    """The ranks that share gradients, and seconds of one of its passes over some parameters.
+
+    `experts`: those of experts, which other ranks share.
+    """
 
     cluster: Cluster
     size: int
     stride: int
+    experts: bool = False
 
     @property
     def is_near(self) -> bool:
@@ -51,15 +55,26 @@ class Ring(NamedTuple):
         return max(0.0, 1 - polls / (1 + passes * (self.size - 1)))
 
 
-def ring_of(cluster: Cluster, layout: Layout) -> Ring:
-    """The ring of dp and cp."""
-    return Ring(cluster, layout.dp * layout.cp, layout.tp)
+def rings_of(cluster: Cluster, model: GPTConfig, layout: Layout) -> list[Ring]:
+    """The ring of dp and cp, and that of experts; those with several ranks."""
+    rings = [Ring(cluster, layout.dp * layout.cp, layout.tp)]
+    if model.experts:
+        rings.append(Ring(cluster, layout.dp // layout.ep, layout.tp * layout.ep, True))
+    return [ring for ring in rings if ring.size > 1]
 
 
-def layer_buckets(model: GPTConfig, layout: Layout) -> tuple[float, ...]:
+def ring_sizes(ring: Ring, model: GPTConfig, layout: Layout) -> tuple[float, float, float]:
+    """Parameters of the embedding, a layer and the head that go over a ring."""
+    embed, layer, head, experts = part_sizes(model, layout.tp, layout.ep)
+    return (0.0, experts, 0.0) if ring.experts else (embed, layer, head)
+
+
+def layer_buckets(model: GPTConfig, layout: Layout, of_experts: bool = False) -> tuple[float, ...]:
     """Parameters of each bucket of all layers, as backward completes them."""
     size, square = sizes(model, layout), model.width ** 2
     weights = [size.inner * square] * (1 + size.columns) + [size.result * square, size.qkv * square]
+    if of_experts:
+        weights = [size.experts * size.expert * square] * (1 + size.columns)
     return buckets_of((*weights,) * model.num_layers)
 
 
@@ -74,7 +89,7 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, back
                 hides: bool) -> float:
     """What DDP's or ZeRO-1's sums add after the last backward, whose layer takes `backward`."""
     passes = 1 if STATES in STRATEGIES[layout.kind].cost.sharded else 2
-    embed, layer, head = part_sizes(model, layout.tp)
+    embed, layer, head = ring_sizes(ring, model, layout)
     layers, ends = stage.layers, embed * stage.embed
     top = head * stage.head * (not model.tied or not ends)
     whole = ring.seconds(layers * layer + ends + top, passes)
@@ -94,21 +109,27 @@ def gather_weights(ring: Ring, model: GPTConfig, layout: Layout, own: float,
                    share: float) -> float:
     """What the gathers of new weights take, one for each bucket; a rank has a share of the layers.
     """
-    more = share * len(layer_buckets(model, layout)) + 1
+    more = share * len(layer_buckets(model, layout, ring.experts)) + 1
     return ring.seconds(own) + more * ring.seconds(0)
 
 
 def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
-                    forward: float, backward: float) -> float:
+                    layer: dict[str, Work]) -> float:
     """What ZeRO-2 or FSDP add to each microbatch."""
-    embed, layer, head = part_sizes(model, layout.tp)
-    layers, whole = sum(stage.layers for stage in stages), ring.seconds(layer)
-    polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(layer)))
-    after = ring.exposed(BETWEEN)
+    embed, own, head = ring_sizes(ring, model, layout)
+    layers, whole = sum(stage.layers for stage in stages), ring.seconds(own)
+    polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(own)))
+    before, after = FORWARD, ring.exposed(BETWEEN)
+    beside = [work for name, work in layer.items() if not model.experts
+              or (name == "expert products") != ring.experts]
+    forward = sum(each.forward for each in beside)
+    backward = sum(each.again + each.inputs + each.weights for each in beside)
+    if model.experts:
+        before, polls, after = (4, 3, ring.exposed(10)) if ring.experts else (2, 10, ring.exposed(8))
     ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
     if PARAMETERS not in STRATEGIES[layout.kind].cost.sharded:
-        buckets = layer_buckets(model, layout)
+        buckets = layer_buckets(model, layout, ring.experts)
         return layers / model.num_layers * sum(map(ring.seconds, buckets)) + ends
-    gathers = max(ring.exposed(FORWARD), 1 - forward / whole) + max(
+    gathers = max(ring.exposed(before), 1 - forward / whole) + max(
         ring.exposed(polls), 1 - backward / whole, 0.0)
     return layers * whole * (gathers + after) + ends + ring.seconds(embed)

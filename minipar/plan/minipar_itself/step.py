@@ -24,18 +24,18 @@ from ..time.kernels import loss, product, stream
 from ..time.replicas import optimizer
 from ..time.stages import Stages
 from .layer import Work, layer_work, message, shared_vector, sizes, vectors_of
-from .parts import Stage, rank_sizes, refuse, stages_of, stages_of_rank, table_of
-from .reductions import each_microbatch, gather_weights, once_a_step, ring_of
+from .parts import Stage, rank_parameters_of, refuse, stages_of, stages_of_rank, table_of
+from .reductions import each_microbatch, gather_weights, once_a_step, rings_of
 
 
 def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Seconds of the step by part, on its slowest rank."""
-    refuse(cluster, model)
+    refuse(cluster, model, layout)
     layer, stages = layer_work(cluster, model, layout), stages_of(model, layout)
     ends = end_work(cluster, model, layout)
     times = tuple([stage_times(layer, ends, stage) for stage in stages])
     here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
-    own = [sum(rank_sizes(model, layout, rank)) for rank in range(layout.pp)]
+    own, experts = zip(*[rank_parameters_of(model, layout, rank) for rank in range(layout.pp)])
     work = [sum(sum(times[stage]) for stage in each) for each in here]
     slowest = here[work.index(max(work))]
     m = layout.microbatches
@@ -49,27 +49,31 @@ def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[st
     done = timeline_ends(cluster, model, layout, times)
     parts["bubble"] = max(done) - sum(parts.values())
     parts["gradients"] = gradients(cluster, model, layout, done, layer) - max(done)
-    ring, sharded = ring_of(cluster, layout), STRATEGIES[layout.kind].cost.sharded
-    if STATES in sharded and PARAMETERS not in sharded and ring.size > 1:
+    sharded = STRATEGIES[layout.kind].cost.sharded
+    if STATES in sharded and PARAMETERS not in sharded:
         most = max(stage.layers for stage in stages) / model.num_layers
-        parts["gradients"] += gather_weights(ring, model, layout, max(own), most)
-    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], own, [0.0] * layout.pp))
+        others = [a - b for a, b in zip(own, experts)]
+        parts["gradients"] += sum(
+            gather_weights(ring, model, layout, max(experts if ring.experts else others), most)
+            for ring in rings_of(cluster, model, layout))
+    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], [*own], [*experts]))
     return parts
 
 
 def gradients(cluster: Cluster, model: GPTConfig, layout: Layout, done: Sequence[float],
               layer: dict[str, Work]) -> float:
     """The time when all gradients are summed, if ranks are `done` with their last backward."""
-    cost, ring = STRATEGIES[layout.kind].cost, ring_of(cluster, layout)
+    cost, rings = STRATEGIES[layout.kind].cost, rings_of(cluster, model, layout)
     stages, summed = stages_of(model, layout), max(done)
     here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
-    forward = sum(each.forward for each in layer.values())
     backward = sum(each.again + each.inputs + each.weights for each in layer.values())
-    if cost.reduces_each_microbatch and ring.size > 1:
-        summed += layout.microbatches * max(each_microbatch(
-            ring, model, layout, [stages[i] for i in each], forward, backward) for each in here)
-    elif ring.size > 1:
-        summed = max(end + once_a_step(ring, model, layout, stages[min(each)], backward, 0 in each)
+    if cost.reduces_each_microbatch:
+        summed += layout.microbatches * max(sum(each_microbatch(
+            ring, model, layout, [stages[i] for i in each], layer) for ring in rings)
+            for each in here)
+    else:
+        summed = max(end + sum(once_a_step(ring, model, layout, stages[min(each)], backward,
+                                           0 in each) for ring in rings)
                      for end, each in zip(done, here))
     if model.tied and all(not {0, len(stages) - 1} <= {*each} for each in here):
         stride = layout.dp * layout.cp * layout.tp * (layout.pp - 1)
