@@ -255,8 +255,8 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
 
 
 def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,
-                seconds: float) -> tuple[float, int, int]:
-    """How often the backward of a layer polls: between operations; waiting for tp; for cp.
+                seconds: float) -> tuple[float, int, int, int]:
+    """How often the backward of a layer polls: between operations; waiting for tp; cp; ep.
 
     Where element-wise operations are shorter than a round of some `seconds`, several make a poll.
     """
@@ -266,4 +266,4 @@ def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,
     short_work = layer_work(cluster, model, layout)["element-wise"]
     each = (short_work.again + short_work.inputs + short_work.weights) / short
     return (products + short * min(1, each / seconds) + 8 * (layout.remat == "full"),
-            number * (tp - 1), 3 * (layout.cp - 1))
+            number * (tp - 1), 3 * (layout.cp - 1), 2 * (layout.ep - 1))

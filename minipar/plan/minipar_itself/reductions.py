@@ -98,11 +98,24 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, back
     polls = layer_polls(ring.cluster, model, layout, ring.round_of(layer))
     left = sum(ring.exposed((i + 0.5) * sum(polls), passes) for i in range(layers))
     left = ring.seconds(left * layer + ends, passes)
-    _, of_tp, of_cp = polls
+    _, of_tp, of_cp, of_ep = polls
     cp_is_near = ranks_in_node(ring.cluster, layout.cp, layout.tp) == layout.cp
     waits = of_tp + of_cp if ring.is_near else 0 if cp_is_near else of_cp
-    queued = min(whole / 2, layers * waits * ring.round_of(BUCKET / 2))
+    if ring.experts:
+        queued = layers * ring.seconds(layer, passes) * meets(ring, layout, passes)
+    else:
+        waits += of_ep / 2 * (meets(ring, layout) > 0)
+        queued = min(whole / 2, layers * waits * ring.round_of(BUCKET / 2))
     return max(left + queued, whole - layers * backward)
+
+
+def meets(ring: Ring, layout: Layout, passes: int = 1) -> float:
+    """The share of a ring's rounds for which the rounds of an all-to-all wait, at the same ports.
+
+    All weights of a layer's experts begin theirs together, and then the all-to-all follows.
+    """
+    is_near = ranks_in_node(ring.cluster, layout.ep, layout.tp) == layout.ep
+    return min(1.0, (layout.ep - 1) / passes / (ring.size - 1)) * (is_near == ring.is_near)
 
 
 def gather_weights(ring: Ring, model: GPTConfig, layout: Layout, own: float,
@@ -130,6 +143,7 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
     if PARAMETERS not in STRATEGIES[layout.kind].cost.sharded:
         buckets = layer_buckets(model, layout, ring.experts)
         return layers / model.num_layers * sum(map(ring.seconds, buckets)) + ends
+    met = meets(ring, layout) * ring.experts
     gathers = max(ring.exposed(before), 1 - forward / whole) + max(
-        ring.exposed(polls), 1 - backward / whole, 0.0)
-    return layers * whole * (gathers + after) + ends + ring.seconds(embed)
+        ring.exposed(polls), 1 - backward / whole, met)
+    return layers * whole * (gathers + max(after, met)) + ends + ring.seconds(embed)
