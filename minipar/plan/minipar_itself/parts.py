@@ -54,11 +54,13 @@ class Stage(NamedTuple):
 
 @lru_cache(1000)
 def part_sizes(model: GPTConfig, tp: int, ep: int = 1) -> tuple[float, float, float, float]:
-    """Parameters of the embedding, of a layer without experts, of the head, of a layer's experts.
+    """Parameters of the embedding, of a layer, of the head, on one of tp ranks; of its experts.
 
-    They are those of one of tp · ep ranks.
+    With ep other ranks have the same experts than have the same layer: it is without them.
     """
     table, (layer, experts) = table_parameters(model) / tp, rank_parameters(model, tp, ep)
+    if ep == 1:
+        layer, experts = layer + experts, 0.0
     return table + position_parameters(model), layer, table + vectors(model).final, experts
 
 
@@ -105,7 +107,7 @@ def rank_sizes(model: GPTConfig, layout: Layout, rank: int) -> list[tuple[float,
     """
     embed, layer, head, experts = part_sizes(model, layout.tp, layout.ep)
     shards = layout.dp * layout.cp
-    of_layer = [(layer, shards), (experts, shards // layout.ep)][:2 if model.experts else 1]
+    of_layer = [(layer, shards), (experts, shards // layout.ep)][:2 if layout.ep > 1 else 1]
     found: list[tuple[float, int]] = []
     for stage in (stages_of(model, layout)[i] for i in stages_of_rank(layout, rank)):
         found += [(embed, shards)] * stage.embed + of_layer * stage.layers

@@ -58,7 +58,7 @@ class Ring(NamedTuple):
 def rings_of(cluster: Cluster, model: GPTConfig, layout: Layout) -> list[Ring]:
     """The ring of dp and cp, and that of experts; those with several ranks."""
     rings = [Ring(cluster, layout.dp * layout.cp, layout.tp)]
-    if model.experts:
+    if layout.ep > 1:
         rings.append(Ring(cluster, layout.dp // layout.ep, layout.tp * layout.ep, True))
     return [ring for ring in rings if ring.size > 1]
 
@@ -73,8 +73,9 @@ def layer_buckets(model: GPTConfig, layout: Layout, of_experts: bool = False) ->
     """Parameters of each bucket of all layers, as backward completes them."""
     size, square = sizes(model, layout), model.width ** 2
     weights = [size.inner * square] * (1 + size.columns) + [size.result * square, size.qkv * square]
-    if of_experts:
-        weights = [size.experts * size.expert * square] * (1 + size.columns)
+    experts = [size.experts * size.expert * square] * (1 + size.columns)
+    if model.experts and (of_experts or layout.ep == 1):
+        weights = experts + weights * (not of_experts)
     return buckets_of((*weights,) * model.num_layers)
 
 
@@ -133,11 +134,11 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
     layers, whole = sum(stage.layers for stage in stages), ring.seconds(own)
     polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(own)))
     before, after = FORWARD, ring.exposed(BETWEEN)
-    beside = [work for name, work in layer.items() if not model.experts
+    beside = [work for name, work in layer.items() if layout.ep == 1
               or (name == "expert products") != ring.experts]
     forward = sum(each.forward for each in beside)
     backward = sum(each.again + each.inputs + each.weights for each in beside)
-    if model.experts:
+    if layout.ep > 1:
         before, polls, after = (4, 3, ring.exposed(10)) if ring.experts else (2, 10, ring.exposed(8))
     ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
     if PARAMETERS not in STRATEGIES[layout.kind].cost.sharded:
