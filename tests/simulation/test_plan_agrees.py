@@ -23,7 +23,7 @@ def test_stages_are_those_of_minipar():
     """Their layers, by the intervals' seconds of equal layers, and their parameters."""
     cluster, model = read_cluster("1x8:h100/minipar"), read_model("llama3-8b")
     step = simulate_step(cluster, model, Layout(pp=8, batch=1, sp=False))
-    stages = cut(model, 1, 8)
+    stages = cut(model, 8)
     assert sum(stage.layers for stage in stages) == 32 and stages[-1].head and stages[0].embed
     layer, table = 218112000, 128256 * 4096
     for rank, stage in enumerate(stages):

@@ -63,7 +63,7 @@ def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ..
     parts = [2 * size for size, shards in rank_sizes(model, layout, rank) if shards > 1]
     largest, both = 0.0, [0.0, 0.0]
     if GRADIENTS in sharded:
-        largest = layer + experts if PARAMETERS in sharded else 2 * max(
+        largest = layer + experts if PARAMETERS in sharded or model.experts else 2 * max(
             layer_buckets(model, layout))
     if PARAMETERS in sharded:
         both = [max([a + b for a, b in zip(parts, parts[1:])], default=sum(parts)), head + layer]

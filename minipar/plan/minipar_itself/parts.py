@@ -65,19 +65,18 @@ def part_sizes(model: GPTConfig, tp: int, ep: int = 1) -> tuple[float, float, fl
 
 
 @lru_cache(1000)
-def cut(model: GPTConfig, tp: int, number: int, ep: int = 1) -> list[Stage]:
-    """The model in that many stages."""
-    embed, layer, head, experts = part_sizes(model, tp, ep)
+def cut(model: GPTConfig, number: int) -> list[Stage]:
+    """The model in that many stages, by all ranks' parameters."""
+    embed, layer, head, _ = part_sizes(model, 1)
     last = model.num_layers + 1
-    bounds = [0, *cut_evenly([embed, *[layer + experts] * model.num_layers, head], number), last + 1]
+    bounds = [0, *cut_evenly([embed, *[layer] * model.num_layers, head], number), last + 1]
     return [Stage(start == 0, min(stop, last) - max(start, 1), stop > last)
             for start, stop in pairwise(bounds)]
 
 
 def stages_of(model: GPTConfig, layout: Layout) -> list[Stage]:
     """All stages of a layout."""
-    number = 1 if layout.pp == 1 else len(placement_of(layout))
-    return cut(model, layout.tp, number, layout.ep)
+    return cut(model, 1 if layout.pp == 1 else len(placement_of(layout)))
 
 
 @lru_cache(1000)

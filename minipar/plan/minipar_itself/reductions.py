@@ -11,6 +11,7 @@ n (1 - k/R) are exposed:
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 from ...nn import GPTConfig
@@ -132,19 +133,32 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
     """What ZeRO-2 or FSDP add to each microbatch."""
     embed, own, head = ring_sizes(ring, model, layout)
     layers, whole = sum(stage.layers for stage in stages), ring.seconds(own)
-    polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(own)))
-    before, after = FORWARD, ring.exposed(BETWEEN)
-    beside = [work for name, work in layer.items() if layout.ep == 1
-              or (name == "expert products") != ring.experts]
-    forward = sum(each.forward for each in beside)
-    backward = sum(each.again + each.inputs + each.weights for each in beside)
-    if layout.ep > 1:
-        before, polls, after = (4, 3, ring.exposed(10)) if ring.experts else (2, 10, ring.exposed(8))
+    windows = windows_of(ring, model, layout, layer)
+    first, again, after = [max(ring.exposed(polls), 1 - time / whole, 0.0)
+                           for polls, time in windows]
     ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
     if PARAMETERS not in STRATEGIES[layout.kind].cost.sharded:
         buckets = layer_buckets(model, layout, ring.experts)
         return layers / model.num_layers * sum(map(ring.seconds, buckets)) + ends
     met = meets(ring, layout) * ring.experts
-    gathers = max(ring.exposed(before), 1 - forward / whole) + max(
-        ring.exposed(polls), 1 - backward / whole, met)
-    return layers * whole * (gathers + max(after, met)) + ends + ring.seconds(embed)
+    return layers * whole * (first + max(again, met) + max(after, met)) + ends + ring.seconds(embed)
+
+
+def windows_of(ring: Ring, model: GPTConfig, layout: Layout,
+               layer: dict[str, Work]) -> list[tuple[float, float]]:
+    """Polls and seconds that hide a unit's gather in forward, in backward, and its reduction.
+
+    With ep a layer has two units.  Experts are gathered beside attention, and in backward when
+    they are needed at once; attention's unit beside experts, and in backward beside attention.
+    """
+    whole, experts = Work(*map(sum, zip(*layer.values()))), layer["expert products"]
+    backward = whole.again + whole.inputs + whole.weights
+    if layout.ep == 1:
+        polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(
+            ring_sizes(ring, model, layout)[1])))
+        return [(FORWARD - (model.experts is not None), whole.forward), (polls, backward),
+                (BETWEEN, inf)]
+    of_own = backward - experts.again - experts.inputs - experts.weights
+    if ring.experts:
+        return [(4, whole.forward - experts.forward), (3, experts.weights / 3), (10, of_own)]
+    return [(2, experts.forward), (10, of_own), (8, inf)]
