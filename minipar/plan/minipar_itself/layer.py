@@ -18,7 +18,6 @@ With experts, k rows for each token:
 They keep their input and their result, k each, and 2 f or 3 f of each row.
 """
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -71,14 +70,11 @@ def sizes(model: GPTConfig, layout: Layout) -> Sizes:
     kv = max(model.num_kv_heads or model.num_heads, tp) * head_width(model) / model.width
     columns = 2 if model.mlp == "swiglu" else 1
     is_split, moe = layout.sp and tp > 1, model.experts
-    dense = Sizes((heads + 2 * kv) / tp, heads / tp, mlp_width(model) / model.width / tp, columns,
-                  tp if is_split else 1, (1 + columns) * is_split)
-    if moe is None:
-        return dense
-    expert = (moe.width or mlp_width(model)) / model.width / tp
-    return dense._replace(inner=moe.num_shared * expert, gathers=2 * is_split, expert=expert,
-                          rows=moe.top_k * min(1.0, moe.capacity_factor or 1.0),
-                          experts=moe.num_experts / layout.ep)
+    inner = (moe and moe.width or mlp_width(model)) / model.width / tp
+    mixture = () if moe is None else (moe.top_k * min(1.0, moe.capacity_factor or 1.0),
+                                      moe.num_experts / layout.ep, inner)
+    return Sizes((heads + 2 * kv) / tp, heads / tp, inner * (moe.num_shared if moe else 1), columns,
+                 tp if is_split else 1, (1 if moe else columns) * is_split + is_split, *mixture)
 
 
 def message(cluster: Cluster, size: int, stride: int, num_bytes: float, hidden: float = 0.0,
@@ -103,39 +99,34 @@ def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, 
     beside = size.rows > 0 < size.inner                     # an MLP beside the experts
     forward = shared / size.shared + rope + gelu * size.wide + routed + 3 * beside
     again = forward - (3 + (shared - 10) / 2) / size.shared - 3 * beside if is_full else rope
-    matrices = [(size.qkv, 1.0), (1.0, size.result), *of_mlp(size.inner, size.columns)]
-    if model.experts:
-        matrices.append((model.experts.num_experts / model.width, 1.0))
-    sums = products(cluster, rows, model.width, matrices)
-    last = product(cluster, rows, model.width, size.inner * model.width) if size.inner else 0.0
-    each = products(cluster, rows * size.rows / size.experts, model.width,
-                    of_mlp(size.expert, size.columns))
+    d, columns, router = model.width, size.columns, size.experts * layout.ep * (size.rows > 0)
+    sums = products(cluster, rows, d, [(size.qkv, 1.0), (1.0, size.result), (router / d, 1.0),
+                                       *[(size.inner, 1.0)] * columns, (1.0, size.inner)])
+    last = products(cluster, rows, d, [(1.0, size.inner)])[0]       # no backward needs its result
+    each = products(cluster, rows * size.rows / size.experts, d,
+                    [(size.expert, 1.0)] * columns + [(1.0, size.expert)], size.experts)
     return {
         "products": Work(sums[0], is_full * (sums[0] - last), *sums[1:]),
-        "expert products": Work(size.experts * each[0], is_full * size.experts * each[0],
-                                size.experts * each[1], size.experts * each[2]),
+        "expert products": Work(each[0], is_full * each[0], *each[1:]),
         "attention": attention_work(cluster, model, layout, rows),
         "element-wise": Work(unit * forward, unit * again, unit * (
-            (shared + 2) / size.shared + rope + 2 * size.columns * size.wide
-            + routed + (size.rows > 0) + 4 * beside),
-            unit * (vectors_of(model) / size.shared + model.bias * (
-                size.qkv + size.wide + size.rows))),
+            (shared + 2) / size.shared + rope + 2 * columns * size.wide + routed
+            + (size.rows > 0) + 4 * beside),
+            unit * (vectors_of(model) / size.shared + model.bias * (size.qkv + size.wide))),
         "tp messages": tensor_work(cluster, model, layout, rows),
         "cp messages": context_work(cluster, model, layout, rows),
         "ep messages": expert_work(cluster, model, layout, rows)}
 
 
-def of_mlp(inner: float, columns: int) -> list[tuple[float, float]]:
-    """The matrices of an MLP of that inner width, none if it is 0: outputs, inputs."""
-    return [*[(inner, 1.0)] * columns, (1.0, inner)] if inner else []
-
-
 def products(cluster: Cluster, rows: float, d: int,
-             matrices: Sequence[tuple[float, float]]) -> list[float]:
-    """Seconds of products with matrices: forward, gradients of inputs and of weights."""
+             matrices: Sequence[tuple[float, float]], times: float = 1) -> list[float]:
+    """Seconds of products with matrices, given their outputs and inputs, none if one is 0.
+
+    Those of forward, of gradients of inputs and of weights.
+    """
     found = [(product(cluster, rows, n * d, k * d), product(cluster, rows, k * d, n * d),
-              product(cluster, k * d, n * d, rows)) for n, k in matrices]
-    return [sum(each) for each in zip(*found)] or [0.0] * 3
+              product(cluster, k * d, n * d, rows)) for n, k in matrices if n * k]
+    return [times * sum(each) for each in zip(*found)] or [0.0] * 3
 
 
 def attention_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
@@ -157,23 +148,21 @@ def tensor_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
     size, num_bytes = sizes(model, layout), 2 * rows * model.width
     columns, hidden = 1 + size.columns, cluster.software.tp_overlap
     one = message(cluster, layout.tp, 1, num_bytes, hidden, 1 if size.gathers else 2)
+    vectors = vectors_of(model) * shared_vector(cluster, model, layout)
     if size.rows:                       # around all experts, and around the MLP beside them
-        number = 3 if size.gathers else 1
-        whole = message(cluster, layout.tp, 1, num_bytes, hidden, 2) * (size.inner > 0)
-        moved = message(cluster, layout.tp, 1, size.rows * num_bytes, hidden, 2)
-        return Work(number * one + moved + whole, (number * one + moved) * (layout.remat == "full"),
-                    number * one + size.columns * (moved + whole),
-                    (vectors_of(model)) * shared_vector(cluster, model, layout))
+        whole, moved = [message(cluster, layout.tp, 1, share * num_bytes, hidden, 2) * (share > 0)
+                        for share in (float(size.inner > 0), size.rows)]
+        outside = (3 if size.gathers else 1) * one
+        return Work(outside + moved + whole, (outside + moved) * (layout.remat == "full"),
+                    outside + size.columns * (moved + whole), vectors)
     number = columns + 2 if size.gathers else 2
     return Work(number * one, (number - 1) * one * (layout.remat == "full"),
-                (number if size.gathers else columns) * one,
-                vectors_of(model) * shared_vector(cluster, model, layout))
+                (number if size.gathers else columns) * one, vectors)
 
 
 def vectors_of(model: GPTConfig) -> int:
     """The parameters of a layer that tp does not cut: of norms, biases after a sum."""
-    biases = 1 + (model.experts is None or model.experts.num_shared > 0)
-    return (2 if model.norm == "rms" else 4) + biases * model.bias
+    return (2 if model.norm == "rms" else 4) + 2 * model.bias
 
 
 def shared_vector(cluster: Cluster, model: GPTConfig, layout: Layout) -> float:
@@ -196,10 +185,9 @@ def expert_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
     No ring: in each round a rank sends to another one, and all wait for those that leave a node.
     """
     size, ep, stride = sizes(model, layout), layout.ep, layout.tp
-    if stride * ep > cluster.per_node:
-        stride = max(stride, cluster.per_node)
+    stride = stride if stride * ep <= cluster.per_node else max(stride, cluster.per_node)
     there = 2 * message(cluster, ep, stride, 2 * rows * model.width * size.rows)
-    known = message(cluster, 2, stride, 0, passes=math.ceil(math.log2(ep))) * (ep > 1)
+    known = message(cluster, 2, stride, 0, passes=(ep - 1).bit_length()) * (ep > 1)
     return Work(there + known, (there + known) * (layout.remat == "full"), there)
 
 
@@ -239,8 +227,7 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     size, rows = sizes(model, layout), layout.microbatch * model.context / layout.cp
     gathered, own = size.gathers > 0, 1 / size.shared
     received = own * (layout.pp > 1)
-    largest = max(size.inner, size.experts * size.expert)
-    of_weight = gathered + own + largest * model.width / rows
+    of_weight = gathered + own + max(size.inner, size.experts * size.expert) * model.width / rows
     heads = model.num_heads / layout.tp / model.width
     pairs = 0.0 if layout.cp > 1 else visible_pairs(model.context) / model.context * heads
     if layout.remat == "full":
@@ -249,9 +236,9 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     of_message = (1 + gathered + 3 * own) * (layout.tp > 1)
     rest = (3 * size.qkv if model.rope else 2 * size.qkv) + size.result
     of_attention = pairs + rest - own - (size.columns if gathered else 1) - mlp_units(size)
-    of_forward = (2 + size.columns * size.wide + size.rows * (layout.ep > 1)) * (size.rows > 0)
-    of_gelu = 1 - size.rows + size.wide
-    return max(of_weight + received, of_message + received, of_attention, of_forward, of_gelu)
+    of_experts = max(2 + size.columns * size.wide + size.rows * (layout.ep > 1),
+                     1 - size.rows + size.wide) * (size.rows > 0)       # of forward; of backward
+    return max(of_weight + received, of_message + received, of_attention, of_experts)
 
 
 def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,

@@ -23,8 +23,8 @@ from ..time.by_table import table
 def refuse(cluster: Cluster, model: GPTConfig, layout: Layout) -> None:
     """Raise ValueError for what these formulas do not cover."""
     moe = model.experts
-    what = ("experts in some layers only" if moe and moe.every > 1 else
-            "experts beside cp" if moe and layout.cp > 1 else "fp32" if cluster.dtype == "fp32" else
+    what = ("experts in some layers, or beside cp," if moe and (moe.every > 1 or layout.cp > 1)
+            else "fp32" if cluster.dtype == "fp32" else
             "unfused attention" if cluster.software.flash is None else "")
     if what:
         raise ValueError(f"the software {MINIPAR} has no formulas for {what}: choose another one "
@@ -59,8 +59,7 @@ def part_sizes(model: GPTConfig, tp: int, ep: int = 1) -> tuple[float, float, fl
     With ep other ranks have the same experts than have the same layer: it is without them.
     """
     table, (layer, experts) = table_parameters(model) / tp, rank_parameters(model, tp, ep)
-    if ep == 1:
-        layer, experts = layer + experts, 0.0
+    layer, experts = (layer + experts, 0.0) if ep == 1 else (layer, experts)
     return table + position_parameters(model), layer, table + vectors(model).final, experts
 
 
@@ -116,8 +115,7 @@ def rank_sizes(model: GPTConfig, layout: Layout, rank: int) -> list[tuple[float,
     return found
 
 
-def rank_parameters_of(model: GPTConfig, layout: Layout, rank: int) -> tuple[float, float]:
-    """Parameters of a rank; those of experts among them."""
-    own = sum(size for size, _ in rank_sizes(model, layout, rank))
-    layers = sum(stages_of(model, layout)[i].layers for i in stages_of_rank(layout, rank))
-    return own, layers * part_sizes(model, layout.tp, layout.ep)[3]
+def shared_by(model: GPTConfig, layout: Layout, number: int = 0) -> list[float]:
+    """Parameters of each rank of the pipeline: all, or those that so many ranks share."""
+    return [sum(size for size, shards in rank_sizes(model, layout, rank)
+                if number in (0, shards)) for rank in range(layout.pp)]

@@ -11,7 +11,6 @@ n (1 - k/R) are exposed:
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import inf
 from typing import NamedTuple
 
 from ...nn import GPTConfig
@@ -56,12 +55,11 @@ class Ring(NamedTuple):
         return max(0.0, 1 - polls / (1 + passes * (self.size - 1)))
 
 
-def rings_of(cluster: Cluster, model: GPTConfig, layout: Layout) -> list[Ring]:
-    """The ring of dp and cp, and that of experts; those with several ranks."""
-    rings = [Ring(cluster, layout.dp * layout.cp, layout.tp)]
-    if layout.ep > 1:
-        rings.append(Ring(cluster, layout.dp // layout.ep, layout.tp * layout.ep, True))
-    return [ring for ring in rings if ring.size > 1]
+def rings_of(cluster: Cluster, layout: Layout) -> list[Ring]:
+    """The ring of dp and cp, and with ep that of experts; those with several ranks."""
+    rings = (Ring(cluster, layout.dp * layout.cp, layout.tp),
+             Ring(cluster, layout.dp // layout.ep, layout.tp * layout.ep, True))
+    return [ring for ring in rings[:1 + (layout.ep > 1)] if ring.size > 1]
 
 
 def ring_sizes(ring: Ring, model: GPTConfig, layout: Layout) -> tuple[float, float, float]:
@@ -75,8 +73,7 @@ def layer_buckets(model: GPTConfig, layout: Layout, of_experts: bool = False) ->
     size, square = sizes(model, layout), model.width ** 2
     weights = [size.inner * square] * (1 + size.columns) + [size.result * square, size.qkv * square]
     experts = [size.experts * size.expert * square] * (1 + size.columns)
-    if model.experts and (of_experts or layout.ep == 1):
-        weights = experts + weights * (not of_experts)
+    weights = experts * (of_experts or layout.ep == 1) + weights * (not of_experts)
     return buckets_of((*weights,) * model.num_layers)
 
 
@@ -103,11 +100,9 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, back
     _, of_tp, of_cp, of_ep = polls
     cp_is_near = ranks_in_node(ring.cluster, layout.cp, layout.tp) == layout.cp
     waits = of_tp + of_cp if ring.is_near else 0 if cp_is_near else of_cp
-    if ring.experts:
-        queued = layers * ring.seconds(layer, passes) * meets(ring, layout, passes)
-    else:
-        waits += of_ep / 2 * (meets(ring, layout) > 0)
-        queued = min(whole / 2, layers * waits * ring.round_of(BUCKET / 2))
+    waits += of_ep / 2 * (meets(ring, layout) > 0)
+    queued = layers * ring.seconds(layer, passes) * meets(ring, layout, passes) if ring.experts \
+        else min(whole / 2, layers * waits * ring.round_of(BUCKET / 2))
     return max(left + queued, whole - layers * backward)
 
 
@@ -133,9 +128,9 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
     """What ZeRO-2 or FSDP add to each microbatch."""
     embed, own, head = ring_sizes(ring, model, layout)
     layers, whole = sum(stage.layers for stage in stages), ring.seconds(own)
-    windows = windows_of(ring, model, layout, layer)
+    of_polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(own)))
     first, again, after = [max(ring.exposed(polls), 1 - time / whole, 0.0)
-                           for polls, time in windows]
+                           for polls, time in windows_of(ring, layout, layer, of_polls)]
     ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
     if PARAMETERS not in STRATEGIES[layout.kind].cost.sharded:
         buckets = layer_buckets(model, layout, ring.experts)
@@ -144,21 +139,18 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
     return layers * whole * (first + max(again, met) + max(after, met)) + ends + ring.seconds(embed)
 
 
-def windows_of(ring: Ring, model: GPTConfig, layout: Layout,
-               layer: dict[str, Work]) -> list[tuple[float, float]]:
+def windows_of(ring: Ring, layout: Layout, layer: dict[str, Work],
+               polls: float) -> list[tuple[float, float]]:
     """Polls and seconds that hide a unit's gather in forward, in backward, and its reduction.
 
     With ep a layer has two units.  Experts are gathered beside attention, and in backward when
     they are needed at once; attention's unit beside experts, and in backward beside attention.
     """
     whole, experts = Work(*map(sum, zip(*layer.values()))), layer["expert products"]
-    backward = whole.again + whole.inputs + whole.weights
+    backward, of_own = sum(whole[1:]), sum(whole[1:]) - sum(experts[1:])
     if layout.ep == 1:
-        polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(
-            ring_sizes(ring, model, layout)[1])))
-        return [(FORWARD - (model.experts is not None), whole.forward), (polls, backward),
-                (BETWEEN, inf)]
-    of_own = backward - experts.again - experts.inputs - experts.weights
+        first = FORWARD - (experts.forward > 0)         # two polls of attention are one round
+        return [(first, whole.forward), (polls, backward), (BETWEEN, backward)]
     if ring.experts:
         return [(4, whole.forward - experts.forward), (3, experts.weights / 3), (10, of_own)]
-    return [(2, experts.forward), (10, of_own), (8, inf)]
+    return [(2, experts.forward), (10, of_own), (8, of_own)]

@@ -24,7 +24,7 @@ from ..time.kernels import loss, product, stream
 from ..time.replicas import optimizer
 from ..time.stages import Stages
 from .layer import Work, layer_work, message, shared_vector, sizes, vectors_of
-from .parts import Stage, rank_parameters_of, refuse, stages_of, stages_of_rank, table_of
+from .parts import Stage, refuse, shared_by, stages_of, stages_of_rank, table_of
 from .reductions import each_microbatch, gather_weights, once_a_step, rings_of
 
 
@@ -35,7 +35,6 @@ def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[st
     ends = end_work(cluster, model, layout)
     times = tuple([stage_times(layer, ends, stage) for stage in stages])
     here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
-    own, experts = zip(*[rank_parameters_of(model, layout, rank) for rank in range(layout.pp)])
     work = [sum(sum(times[stage]) for stage in each) for each in here]
     slowest = here[work.index(max(work))]
     m = layout.microbatches
@@ -52,18 +51,19 @@ def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[st
     sharded = STRATEGIES[layout.kind].cost.sharded
     if STATES in sharded and PARAMETERS not in sharded:
         most = max(stage.layers for stage in stages) / model.num_layers
-        others = [a - b for a, b in zip(own, experts)]
         parts["gradients"] += sum(
-            gather_weights(ring, model, layout, max(experts if ring.experts else others), most)
-            for ring in rings_of(cluster, model, layout))
-    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], [*own], [*experts]))
+            gather_weights(ring, model, layout, max(shared_by(model, layout, ring.size)), most)
+            for ring in rings_of(cluster, layout))
+    own, others = shared_by(model, layout), shared_by(model, layout, layout.dp * layout.cp)
+    experts = [a - b for a, b in zip(own, others)]
+    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], own, experts))
     return parts
 
 
 def gradients(cluster: Cluster, model: GPTConfig, layout: Layout, done: Sequence[float],
               layer: dict[str, Work]) -> float:
     """The time when all gradients are summed, if ranks are `done` with their last backward."""
-    cost, rings = STRATEGIES[layout.kind].cost, rings_of(cluster, model, layout)
+    cost, rings = STRATEGIES[layout.kind].cost, rings_of(cluster, layout)
     stages, summed = stages_of(model, layout), max(done)
     here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
     backward = sum(each.again + each.inputs + each.weights for each in layer.values())
