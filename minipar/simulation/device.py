@@ -60,7 +60,8 @@ class Device:
         if name == "FusedAttention":
             both = attention(cluster, self.model, out.shape[0] * out.shape[1], self.tp)
             return both.forward if phase == "forward" else both.backward
-        if name in PRODUCTS and flops and out.ndim > 1:
+        is_bias = name == "GroupedLinear" and phase == "weights" and out.ndim == 2
+        if name in PRODUCTS and flops and out.ndim > 1 and not is_bias:
             n, m = out.shape[-1], out.size // out.shape[-1]
             each = self.experts if name == "GroupedLinear" else 1
             return each * product(cluster, m / each, n, flops // (2 * m * n))

@@ -101,18 +101,21 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, back
     cp_is_near = ranks_in_node(ring.cluster, layout.cp, layout.tp) == layout.cp
     waits = of_tp + of_cp if ring.is_near else 0 if cp_is_near else of_cp
     waits += of_ep / 2 * (meets(ring, layout) > 0)
-    queued = layers * ring.seconds(layer, passes) * meets(ring, layout, passes) if ring.experts \
+    has_experts = ring.experts or layout.ep == 1 and model.experts
+    queued = layers * ring.seconds(layer, passes) * meets(ring, layout, passes) if has_experts \
         else min(whole / 2, layers * waits * ring.round_of(BUCKET / 2))
     return max(left + queued, whole - layers * backward)
 
 
 def meets(ring: Ring, layout: Layout, passes: int = 1) -> float:
-    """The share of a ring's rounds for which the rounds of an all-to-all wait, at the same ports.
+    """The share of a ring's rounds for which other rounds wait, at the same ports.
 
-    All weights of a layer's experts begin theirs together, and then the all-to-all follows.
+    All weights of a layer's experts begin theirs together.  Then messages of tp follow, and an
+    all-to-all.
     """
     is_near = ranks_in_node(ring.cluster, layout.ep, layout.tp) == layout.ep
-    return min(1.0, (layout.ep - 1) / passes / (ring.size - 1)) * (is_near == ring.is_near)
+    rounds = layout.ep - 1 + 5 * (layout.tp - 1) * is_near
+    return min(1.0, rounds / passes / (ring.size - 1)) * (is_near == ring.is_near)
 
 
 def gather_weights(ring: Ring, model: GPTConfig, layout: Layout, own: float,
