@@ -184,7 +184,7 @@ def expert_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
 
     No ring: in each round a rank sends to another one, and all wait for those that leave a node.
     """
-    size, ep, stride = sizes(model, layout), layout.ep, layout.tp
+    size, ep, stride = sizes(model, layout), layout.ep, layout.tp * layout.cp
     stride = stride if stride * ep <= cluster.per_node else max(stride, cluster.per_node)
     there = 2 * message(cluster, ep, stride, 2 * rows * model.width * size.rows)
     known = message(cluster, 2, stride, 0, passes=(ep - 1).bit_length()) * (ep > 1)

@@ -25,7 +25,7 @@ FIRST_IS_FULLEST = ("1f1b", "gpipe", "interleaved")
 
 def minipar_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most."""
-    refuse(cluster, model, layout)
+    refuse(cluster, model)
     seen, ranks = set(), []
     for rank in range(layout.pp):       # of ranks with equal stages the first has most in flight
         stages = tuple([stages_of(model, layout)[i] for i in stages_of_rank(layout, rank)])

@@ -20,11 +20,10 @@ from ..models import position_parameters, rank_parameters, table_parameters, vec
 from ..time.by_table import table
 
 
-def refuse(cluster: Cluster, model: GPTConfig, layout: Layout) -> None:
+def refuse(cluster: Cluster, model: GPTConfig) -> None:
     """Raise ValueError for what these formulas do not cover."""
-    moe = model.experts
-    what = ("experts in some layers, or beside cp," if moe and (moe.every > 1 or layout.cp > 1)
-            else "fp32" if cluster.dtype == "fp32" else
+    what = ("experts in some layers" if model.experts and model.experts.every > 1 else
+            "fp32" if cluster.dtype == "fp32" else
             "unfused attention" if cluster.software.flash is None else "")
     if what:
         raise ValueError(f"the software {MINIPAR} has no formulas for {what}: choose another one "
@@ -38,6 +37,8 @@ def queue_note(layout: Layout) -> str:
         what = f"{layout.kind} beside a pipeline or tp"
     elif layout.pp > 1 and SCHEDULES[layout.schedule].two_ways:
         what = f"{layout.schedule}, whose stages have two copies,"
+    elif layout.ep > 1 < layout.cp:
+        what = "experts beside cp"
     else:
         return ""
     return (f"Messages of {what} wait for each other's ports, which these formulas do not know: "

@@ -58,7 +58,7 @@ class Ring(NamedTuple):
 def rings_of(cluster: Cluster, layout: Layout) -> list[Ring]:
     """The ring of dp and cp, and with ep that of experts; those with several ranks."""
     rings = (Ring(cluster, layout.dp * layout.cp, layout.tp),
-             Ring(cluster, layout.dp // layout.ep, layout.tp * layout.ep, True))
+             Ring(cluster, layout.dp * layout.cp // layout.ep, layout.tp * layout.ep, True))
     return [ring for ring in rings[:1 + (layout.ep > 1)] if ring.size > 1]
 
 
@@ -113,7 +113,7 @@ def meets(ring: Ring, layout: Layout, passes: int = 1) -> float:
     All weights of a layer's experts begin theirs together.  Then messages of tp follow, and an
     all-to-all.
     """
-    is_near = ranks_in_node(ring.cluster, layout.ep, layout.tp) == layout.ep
+    is_near = ranks_in_node(ring.cluster, layout.ep, layout.tp * layout.cp) == layout.ep
     rounds = layout.ep - 1 + 5 * (layout.tp - 1) * is_near
     return min(1.0, rounds / passes / (ring.size - 1)) * (is_near == ring.is_near)
 

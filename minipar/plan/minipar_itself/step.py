@@ -30,7 +30,7 @@ from .reductions import each_microbatch, gather_weights, once_a_step, rings_of
 
 def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Seconds of the step by part, on its slowest rank."""
-    refuse(cluster, model, layout)
+    refuse(cluster, model)
     layer, stages = layer_work(cluster, model, layout), stages_of(model, layout)
     ends = end_work(cluster, model, layout)
     times = tuple([stage_times(layer, ends, stage) for stage in stages])
