@@ -9,15 +9,15 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("memory", "precision"): 1235,
     ("train", "commands"): 6155,
     ("viz",): 2546,
-    ("plan",): 1684,
-    ("simulation",): 1018,
+    ("plan",): 1757,
+    ("simulation",): 1019,
     ("compare",): 1168,
     ("gspmd",): 2500,
     ("inference", "serve", "interop"): 3800,
     ("compress",): 2487,
     ("school",): 3717,
 }
-ALL = 42124
+ALL = 42198
 
 
 def count(folder: str) -> int:

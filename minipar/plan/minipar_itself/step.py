@@ -55,8 +55,8 @@ def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[st
             gather_weights(ring, model, layout, max(shared_by(model, layout, ring.size)), most)
             for ring in rings_of(cluster, layout))
     own, others = shared_by(model, layout), shared_by(model, layout, layout.dp * layout.cp)
-    experts = [a - b for a, b in zip(own, others)]
-    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], own, experts))
+    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], own, [
+        a - b for a, b in zip(own, others)]))
     return parts
 
 
