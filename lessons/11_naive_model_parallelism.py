@@ -106,7 +106,7 @@ def main(comm: Communicator) -> None:
         "In in_stages, write `comm.isend(y.data, r + 1)` in place of `comm.send(y.data, r + 1)`. "
         "Does any rank wait less?",
         "Rank 1's layers take twice as long as the others'. What is the utilization of p ranks?",
-        "The library's TwoColumns meet twice. What would be sent if they met at every layer?",
+        "In minipar TwoColumns meet twice. What would be sent if they met at every layer?",
         "Why does the last rank need the labels, the first one the inputs, and no rank both?"])
 
 

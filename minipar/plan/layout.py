@@ -126,7 +126,7 @@ def find_unknown(layout: Layout) -> str:
     if layout.remat not in REMATS:
         return f"unknown remat {layout.remat!r}: choose from {', '.join(REMATS)}"
     if layout.offload not in ("", "optimizer"):
-        return f"unknown offload {layout.offload!r}: optimizer, or nothing"
+        return f"no formula for offload {layout.offload!r}: optimizer, or use `minipar simulate`"
     if layout.v > 1 and layout.v != layout.stages:
         return (f"{layout.schedule} has {layout.stages} stage{'s' * (layout.stages > 1)} on each "
                 f"rank, not v={layout.v}")

@@ -23,6 +23,7 @@ from ..plan.time.kernels import attention, loss, product
 from .memory import HostArray
 
 PRODUCTS = ("Linear", "MatMul", "PackedLinear", "GroupedLinear")
+GROUPED_WEIGHTS = ("GroupedLinear", "weights")  # of experts, by an axis more than their biases
 TABLES = ("Embedding", "PartialEmbedding")      # they read some rows, not the whole table
 LOSSES = ("CrossEntropy", "VocabularyCrossEntropy")
 
@@ -61,7 +62,7 @@ class Device:
         if name == "FusedAttention":
             both = attention(cluster, self.model, out.shape[0] * out.shape[1], self.tp)
             return both.forward if phase == "forward" else both.backward
-        if name in PRODUCTS and flops and out.ndim > 1:
+        if name in PRODUCTS and flops and out.ndim > 1 + ((name, phase) == GROUPED_WEIGHTS):
             n, m = out.shape[-1], out.size // out.shape[-1]
             each = self.experts if name == "GroupedLinear" else 1
             return each * product(cluster, m / each, n, flops // (2 * m * n))

@@ -341,7 +341,7 @@ class FoldedMesh(DeviceMesh):
         sizes = self._lengths
         place = tuple([slice(None) if axis in axes else self._coordinates[axis] for axis in sizes])
         grid = self.grid.reshape(tuple(sizes.values()))
-        long = [axis for axis in axes if sizes[axis] > 1]
+        long = [axis for axis in axes if sizes[axis] > 1 or axis == "edp"]    # dp is never ep alone
         along = FoldedCommunicator(self.comm.cluster, self.comm.rank_state,
                                    grid[place].ravel().tolist(), axes, long)
         along.axes = self.label_of(axes)

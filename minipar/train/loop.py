@@ -89,9 +89,7 @@ def train_steps(comm: Communicator, state: TrainState,
     `check_finite` does.
     """
     run, take = state.config.run, take or take_step
-    traced_step = -1
-    if observe and run.out is not None:
-        traced_step = min(state.first_step + 2, run.steps - 1)
+    traced_step = min(state.first_step + 2, run.steps - 1) if observe and run.out else -1
     for step in range(state.first_step, run.steps):
         before_step(step)
         with state.memory.recording(step == traced_step), \

@@ -69,9 +69,12 @@ def test_minipar_itself_says_where_messages_queue_and_what_it_does_not_know(caps
     words = (*LLAMA, "--cluster", "2x8:h100/minipar", "--explain")
     assert "of fsdp beside a pipeline or tp wait for" in run(capsys, *words, "dp=8,pp=2,kind=fsdp")
     assert "wait for each other's ports" not in run(capsys, *words, "dp=8,pp=2,kind=zero1")
-    said = refused(capsys, "--model", "mixtral-8x7b", "--cluster", "1x8:h100/minipar", "--batch",
-                   "8", "--explain", "dp=8")
-    assert "the software minipar has no formulas for experts" in said
+    words = ("--model", "mixtral-8x7b", "--batch", "8", "--cluster", "1x8:h100/minipar",
+             "--explain")
+    assert "expert products" in run(capsys, *words, "dp=8,ep=8")
+    assert "of experts beside cp wait for" in run(capsys, *words, "dp=4,cp=2,ep=2")
+    said = refused(capsys, *words, "dp=8,offload=activations")
+    assert "no formula for offload 'activations': optimizer, or use `minipar simulate`" in said
 
 
 @pytest.mark.parametrize("layout", [

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from minipar.backend.shape_array import ShapeArray
 from minipar.commands.main import main
 from minipar.formulas.experts import all_to_all_bytes
 from minipar.nn import GPTConfig
@@ -14,6 +16,7 @@ from minipar.plan.memory import memory
 from minipar.plan.models import model_of, read_model
 from minipar.plan.time.step_time import step_time
 from minipar.simulation import fullest, parts, simulate_step
+from minipar.simulation.device import Device
 from minipar.simulation.fabric import Fabric
 
 H100 = read_cluster("1x8:h100/megatron-core")
@@ -94,6 +97,35 @@ def test_rows_of_experts_leave_a_node_by_the_nic_of_their_own_rank():
     alone, ring = (fabric.link(0, 8, members, axes).bandwidth for axes in (["ep"], ["dp"]))
     assert ring > 5 * alone == fabric.link(0, 8, [0, 8], ["dp"]).bandwidth * 5
     assert fabric.link(0, 1, members, ["ep"]) == fabric.link(0, 1, members, ["dp"])
+
+
+def test_gradients_take_all_nics_where_dp_is_ep_alone():
+    """As fast as with ep=2: a ring leaves a node by the NICs of its 4 ranks there, rows by one."""
+    model = model_of({"layers": 2, "width": 512, "heads": 8, "vocab": 4096, "sequence": 512,
+                      "experts": 8})
+    rates = {}
+    for ep in (2, 8):
+        step = simulate_step(read_cluster("2x4:h100/megatron-core"), model,
+                             Layout(dp=8, ep=ep, batch=8), traced=range(8), fold=False)
+        for source, dest, size, label, _, started, ended in step.trace.messages:
+            if source // 4 != dest // 4 and label != "control" and size > 1 << 16:
+                rates[label, ep] = size / (ended - started)
+    own_nic = rates["all_to_all over ep", 8]
+    assert rates["all_reduce over dp", 8] == pytest.approx(rates["all_reduce over dp", 2], rel=0.1)
+    assert rates["all_reduce over dp", 8] > 3 * own_nic
+
+
+def test_a_bias_of_experts_takes_its_bytes_and_is_no_product():
+    model = model_of({"layers": 2, "width": 1024, "heads": 8, "vocab": 512, "sequence": 2048,
+                      "experts": 8, "gated": 0})
+    device, rows = Device(H100, model, experts=8), ShapeArray((4096, 4096), np.float16)
+    bias, weight = (ShapeArray(shape, np.float16) for shape in ((8, 4096), (8, 1024, 4096)))
+    flops = rows.size
+    seconds = device.seconds("GroupedLinear", "weights", flops, (rows, bias))
+    by_memory = (rows.nbytes + bias.nbytes) * H100.software.unfused / (
+        H100.bandwidth * H100.software.stream)
+    assert seconds == pytest.approx(by_memory)
+    assert device.seconds("GroupedLinear", "weights", 2048 * flops, (rows, weight)) > 2 * seconds
 
 
 def run(capsys, *words):

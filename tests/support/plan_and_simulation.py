@@ -13,13 +13,15 @@ from minipar.atomic_files import write_text
 from minipar.plan.cluster import Cluster, read_cluster
 from minipar.plan.layout import Layout, parse_layout
 from minipar.plan.memory import GIB, memory
-from minipar.plan.models import GPTConfig, read_model
+from minipar.plan.models import GPTConfig, given_model
 from minipar.plan.time.step_time import step_time
 from minipar.simulation import fullest, simulate_step
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "simulating.md"
+SMALL = ("layers=8,width=1024,heads=16,kv_heads=4,vocab=32000,experts=16,expert_width=2048,"
+         "shared_experts=1,sequence=2048")
 # nodes × GPUs, a model, sequences of a step, a layout; tests in `make test` take the first ones
-QUICK = """
+QUICK = f"""
 1x8:h100 llama3-1b 32 dp=8
 1x8:h100 llama3-1b 16 dp=8,kind=zero2
 1x8:h100 llama3-1b 16 dp=8,kind=fsdp
@@ -33,8 +35,11 @@ QUICK = """
 1x8:h100 gpt3-6.7b 32 pp=8,schedule=gpipe
 1x8:h100 llama3-8b 16 pp=4,tp=2,schedule=interleaved,v=2
 1x8:h100 gpt3-6.7b 8 pp=4,tp=2,schedule=zb_h1
+1x8:h100 mixtral-8x7b 8 dp=8,ep=4
+1x8:h100 mixtral-8x7b 16 pp=4,dp=2,ep=2
+1x8:h100 {SMALL} 32 dp=4,tp=2,ep=4,kind=zero1,microbatch=2
 """.strip().splitlines()
-SLOW = """
+SLOW = f"""
 1x8:h100 llama3-1b 32 dp=8,kind=zero1,microbatch=2
 8x8:h100 llama3-1b 128 dp=64,kind=zero1
 8x8:h100 llama3-1b 128 dp=64,kind=fsdp
@@ -90,6 +95,27 @@ SLOW = """
 128x8:h100 gpt3-175b 512 dp=8,tp=8,pp=16,kind=zero1
 128x8:a100 gpt3-175b 256 dp=8,tp=8,pp=16,kind=zero1
 128x8:h100 gpt3-175b 512 dp=16,tp=8,pp=8,kind=zero1,schedule=interleaved,v=3
+1x8:h100 mixtral-8x7b 8 dp=8,ep=8
+1x8:h100 mixtral-8x7b 16 dp=8,ep=2,kind=zero1
+1x8:h100 mixtral-8x7b 16 dp=8,ep=4,kind=zero2
+1x8:h100 mixtral-8x7b 16 dp=8,ep=4,kind=fsdp
+1x8:h100 mixtral-8x7b 16 dp=8,kind=fsdp
+1x8:h100 mixtral-8x7b 16 dp=8,ep=8,kind=zero1,remat=full
+1x8:h100 mixtral-8x7b 8 tp=8
+1x8:h100 mixtral-8x7b 8 dp=4,tp=2
+1x8:h100 mixtral-8x7b 8 dp=4,tp=2,ep=4,sp=0,kind=zero1
+1x8:h100 mixtral-8x7b 16 pp=4,tp=2,schedule=interleaved,v=2
+1x8:a100 mixtral-8x7b 16 dp=8,ep=4,kind=zero1
+2x8:h100 mixtral-8x7b 16 dp=8,tp=2,ep=8,kind=zero1
+8x8:h100 mixtral-8x7b 64 dp=8,tp=8,ep=8,kind=zero1
+4x8:h100 mixtral-8x7b 64 pp=4,dp=8,ep=8,kind=zero1
+4x8:h100 mixtral-8x7b 64 dp=32,ep=8,kind=zero1
+4x8:h100 gpt-oss-120b 64 pp=4,dp=8,ep=8,kind=zero1
+2x8:h100 gpt-oss-120b 16 dp=16,ep=16,kind=zero1
+4x8:h100 gpt-oss-120b 64 dp=32,ep=32,kind=fsdp
+16x8:h100 gpt-oss-120b 128 dp=128,ep=128,kind=zero1
+1x8:h100 {SMALL},gated=0 32 dp=8,ep=8,microbatch=4
+1x8:h100 {SMALL} 64 dp=8,ep=8,kind=fsdp,microbatch=4
 """.strip().splitlines()
 
 
@@ -116,7 +142,7 @@ def read(case: str) -> tuple[Cluster, GPTConfig, Layout]:
     """The cluster, the model and the layout that a line of QUICK or SLOW says."""
     cluster, model, batch, text = case.split()
     layout = parse_layout(text, Layout(batch=int(batch)))
-    return (read_cluster(f"{cluster}/minipar"), read_model(model),
+    return (read_cluster(f"{cluster}/minipar"), given_model(model),
             replace(layout, sp=layout.sp and layout.tp > 1))
 
 

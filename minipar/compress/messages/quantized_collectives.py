@@ -91,8 +91,7 @@ class QuantizedWire(Wire):
     def all_reduce(self, comm: Communicator, flat: Array, *, out: Array) -> Array:
         """A reduce-scatter of `flat` in place, then an all-gather of the codes of the sums."""
         if comm.size == 1:
-            out[...] = flat
-            return out
+            return self.all_gather(comm, flat, counts=(), out=out)
         counts = [stop - start for start, stop in chunk_bounds(flat.shape[0], comm.size)]
         mine = self.reduce_scatter(comm, flat, counts=counts)
         return self._gather(comm, self._message(mine, comm.rank), counts, out)

@@ -9,8 +9,16 @@ Bytes of element-wise operations are in units of a token's width in 16 bits, for
 and what is kept for backward: two normed inputs, unit rows of norms, q, k, v, their result, and
 2 f or 3 f.  Attention is fused: it keeps no probabilities, unless the whole block is computed
 again.
+
+With experts, k rows for each token:
+
+    rows picked 2 k, times gates 2 k, added k + 1; sorted by expert and back 4 k, with ep
+    of experts' inner width, too: GELU 2 f, SwiGLU 3 f, for each of k rows
+
+They keep their input and their result, k each, and 2 f or 3 f of each row.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,7 +43,9 @@ class Work(NamedTuple):
 class Sizes(NamedTuple):
     """Of a layer on a rank, in widths: q, k and v; attention's result; the MLP's inner width.
 
-    `shared` ranks share a token between the pairs of layers, `columns` layers begin an MLP.
+    `shared` ranks share a token between the pairs of layers, `columns` layers begin an MLP.  With
+    experts the MLP is the shared one, if any.  `experts` of inner width `expert` compute together
+    `rows` rows for each token.
     """
 
     qkv: float
@@ -44,6 +54,14 @@ class Sizes(NamedTuple):
     columns: int
     shared: int
     gathers: int                # of inputs in forward, with sequence parallelism
+    rows: float = 0.0
+    experts: float = 1.0
+    expert: float = 0.0
+
+    @property
+    def wide(self) -> float:
+        """Inner widths of all rows of a token."""
+        return self.inner + self.rows * self.expert
 
 
 def sizes(model: GPTConfig, layout: Layout) -> Sizes:
@@ -51,9 +69,12 @@ def sizes(model: GPTConfig, layout: Layout) -> Sizes:
     tp, heads = layout.tp, model.num_heads * head_width(model) / model.width
     kv = max(model.num_kv_heads or model.num_heads, tp) * head_width(model) / model.width
     columns = 2 if model.mlp == "swiglu" else 1
-    is_split = layout.sp and tp > 1
-    return Sizes((heads + 2 * kv) / tp, heads / tp, mlp_width(model) / model.width / tp, columns,
-                 tp if is_split else 1, (1 + columns) * is_split)
+    is_split, moe = layout.sp and tp > 1, model.experts
+    inner = (moe and moe.width or mlp_width(model)) / model.width / tp
+    mixture = () if moe is None else (moe.top_k * min(1.0, moe.capacity_factor or 1.0),
+                                      moe.num_experts / layout.ep, inner)
+    return Sizes((heads + 2 * kv) / tp, heads / tp, inner * (moe.num_shared if moe else 1), columns,
+                 tp if is_split else 1, (1 if moe else columns) * is_split + is_split, *mixture)
 
 
 def message(cluster: Cluster, size: int, stride: int, num_bytes: float, hidden: float = 0.0,
@@ -74,22 +95,38 @@ def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, 
     unit = 2 * rows * model.width * cluster.software.unfused / stream(cluster)
     shared = 10 + 4 * (model.bias and layout.tp > 1)        # of norms, sums and biases
     gelu, rope = 1 + size.columns, 2 * size.qkv * (model.rope is not None)
-    forward = shared / size.shared + rope + gelu * size.inner
-    again = forward - (3 + (shared - 10) / 2) / size.shared if is_full else rope
-    matrices = [(size.qkv, 1.0), (1.0, size.result), *[(size.inner, 1.0)] * size.columns,
-                (1.0, size.inner)]
-    d = model.width
-    products = [(product(cluster, rows, n * d, k * d), product(cluster, rows, k * d, n * d),
-                 product(cluster, k * d, n * d, rows)) for n, k in matrices]
-    sums = [sum(each) for each in zip(*products)]
+    routed = 1 + (5 + 4 * (layout.ep > 1)) * size.rows if size.rows else 0.0
+    beside = size.rows > 0 < size.inner                     # an MLP beside the experts
+    forward = shared / size.shared + rope + gelu * size.wide + routed + 3 * beside
+    again = forward - (3 + (shared - 10) / 2) / size.shared - 3 * beside if is_full else rope
+    d, columns, router = model.width, size.columns, size.experts * layout.ep * (size.rows > 0)
+    sums = products(cluster, rows, d, [(size.qkv, 1.0), (1.0, size.result), (router / d, 1.0),
+                                       *[(size.inner, 1.0)] * columns, (1.0, size.inner)])
+    last = products(cluster, rows, d, [(1.0, size.inner)])[0]       # no backward needs its result
+    each = products(cluster, rows * size.rows / size.experts, d,
+                    [(size.expert, 1.0)] * columns + [(1.0, size.expert)], size.experts)
     return {
-        "products": Work(sums[0], is_full * (sums[0] - products[-1][0]), sums[1], sums[2]),
+        "products": Work(sums[0], is_full * (sums[0] - last), *sums[1:]),
+        "expert products": Work(each[0], is_full * each[0], *each[1:]),
         "attention": attention_work(cluster, model, layout, rows),
         "element-wise": Work(unit * forward, unit * again, unit * (
-            (shared + 2) / size.shared + rope + (2 + 2 * (size.columns - 1)) * size.inner),
-            unit * (vectors_of(model) / size.shared + model.bias * (size.qkv + size.inner))),
+            (shared + 2) / size.shared + rope + 2 * columns * size.wide + routed
+            + (size.rows > 0) + 4 * beside),
+            unit * (vectors_of(model) / size.shared + model.bias * (size.qkv + size.wide))),
         "tp messages": tensor_work(cluster, model, layout, rows),
-        "cp messages": context_work(cluster, model, layout, rows)}
+        "cp messages": context_work(cluster, model, layout, rows),
+        "ep messages": expert_work(cluster, model, layout, rows)}
+
+
+def products(cluster: Cluster, rows: float, d: int,
+             matrices: Sequence[tuple[float, float]], times: float = 1) -> list[float]:
+    """Seconds of products with matrices, given their outputs and inputs, none if one is 0.
+
+    Those of forward, of gradients of inputs and of weights.
+    """
+    found = [(product(cluster, rows, n * d, k * d), product(cluster, rows, k * d, n * d),
+              product(cluster, k * d, n * d, rows)) for n, k in matrices if n * k]
+    return [times * sum(each) for each in zip(*found)] or [0.0] * 3
 
 
 def attention_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
@@ -111,10 +148,16 @@ def tensor_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
     size, num_bytes = sizes(model, layout), 2 * rows * model.width
     columns, hidden = 1 + size.columns, cluster.software.tp_overlap
     one = message(cluster, layout.tp, 1, num_bytes, hidden, 1 if size.gathers else 2)
+    vectors = vectors_of(model) * shared_vector(cluster, model, layout)
+    if size.rows:                       # around all experts, and around the MLP beside them
+        whole, moved = [message(cluster, layout.tp, 1, share * num_bytes, hidden, 2) * (share > 0)
+                        for share in (float(size.inner > 0), size.rows)]
+        outside = (3 if size.gathers else 1) * one
+        return Work(outside + moved + whole, (outside + moved) * (layout.remat == "full"),
+                    outside + size.columns * (moved + whole), vectors)
     number = columns + 2 if size.gathers else 2
     return Work(number * one, (number - 1) * one * (layout.remat == "full"),
-                (number if size.gathers else columns) * one,
-                vectors_of(model) * shared_vector(cluster, model, layout))
+                (number if size.gathers else columns) * one, vectors)
 
 
 def vectors_of(model: GPTConfig) -> int:
@@ -136,6 +179,18 @@ def context_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float
     return Work(one, one, one + two)
 
 
+def expert_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
+    """Numbers of rows, a control message; rows go to their experts, and back.
+
+    No ring: in each round a rank sends to another one, and all wait for those that leave a node.
+    """
+    size, ep, stride = sizes(model, layout), layout.ep, layout.tp * layout.cp
+    stride = stride if stride * ep <= cluster.per_node else max(stride, cluster.per_node)
+    there = 2 * message(cluster, ep, stride, 2 * rows * model.width * size.rows)
+    known = message(cluster, 2, stride, 0, passes=(ep - 1).bit_length()) * (ep > 1)
+    return Work(there + known, (there + known) * (layout.remat == "full"), there)
+
+
 def kept_units(model: GPTConfig, layout: Layout) -> float:
     """What a layer keeps of a microbatch, in tokens · width."""
     size = sizes(model, layout)
@@ -150,16 +205,16 @@ def block_units(size: Sizes) -> float:
 
 
 def mlp_units(size: Sizes) -> float:
-    """What an MLP keeps within."""
-    return size.inner * (1 + size.columns if size.columns > 1 else 2)
+    """What an MLP, or experts keep within."""
+    return size.wide * (1 + size.columns if size.columns > 1 else 2) + 2 * size.rows
 
 
 def deferred_units(model: GPTConfig, layout: Layout) -> float:
     """What a layer keeps from I to W: inputs of its products, and gradients of their results."""
     size = sizes(model, layout)
-    inputs = (size.gathers or 2) + size.result + size.inner
+    inputs = (size.gathers or 2) + size.result + size.wide + 2 * size.rows
     whole = 4 if size.gathers else 2
-    return inputs + size.qkv + size.columns * size.inner + whole + 1 / size.shared
+    return inputs + size.qkv + size.columns * size.wide + whole + 1 / size.shared
 
 
 def passing_units(model: GPTConfig, layout: Layout) -> float:
@@ -172,7 +227,7 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     size, rows = sizes(model, layout), layout.microbatch * model.context / layout.cp
     gathered, own = size.gathers > 0, 1 / size.shared
     received = own * (layout.pp > 1)
-    of_weight = gathered + own + size.inner * model.width / rows
+    of_weight = gathered + own + max(size.inner, size.experts * size.expert) * model.width / rows
     heads = model.num_heads / layout.tp / model.width
     pairs = 0.0 if layout.cp > 1 else visible_pairs(model.context) / model.context * heads
     if layout.remat == "full":
@@ -181,12 +236,14 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     of_message = (1 + gathered + 3 * own) * (layout.tp > 1)
     rest = (3 * size.qkv if model.rope else 2 * size.qkv) + size.result
     of_attention = pairs + rest - own - (size.columns if gathered else 1) - mlp_units(size)
-    return max(of_weight + received, of_message + received, of_attention)
+    of_experts = max(2 + size.columns * size.wide + size.rows * (layout.ep > 1),
+                     1 - size.rows + size.wide) * (size.rows > 0)       # of forward; of backward
+    return max(of_weight + received, of_message + received, of_attention, of_experts)
 
 
 def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,
-                seconds: float) -> tuple[float, int, int]:
-    """How often the backward of a layer polls: between operations; waiting for tp; for cp.
+                seconds: float) -> tuple[float, int, int, int]:
+    """How often the backward of a layer polls: between operations; waiting for tp; cp; ep.
 
     Where element-wise operations are shorter than a round of some `seconds`, several make a poll.
     """
@@ -196,4 +253,4 @@ def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,
     short_work = layer_work(cluster, model, layout)["element-wise"]
     each = (short_work.again + short_work.inputs + short_work.weights) / short
     return (products + short * min(1, each / seconds) + 8 * (layout.remat == "full"),
-            number * (tp - 1), 3 * (layout.cp - 1))
+            number * (tp - 1), 3 * (layout.cp - 1), 2 * (layout.ep - 1))

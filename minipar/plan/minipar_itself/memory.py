@@ -37,9 +37,9 @@ def minipar_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[s
 
 def rank_memory(cluster: Cluster, model: GPTConfig, layout: Layout, rank: int) -> dict[str, float]:
     """Bytes by kind on a rank of the pipeline."""
-    software, own = cluster.software, sum(rank_sizes(model, layout, rank))
+    software, parts = cluster.software, rank_sizes(model, layout, rank)
+    own, piece = sum(size for size, _ in parts), sum(size / shards for size, shards in parts)
     sharded = STRATEGIES[layout.kind].cost.sharded
-    piece = own / (layout.dp * layout.cp)
     kinds = {name: each * (piece if name in sharded else own) for name, each in (
         (PARAMETERS, software.weight_bytes), (GRADIENTS, software.gradient_bytes),
         (STATES, software.master_bytes))}
@@ -56,14 +56,15 @@ def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ..
     """What is kept, passes, is a whole gradient and is gathered, when backwards begin."""
     here = [stages_of(model, layout)[stage] for stage in stages_of_rank(layout, rank)]
     has_head = any(stage.head for stage in here)
-    _, layer, head = (2 * size for size in part_sizes(model, layout.tp))
+    _, layer, head, experts = (2 * size for size in part_sizes(model, layout.tp, layout.ep))
     # the strategy does not change it
     kept = most_kept(model, replace(layout, kind="ddp", offload=""), rank) * unit
     of_head, logits = head_units(model, layout)
-    parts = [2 * size for size in rank_sizes(model, layout, rank)]
+    parts = [2 * size for size, shards in rank_sizes(model, layout, rank) if shards > 1]
     largest, both = 0.0, [0.0, 0.0]
     if GRADIENTS in sharded:
-        largest = layer if PARAMETERS in sharded else 2 * max(layer_buckets(model, layout))
+        largest = layer + experts if PARAMETERS in sharded or model.experts else 2 * max(
+            layer_buckets(model, layout))
     if PARAMETERS in sharded:
         both = [max([a + b for a, b in zip(parts, parts[1:])], default=sum(parts)), head + layer]
     has_layers = any(stage.layers for stage in here)

@@ -22,7 +22,8 @@ from ..time.by_table import table
 
 def refuse(cluster: Cluster, model: GPTConfig) -> None:
     """Raise ValueError for what these formulas do not cover."""
-    what = ("experts" if model.experts else "fp32" if cluster.dtype == "fp32" else
+    what = ("experts in some layers" if model.experts and model.experts.every > 1 else
+            "fp32" if cluster.dtype == "fp32" else
             "unfused attention" if cluster.software.flash is None else "")
     if what:
         raise ValueError(f"the software {MINIPAR} has no formulas for {what}: choose another one "
@@ -36,6 +37,8 @@ def queue_note(layout: Layout) -> str:
         what = f"{layout.kind} beside a pipeline or tp"
     elif layout.pp > 1 and SCHEDULES[layout.schedule].two_ways:
         what = f"{layout.schedule}, whose stages have two copies,"
+    elif layout.ep > 1 < layout.cp:
+        what = "experts beside cp"
     else:
         return ""
     return (f"Messages of {what} wait for each other's ports, which these formulas do not know: "
@@ -51,17 +54,20 @@ class Stage(NamedTuple):
 
 
 @lru_cache(1000)
-def part_sizes(model: GPTConfig, tp: int) -> tuple[float, float, float]:
-    """Parameters of the embedding, of a layer and of the head, on one of tp ranks."""
-    table = table_parameters(model) / tp
-    return (table + position_parameters(model), rank_parameters(model, tp, 1)[0],
-            table + vectors(model).final)
+def part_sizes(model: GPTConfig, tp: int, ep: int = 1) -> tuple[float, float, float, float]:
+    """Parameters of the embedding, of a layer, of the head, on one of tp ranks; of its experts.
+
+    With ep other ranks have the same experts than have the same layer: it is without them.
+    """
+    table, (layer, experts) = table_parameters(model) / tp, rank_parameters(model, tp, ep)
+    layer, experts = (layer + experts, 0.0) if ep == 1 else (layer, experts)
+    return table + position_parameters(model), layer, table + vectors(model).final, experts
 
 
 @lru_cache(1000)
-def cut(model: GPTConfig, tp: int, number: int) -> list[Stage]:
-    """The model in that many stages."""
-    embed, layer, head = part_sizes(model, tp)
+def cut(model: GPTConfig, number: int) -> list[Stage]:
+    """The model in that many stages, by all ranks' parameters."""
+    embed, layer, head, _ = part_sizes(model, 1)
     last = model.num_layers + 1
     bounds = [0, *cut_evenly([embed, *[layer] * model.num_layers, head], number), last + 1]
     return [Stage(start == 0, min(stop, last) - max(start, 1), stop > last)
@@ -70,7 +76,7 @@ def cut(model: GPTConfig, tp: int, number: int) -> list[Stage]:
 
 def stages_of(model: GPTConfig, layout: Layout) -> list[Stage]:
     """All stages of a layout."""
-    return cut(model, layout.tp, 1 if layout.pp == 1 else len(placement_of(layout)))
+    return cut(model, 1 if layout.pp == 1 else len(placement_of(layout)))
 
 
 @lru_cache(1000)
@@ -93,12 +99,24 @@ def stages_of_rank(layout: Layout, rank: int) -> list[int]:
     return [0] if layout.pp == 1 else stages_on(placement_of(layout), rank)
 
 
-def rank_sizes(model: GPTConfig, layout: Layout, rank: int) -> list[float]:
-    """Parameters of the parts of a rank, in order; a tied table is in the first of its parts."""
-    embed, layer, head = part_sizes(model, layout.tp)
-    found: list[float] = []
+def rank_sizes(model: GPTConfig, layout: Layout, rank: int) -> list[tuple[float, int]]:
+    """Parameters of the parts of a rank, in order, and how many ranks share each.
+
+    A layer's experts are a part of their own; a tied table is in the first of its parts.
+    """
+    embed, layer, head, experts = part_sizes(model, layout.tp, layout.ep)
+    shards = layout.dp * layout.cp
+    of_layer = [(layer, shards), (experts, shards // layout.ep)][:2 if layout.ep > 1 else 1]
+    found: list[tuple[float, int]] = []
     for stage in (stages_of(model, layout)[i] for i in stages_of_rank(layout, rank)):
-        found += [embed] * stage.embed + [layer] * stage.layers
+        found += [(embed, shards)] * stage.embed + of_layer * stage.layers
         if stage.head:
-            found.append(vectors(model).final if model.tied and embed in found else head)
+            is_known = model.tied and (embed, shards) in found
+            found.append((vectors(model).final if is_known else head, shards))
     return found
+
+
+def shared_by(model: GPTConfig, layout: Layout, number: int = 0) -> list[float]:
+    """Parameters of each rank of the pipeline: all, or those that so many ranks share."""
+    return [sum(size for size, shards in rank_sizes(model, layout, rank)
+                if number in (0, shards)) for rank in range(layout.pp)]

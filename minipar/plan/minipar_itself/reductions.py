@@ -19,7 +19,7 @@ from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout
 from ..time.messages import ranks_in_node
-from .layer import layer_polls, message, sizes
+from .layer import Work, layer_polls, message, sizes
 from .parts import Stage, part_sizes
 
 BUCKET = 100 * MB       # of a simulated run
@@ -27,11 +27,15 @@ BETWEEN, FORWARD = 1, 5 # polls from a unit's last gradient to the next unit's; 
 
 
 class Ring(NamedTuple):
-    """The ranks that share gradients, and seconds of one of its passes over some parameters."""
+    """The ranks that share gradients, and seconds of one of its passes over some parameters.
+
+    `experts`: those of experts, which other ranks share.
+    """
 
     cluster: Cluster
     size: int
     stride: int
+    experts: bool = False
 
     @property
     def is_near(self) -> bool:
@@ -51,15 +55,25 @@ class Ring(NamedTuple):
         return max(0.0, 1 - polls / (1 + passes * (self.size - 1)))
 
 
-def ring_of(cluster: Cluster, layout: Layout) -> Ring:
-    """The ring of dp and cp."""
-    return Ring(cluster, layout.dp * layout.cp, layout.tp)
+def rings_of(cluster: Cluster, layout: Layout) -> list[Ring]:
+    """The ring of dp and cp, and with ep that of experts; those with several ranks."""
+    rings = (Ring(cluster, layout.dp * layout.cp, layout.tp),
+             Ring(cluster, layout.dp * layout.cp // layout.ep, layout.tp * layout.ep, True))
+    return [ring for ring in rings[:1 + (layout.ep > 1)] if ring.size > 1]
 
 
-def layer_buckets(model: GPTConfig, layout: Layout) -> tuple[float, ...]:
+def ring_sizes(ring: Ring, model: GPTConfig, layout: Layout) -> tuple[float, float, float]:
+    """Parameters of the embedding, a layer and the head that go over a ring."""
+    embed, layer, head, experts = part_sizes(model, layout.tp, layout.ep)
+    return (0.0, experts, 0.0) if ring.experts else (embed, layer, head)
+
+
+def layer_buckets(model: GPTConfig, layout: Layout, of_experts: bool = False) -> tuple[float, ...]:
     """Parameters of each bucket of all layers, as backward completes them."""
     size, square = sizes(model, layout), model.width ** 2
     weights = [size.inner * square] * (1 + size.columns) + [size.result * square, size.qkv * square]
+    experts = [size.experts * size.expert * square] * (1 + size.columns)
+    weights = experts * (of_experts or layout.ep == 1) + weights * (not of_experts)
     return buckets_of((*weights,) * model.num_layers)
 
 
@@ -74,7 +88,7 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, back
                 hides: bool) -> float:
     """What DDP's or ZeRO-1's sums add after the last backward, whose layer takes `backward`."""
     passes = 1 if STATES in STRATEGIES[layout.kind].cost.sharded else 2
-    embed, layer, head = part_sizes(model, layout.tp)
+    embed, layer, head = ring_sizes(ring, model, layout)
     layers, ends = stage.layers, embed * stage.embed
     top = head * stage.head * (not model.tied or not ends)
     whole = ring.seconds(layers * layer + ends + top, passes)
@@ -83,32 +97,63 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, back
     polls = layer_polls(ring.cluster, model, layout, ring.round_of(layer))
     left = sum(ring.exposed((i + 0.5) * sum(polls), passes) for i in range(layers))
     left = ring.seconds(left * layer + ends, passes)
-    _, of_tp, of_cp = polls
+    _, of_tp, of_cp, of_ep = polls
     cp_is_near = ranks_in_node(ring.cluster, layout.cp, layout.tp) == layout.cp
     waits = of_tp + of_cp if ring.is_near else 0 if cp_is_near else of_cp
-    queued = min(whole / 2, layers * waits * ring.round_of(BUCKET / 2))
+    waits += of_ep / 2 * (meets(ring, layout) > 0)
+    has_experts = ring.experts or layout.ep == 1 and model.experts
+    queued = layers * ring.seconds(layer, passes) * meets(ring, layout, passes) if has_experts \
+        else min(whole / 2, layers * waits * ring.round_of(BUCKET / 2))
     return max(left + queued, whole - layers * backward)
+
+
+def meets(ring: Ring, layout: Layout, passes: int = 1) -> float:
+    """The share of a ring's rounds for which other rounds wait, at the same ports.
+
+    All weights of a layer's experts begin theirs together.  Then messages of tp follow, and an
+    all-to-all.
+    """
+    is_near = ranks_in_node(ring.cluster, layout.ep, layout.tp * layout.cp) == layout.ep
+    rounds = layout.ep - 1 + 5 * (layout.tp - 1) * is_near
+    return min(1.0, rounds / passes / (ring.size - 1)) * (is_near == ring.is_near)
 
 
 def gather_weights(ring: Ring, model: GPTConfig, layout: Layout, own: float,
                    share: float) -> float:
     """What the gathers of new weights take, one for each bucket; a rank has a share of the layers.
     """
-    more = share * len(layer_buckets(model, layout)) + 1
+    more = share * len(layer_buckets(model, layout, ring.experts)) + 1
     return ring.seconds(own) + more * ring.seconds(0)
 
 
 def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
-                    forward: float, backward: float) -> float:
+                    layer: dict[str, Work]) -> float:
     """What ZeRO-2 or FSDP add to each microbatch."""
-    embed, layer, head = part_sizes(model, layout.tp)
-    layers, whole = sum(stage.layers for stage in stages), ring.seconds(layer)
-    polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(layer)))
-    after = ring.exposed(BETWEEN)
+    embed, own, head = ring_sizes(ring, model, layout)
+    layers, whole = sum(stage.layers for stage in stages), ring.seconds(own)
+    of_polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(own)))
+    first, again, after = [max(ring.exposed(polls), 1 - time / whole, 0.0)
+                           for polls, time in windows_of(ring, layout, layer, of_polls)]
     ends = ring.seconds(embed) + after * ring.seconds(head) * (not model.tied)
     if PARAMETERS not in STRATEGIES[layout.kind].cost.sharded:
-        buckets = layer_buckets(model, layout)
+        buckets = layer_buckets(model, layout, ring.experts)
         return layers / model.num_layers * sum(map(ring.seconds, buckets)) + ends
-    gathers = max(ring.exposed(FORWARD), 1 - forward / whole) + max(
-        ring.exposed(polls), 1 - backward / whole, 0.0)
-    return layers * whole * (gathers + after) + ends + ring.seconds(embed)
+    met = meets(ring, layout) * ring.experts
+    return layers * whole * (first + max(again, met) + max(after, met)) + ends + ring.seconds(embed)
+
+
+def windows_of(ring: Ring, layout: Layout, layer: dict[str, Work],
+               polls: float) -> list[tuple[float, float]]:
+    """Polls and seconds that hide a unit's gather in forward, in backward, and its reduction.
+
+    With ep a layer has two units.  Experts are gathered beside attention, and in backward when
+    they are needed at once; attention's unit beside experts, and in backward beside attention.
+    """
+    whole, experts = Work(*map(sum, zip(*layer.values()))), layer["expert products"]
+    backward, of_own = sum(whole[1:]), sum(whole[1:]) - sum(experts[1:])
+    if layout.ep == 1:
+        first = FORWARD - (experts.forward > 0)         # two polls of attention are one round
+        return [(first, whole.forward), (polls, backward), (BETWEEN, backward)]
+    if ring.experts:
+        return [(4, whole.forward - experts.forward), (3, experts.weights / 3), (10, of_own)]
+    return [(2, experts.forward), (10, of_own), (8, of_own)]

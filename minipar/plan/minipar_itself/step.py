@@ -24,8 +24,8 @@ from ..time.kernels import loss, product, stream
 from ..time.replicas import optimizer
 from ..time.stages import Stages
 from .layer import Work, layer_work, message, shared_vector, sizes, vectors_of
-from .parts import Stage, rank_sizes, refuse, stages_of, stages_of_rank, table_of
-from .reductions import each_microbatch, gather_weights, once_a_step, ring_of
+from .parts import Stage, refuse, shared_by, stages_of, stages_of_rank, table_of
+from .reductions import each_microbatch, gather_weights, once_a_step, rings_of
 
 
 def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
@@ -35,7 +35,6 @@ def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[st
     ends = end_work(cluster, model, layout)
     times = tuple([stage_times(layer, ends, stage) for stage in stages])
     here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
-    own = [sum(rank_sizes(model, layout, rank)) for rank in range(layout.pp)]
     work = [sum(sum(times[stage]) for stage in each) for each in here]
     slowest = here[work.index(max(work))]
     m = layout.microbatches
@@ -49,27 +48,32 @@ def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[st
     done = timeline_ends(cluster, model, layout, times)
     parts["bubble"] = max(done) - sum(parts.values())
     parts["gradients"] = gradients(cluster, model, layout, done, layer) - max(done)
-    ring, sharded = ring_of(cluster, layout), STRATEGIES[layout.kind].cost.sharded
-    if STATES in sharded and PARAMETERS not in sharded and ring.size > 1:
+    sharded = STRATEGIES[layout.kind].cost.sharded
+    if STATES in sharded and PARAMETERS not in sharded:
         most = max(stage.layers for stage in stages) / model.num_layers
-        parts["gradients"] += gather_weights(ring, model, layout, max(own), most)
-    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], own, [0.0] * layout.pp))
+        parts["gradients"] += sum(
+            gather_weights(ring, model, layout, max(shared_by(model, layout, ring.size)), most)
+            for ring in rings_of(cluster, layout))
+    own, others = shared_by(model, layout), shared_by(model, layout, layout.dp * layout.cp)
+    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], own, [
+        a - b for a, b in zip(own, others)]))
     return parts
 
 
 def gradients(cluster: Cluster, model: GPTConfig, layout: Layout, done: Sequence[float],
               layer: dict[str, Work]) -> float:
     """The time when all gradients are summed, if ranks are `done` with their last backward."""
-    cost, ring = STRATEGIES[layout.kind].cost, ring_of(cluster, layout)
+    cost, rings = STRATEGIES[layout.kind].cost, rings_of(cluster, layout)
     stages, summed = stages_of(model, layout), max(done)
     here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
-    forward = sum(each.forward for each in layer.values())
     backward = sum(each.again + each.inputs + each.weights for each in layer.values())
-    if cost.reduces_each_microbatch and ring.size > 1:
-        summed += layout.microbatches * max(each_microbatch(
-            ring, model, layout, [stages[i] for i in each], forward, backward) for each in here)
-    elif ring.size > 1:
-        summed = max(end + once_a_step(ring, model, layout, stages[min(each)], backward, 0 in each)
+    if cost.reduces_each_microbatch:
+        summed += layout.microbatches * max(sum(each_microbatch(
+            ring, model, layout, [stages[i] for i in each], layer) for ring in rings)
+            for each in here)
+    else:
+        summed = max(end + sum(once_a_step(ring, model, layout, stages[min(each)], backward,
+                                           0 in each) for ring in rings)
                      for end, each in zip(done, here))
     if model.tied and all(not {0, len(stages) - 1} <= {*each} for each in here):
         stride = layout.dp * layout.cp * layout.tp * (layout.pp - 1)
