@@ -3,14 +3,17 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from minipar.comm.simulated.links import Link
 from minipar.formulas.data_parallel import paper_bytes
 from minipar.parallel.pipeline.schedule.metrics import in_flight
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import PREDICTED, Layout
+from minipar.plan.minipar_itself.step import row_ends, table_of
 from minipar.plan.models import read_model
 from minipar.plan.time.by_table import makespan, most_in_flight
 from minipar.plan.time.kernels import attention, full_waves, linear, product
@@ -172,3 +175,15 @@ def test_experts_cost_what_a_token_uses():
     alone = step_time(cluster, mixtral, Layout(dp=8, kind="zero1", batch=64))
     assert alone.parts["ep messages"] == 0
     assert alone.parts["gradients"] > whole.parts["gradients"]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("hop", [0.0, 0.3])
+def test_ends_of_rows_are_those_of_the_simulated_table(schedule, hop):
+    layout = Layout(pp=4, v=2 if SCHEDULES[schedule].any_stages else 1, schedule=schedule)
+    table, placement = table_of(layout, 12)
+    draw = np.random.default_rng(0).random
+    times = tuple(Times(*draw(3).tolist()) for _ in placement)
+    intervals = simulate(table, times, placement, Link(hop, math.inf)).intervals
+    assert row_ends(layout, 12, times, hop) == [
+        max(each.end for each in intervals if each.rank == rank) for rank in range(4)]

@@ -9,7 +9,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("memory", "precision"): 1231,
     ("train", "commands"): 6154,
     ("viz",): 2546,
-    ("plan",): 1757,
+    ("plan",): 1779,
     ("simulation",): 1019,
     ("compare",): 1167,
     ("gspmd",): 2490,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2487,
     ("school",): 3716,
 }
-ALL = 42207
+ALL = 42229
 
 
 def count(folder: str) -> int:

@@ -191,6 +191,7 @@ def expert_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
     return Work(there + known, (there + known) * (layout.remat == "full"), there)
 
 
+@lru_cache(1000)
 def kept_units(model: GPTConfig, layout: Layout) -> float:
     """What a layer keeps of a microbatch, in tokens · width."""
     size = sizes(model, layout)
@@ -217,6 +218,7 @@ def deferred_units(model: GPTConfig, layout: Layout) -> float:
     return inputs + size.qkv + size.columns * size.wide + whole + 1 / size.shared
 
 
+@lru_cache(1000)
 def passing_units(model: GPTConfig, layout: Layout) -> float:
     """The most that the backward of a layer has besides.
 

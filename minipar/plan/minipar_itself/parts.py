@@ -94,11 +94,13 @@ def table_of(layout: Layout, num_microbatches: int) -> tuple[Schedule, Placement
     return table(layout.schedule, layout.pp, num_microbatches, stages)
 
 
+@lru_cache(10_000)
 def stages_of_rank(layout: Layout, rank: int) -> list[int]:
     """The stages of a rank of the pipeline."""
     return [0] if layout.pp == 1 else stages_on(placement_of(layout), rank)
 
 
+@lru_cache(10_000)
 def rank_sizes(model: GPTConfig, layout: Layout, rank: int) -> list[tuple[float, int]]:
     """Parameters of the parts of a rank, in order, and how many ranks share each.
 
