@@ -15,10 +15,10 @@ from minipar.nn import GPT, GPTConfig
 from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.optim import AdamW
 from minipar.parallel.agreement import ranks_that_differ
-from minipar.parallel.low_precision_wire import LowPrecisionWire
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.wire import UNCOMPRESSED
+from minipar.parallel.wires.low_precision import LowPrecisionWire
+from minipar.parallel.wires.wire import UNCOMPRESSED
 from minipar.precision import FP16, LossScaler, set_precision, unscale
 from minipar.viz import draw_precision
 

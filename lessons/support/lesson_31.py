@@ -9,15 +9,15 @@ import numpy as np
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import gather_object
 from minipar.comm.simulated.links import Link, Links
-from minipar.compress.gradients.powersgd import PowerSGD
-from minipar.compress.gradients.signs import Signs
-from minipar.compress.gradients.tensor_wire import TensorWire
-from minipar.compress.gradients.top_k import DGC
 from minipar.data import Batches, digits
 from minipar.launcher import simulate
 from minipar.nn import MLP, Linear, Sequential
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy
+from minipar.parallel.wires.gradient_compression.powersgd import PowerSGD
+from minipar.parallel.wires.gradient_compression.signs import Signs
+from minipar.parallel.wires.gradient_compression.tensor_wire import TensorWire
+from minipar.parallel.wires.gradient_compression.top_k import DGC
 from minipar.viz import CostedRun, draw_loss_by_cost
 
 from .kit import ABOUT, Lesson, Row

@@ -1,21 +1,19 @@
-"""Methods of compression: make a trained model smaller, or send fewer bits while training.
+"""Methods of compression: make a trained model smaller.
 
     quantization/   few-bit weights and activations: scales, observers, GPTQ, QAT
     pruning/        masks, scores, structured pruning, sparse storage
     distillation/   a small student learns from a teacher, local or spread over ranks
-    messages/       gradients and parameters sent as few-bit codes; error feedback for gradients
-    gradients/      sums of gradients for slow networks: few numbers, or few bits of each
-    registry.py     WIRES: the formats and methods of messages, by name
     load.py         a checkpoint, with the compression steps it lists, becomes a model
     footprint.py    bytes, FLOPs and seconds of a model's versions
 
 `minipar quantize`, `prune` and `distill` use these methods; `train/recipes/` has the training runs
-of the last two.  `minipar study` compares the models that these commands make.
+of the last two.  `minipar study` compares the models that these commands make.  Messages of few
+bits, which training sends, are in `parallel/wires/`.
 """
 
+from ..number_formats.affine import SCHEMES, IntGrid
 from .load import load_model
 from .pruning.serialization import pack_masked
-from .quantization.affine import SCHEMES, IntGrid
 from .quantization.float_grid import FLOAT_GRIDS, FloatGrid
 from .quantization.gptq import gptq
 from .quantization.granularity import Granularity

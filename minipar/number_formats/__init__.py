@@ -8,6 +8,7 @@
     format.py      the codes of a format, and rounding to its numbers: fp16, bf16, fp8, fp6, fp4
     rounding.py    rounding to nearest and stochastic rounding, without a loop over numbers
     blocks.py      32 small numbers that share a scale: mxfp8, mxfp6, mxfp4
+    affine.py      integers of 2 to 8 bits, with a scale and a zero point: compute, encode, decode
     packing.py     codes of 4 or 6 bits, without gaps in bytes
 
 Arithmetic is done in float32 and rounded once per operation.  The names are the usual ones, of

@@ -14,7 +14,7 @@
     pipeline/        stages of layers on different ranks, and their schedules
     agreement        ranks that hold the same parameters use them alike
     errors           what several strategies refuse
-    wire             messages as they are; low_precision_wire: in 2 bytes a number
+    wires/           how messages are encoded: as they are, in few bits, or few numbers
 
 To train, call `registry.make_strategy`, or make one of the classes.
 """

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from minipar.autograd import Tensor
-from minipar.compress.quantization.affine import IntGrid
 from minipar.compress.quantization.int_matmul import int_matmul
 from minipar.compress.quantization.observers import Observer
 from minipar.compress.quantization.qat import fake_quantize
+from minipar.number_formats.affine import IntGrid
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.quantize")     # deprecated, and right
 

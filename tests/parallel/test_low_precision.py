@@ -13,9 +13,9 @@ from minipar.comm.collectives import chunk_bounds
 from minipar.comm.mesh import DeviceMesh
 from minipar.number_formats import BFLOAT16, FLOAT16
 from minipar.parallel.agreement import ranks_that_differ
-from minipar.parallel.low_precision_wire import LowPrecisionWire
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Strategy
+from minipar.parallel.wires.low_precision import LowPrecisionWire
 from minipar.testing import worlds
 from tests.support.low_precision_runs import (
     ROWS,

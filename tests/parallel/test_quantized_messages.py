@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.optim import SGD
+from minipar.parallel.wires.quantized.quantized_collectives import QuantizedWire
 from minipar.precision import unscale
 from minipar.testing import worlds
 from tests.support.cases import Case

@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3283,
     ("comm",): 4554,
-    ("parallel",): 4572,
+    ("parallel",): 5117,
     ("memory", "precision"): 1231,
     ("train", "commands"): 6154,
     ("viz",): 2546,
@@ -14,7 +14,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compare",): 1167,
     ("gspmd",): 2490,
     ("inference", "serve", "interop"): 3792,
-    ("compress",): 2487,
+    ("compress",): 1878,
     ("school",): 3716,
 }
 ALL = 42229

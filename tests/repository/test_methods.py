@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from minipar.compress.registry import WIRES, tensor_wire
 from minipar.optim.registry import OPTIMIZERS
 from minipar.parallel.pipeline.schedule import advanced
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import STRATEGIES
 from minipar.parallel.strategy import Strategy
+from minipar.parallel.wires.registry import WIRES, tensor_wire
 from tests.repository.test_layering import ROOT, lines_of_code
 
 MOST = 60

@@ -12,10 +12,10 @@ import numpy as np
 
 from minipar.comm import Cluster
 from minipar.comm.simulated.links import Link, Links
-from minipar.compress.gradients.top_k import TopK
 from minipar.launcher import metered
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.wire import UNCOMPRESSED
+from minipar.parallel.wires.gradient_compression.top_k import TopK
+from minipar.parallel.wires.wire import UNCOMPRESSED
 from minipar.train.check import checked
 from minipar.train.config import TrainConfig
 from minipar.train.loop import take_step

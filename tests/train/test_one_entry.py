@@ -7,16 +7,16 @@ import pytest
 
 from minipar import autograd as ag
 from minipar.commands.main import main
-from minipar.compress.registry import WIRES
 from minipar.nn import Activation
 from minipar.number_formats import BFLOAT16
 from minipar.optim import SGD
 from minipar.optim.registry import OPTIMIZERS, OptimizerEntry
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.low_precision_wire import LowPrecisionWire
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, ScheduleEntry
 from minipar.parallel.pipeline.schedule.schedules import gpipe
 from minipar.parallel.registry import STRATEGIES, StrategyEntry
+from minipar.parallel.wires.low_precision import LowPrecisionWire
+from minipar.parallel.wires.registry import WIRES
 from minipar.precision.policy import PRECISIONS, uniform
 from minipar.train.config import OPTIONS
 from tests.repository.test_layering import ROOT

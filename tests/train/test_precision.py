@@ -9,9 +9,9 @@ import pytest
 from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main
-from minipar.compress.messages.block_codec import BlockCodec
-from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.launcher import UsageError
+from minipar.parallel.wires.quantized.block_codec import BlockCodec
+from minipar.parallel.wires.quantized.quantized_collectives import QuantizedWire
 from minipar.precision import LossScaler
 from minipar.train import loop, start_run, train_steps
 from minipar.train.loop import take_step

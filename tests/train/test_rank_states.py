@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from minipar.checkpoint import NEWEST, PREVIOUS, load
-from minipar.compress.registry import WIRES, tensor_wire
-from minipar.parallel.wire import Wire
+from minipar.parallel.wires.registry import WIRES, tensor_wire
+from minipar.parallel.wires.wire import Wire
 from minipar.train.config import TrainConfig
 from minipar.train.program import train
 from tests.support.cases import APART

@@ -1,7 +1,6 @@
 """Quantization: weights and activations as small integers or floats with shared scales.
 
-    affine.py             scale and zero point of integers (int8, int4, …): compute, encode, decode
-    float_grid.py         the same for floats of 8 or 4 bits: fp8, mxfp8, mxfp4
+    float_grid.py         floats of 8 or 4 bits times a scale: fp8, mxfp8, mxfp4
     granularity.py        the numbers that share a scale: per tensor, per channel, per group
     observers.py          the range of numbers seen: min-max, moving average, percentile, MSE
     quantized_tensor.py   packed codes with their scales and zero points
@@ -13,4 +12,5 @@
     serialization.py      quantized models in checkpoints
 
 A *grid* is the set of values that codes can stand for, `IntGrid(8)` or `FLOAT_GRIDS["fp8"]`.
+Integers with scale and zero point are in `number_formats/affine.py`: messages use them, too.
 """

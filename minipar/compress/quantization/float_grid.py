@@ -27,7 +27,7 @@ from ...number_formats import (
     BlockFormat,
     Format,
 )
-from .affine import LARGEST, TINY, IntGrid, check_finite
+from ...number_formats.affine import LARGEST, TINY, IntGrid, check_finite
 from .granularity import Granularity
 
 

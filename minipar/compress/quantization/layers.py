@@ -21,10 +21,10 @@ from ...nn import Embedding, Linear, Module
 from ...nn.module import replace_module
 from ...nn.moe import refuse_experts
 from ...nn.parameter import Parameter, zeros
+from ...number_formats.affine import IntGrid
 from ...parallel.tensor.layers import RowLinear
 from ...parallel.tensor.packed_weights import PackedLayer
 from ...parallel.tensor.vocabulary import VocabularyEmbedding
-from .affine import IntGrid
 from .float_grid import Grid
 from .granularity import CHANNEL, Granularity
 from .int_matmul import affine_matmul

@@ -30,7 +30,7 @@ from ...backend import Array
 from ...nn import Embedding, Linear, Module
 from ...nn.chain import chain
 from ...nn.module import ChainPart
-from .affine import INT8, IntGrid
+from ...number_formats.affine import INT8, IntGrid
 from .float_grid import Grid
 from .gptq import gptq, hessian
 from .granularity import CHANNEL, Granularity

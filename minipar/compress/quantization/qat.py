@@ -35,8 +35,8 @@ from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Embedding, Linear, Module
 from ...nn.parameter import Door
+from ...number_formats.affine import INT8, IntGrid
 from ...parallel.tensor.layers import RowLinear
-from .affine import INT8, IntGrid
 from .granularity import CHANNEL, Granularity
 from .layers import (
     ACTIVATIONS,

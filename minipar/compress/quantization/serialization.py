@@ -16,7 +16,7 @@ import numpy as np
 
 from ...checkpoint.description_rules import FLAG, TEXT, one_of, whole
 from ...nn import Embedding, Linear, Module
-from .affine import SCHEMES, IntGrid
+from ...number_formats.affine import SCHEMES, IntGrid
 from .float_grid import FLOAT_GRIDS
 from .granularity import Granularity
 from .layers import (

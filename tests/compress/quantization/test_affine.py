@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from minipar.compress.quantization.affine import SCHEMES, IntGrid
 from minipar.compress.quantization.granularity import CHANNEL, Granularity
 from minipar.compress.quantization.observers import NAMES, Observer, weight_qparams
 from minipar.compress.quantization.quantized_tensor import QuantizedTensor
+from minipar.number_formats.affine import SCHEMES, IntGrid
 
 PERS = ("tensor", "channel", "group:32", "group:64")
 DRAWS = {"normal": lambda draw: draw.standard_normal((7, 100)),

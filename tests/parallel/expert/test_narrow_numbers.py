@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from minipar.compress.messages.block_codec import BlockCodec
-from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.nn import GPT, GPTConfig, MoEConfig
 from minipar.number_formats import BFLOAT16
-from minipar.parallel.low_precision_wire import LowPrecisionWire
 from minipar.parallel.strategy import Microbatch, Strategy
+from minipar.parallel.wires.low_precision import LowPrecisionWire
+from minipar.parallel.wires.quantized.block_codec import BlockCodec
+from minipar.parallel.wires.quantized.quantized_collectives import QuantizedWire
 from minipar.precision import precision_preset, set_precision
 from minipar.testing import worlds
 from tests.support.expert_runs import DEEPSEEK, ROWS, batch, on

@@ -3,10 +3,10 @@
 import numpy as np
 
 from minipar.autograd import Tensor
-from minipar.compress.quantization.affine import IntGrid
 from minipar.compress.quantization.gptq import round_columns
 from minipar.compress.quantization.int_matmul import affine_matmul
 from minipar.compress.quantization.qat import fake_quantize
+from minipar.number_formats.affine import IntGrid
 
 SYMMETRIC, ASYMMETRIC = IntGrid(8, "symmetric"), IntGrid(4, "asymmetric")
 

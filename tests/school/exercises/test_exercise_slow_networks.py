@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.compress.gradients.powersgd import PowerSGD
-from minipar.compress.gradients.top_k import DGC, TopK
 from minipar.optim import SGD
 from minipar.parallel.data.diloco import DiLoCo
 from minipar.parallel.data.gossip import Gossip
+from minipar.parallel.wires.gradient_compression.powersgd import PowerSGD
+from minipar.parallel.wires.gradient_compression.top_k import DGC, TopK
 from tests.support import wires_by_definition as definition
 from tests.support.agreement import check_same
 from tests.support.given_gradients import GivenGradients, step_along
