@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .recorder import Record
-from .whole import Gap, Key, Layout, Whole, all_numbers, in_words, what
+from .whole import Gap, Key, RankLayout, Whole, all_numbers, in_words, what
 
 
 def lack(key: Key, note: str, side: str = "right", ranks: Iterable[int] = ()) -> Gap:
@@ -50,7 +50,7 @@ def dtype_of(records: Sequence[Record]) -> str:
     return max(sorted({*dtypes}), key=dtypes.count, default="float32")
 
 
-def rows_gaps(left: Layout, right: Layout) -> list[Gap]:
+def rows_gaps(left: RankLayout, right: RankLayout) -> list[Gap]:
     """A gap for the first step that does not read each row once; none if no batch is recorded."""
     for side, layout in (("right", right), ("left", left)):
         for step, num_rows in layout.num_rows.items():
@@ -61,7 +61,7 @@ def rows_gaps(left: Layout, right: Layout) -> list[Gap]:
     return []
 
 
-def wrong_rows(layout: Layout, num_rows: int) -> tuple[str, set[int]]:
+def wrong_rows(layout: RankLayout, num_rows: int) -> tuple[str, set[int]]:
     """What is wrong with the rows that ranks read, and on which; "" if each row is read once.
 
     Ranks with the same coordinates on dp and replicate must read the same rows, which count once.

@@ -36,8 +36,8 @@ from .classes import find_classes
 from .device import Device, DeviceMeter
 from .fabric import Fabric
 from .folded import FoldedCluster, FoldedCommunicator, FoldedMesh
-from .memory import OFFLOADS, make_adamw, offload_activations
 from .microbatches import WindowLedger, are_steady, share_work
+from .offloading import OFFLOADS, make_adamw, offload_activations
 from .rank_log import RankLog
 
 MOST_RANKS = 2048       # that are simulated: each has a model of its own
@@ -105,7 +105,7 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
         raise ValueError(f"there is no rank {missing[0]}: the cluster has 0 … "
                          f"{cluster.num_gpus - 1}")
     world = FoldedCluster(stands_for, fabric, {stands_for[rank] for rank in traced})
-    run = Run(cluster, model, layout, slow, repeat, bucket_mb)
+    run = StepProgram(cluster, model, layout, slow, repeat, bucket_mb)
     results, _ = world.run(run.main)
     if not are_steady(world.logs.values()):
         return simulate_step(cluster, model, layout, traced=traced, fold=fold, repeat=False,
@@ -187,7 +187,7 @@ def take_step(strategy: Strategy, optimizer: AdamW, batch: list[Microbatch]) -> 
 
 
 @dataclass
-class Run:
+class StepProgram:
     """What all ranks simulate; `main` is the program of each."""
 
     cluster: Cluster

@@ -12,14 +12,14 @@ from ..comm import Communicator
 from ..launcher import errors_as_usage
 from ..optim import NO_DECAY_FOR_VECTORS
 from ..optim.registry import make_optimizer
-from ..parallel.pipeline.late.pipedream import PipeDream
+from ..parallel.pipeline.late_weights.pipedream import PipeDream
 from .checkpoints.models import load_checkpoint
 from .checkpoints.resume import resume, save
 from .config import TrainConfig
 from .loop import SaveAt, TrainState
 from .setup.device import device_array
-from .setup.memory import RankMemory, memory_errors_as_usage
 from .setup.precision import apply_precision, make_scaler
+from .setup.rank_memory import RankMemory, memory_errors_as_usage
 from .setup.remat import rematerialize_model
 from .setup.starting_point import StartingPoint
 from .setup.strategy import build_strategy, num_microbatches

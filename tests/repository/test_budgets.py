@@ -4,20 +4,20 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3283,
-    ("comm",): 4554,
+    ("comm",): 4555,
     ("parallel",): 4572,
     ("memory", "precision"): 1231,
     ("train", "commands"): 6154,
     ("viz",): 2546,
-    ("plan",): 1757,
+    ("plan",): 1760,
     ("simulation",): 1019,
     ("compare",): 1167,
-    ("gspmd",): 2490,
+    ("gspmd",): 2494,
     ("inference", "serve", "interop"): 3792,
     ("compress",): 2487,
-    ("school",): 3716,
+    ("school",): 3717,
 }
-ALL = 42207
+ALL = 42218
 
 
 def count(folder: str) -> int:

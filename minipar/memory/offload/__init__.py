@@ -12,6 +12,6 @@ bytes.
 
 `minipar train --offload activations` uses `OffloadActivations`.  Optimizer states and parameters
 that are offloaded are allocated in a file from the start (`backend/mapped_file.py`), and the
-optimizer's step pages in a block at a time (`optim/optimizer.py`).  `train/setup/memory.py` reads
---offload and --memory-limit.
+optimizer's step pages in a block at a time (`optim/optimizer.py`).  `train/setup/rank_memory.py`
+reads --offload and --memory-limit.
 """

@@ -16,7 +16,7 @@ from ...parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout, in_flight
 from ..time.by_table import simulated
-from .layer import deferred_units, kept_units, passing_units, sizes
+from .layer import deferred_units, kept_units, layer_widths, passing_units
 from .parts import part_sizes, rank_sizes, refuse, stages_of, stages_of_rank, table_of
 from .reductions import layer_buckets
 
@@ -78,7 +78,7 @@ def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ..
 
 def head_units(model: GPTConfig, layout: Layout) -> tuple[float, float]:
     """What the head keeps of a microbatch, without logits; and these, in tokens · width."""
-    return 1 / sizes(model, layout).shared + 1, model.vocab_size / layout.tp / model.width
+    return 1 / layer_widths(model, layout).shared + 1, model.vocab_size / layout.tp / model.width
 
 
 @lru_cache(10_000)

@@ -19,7 +19,7 @@ from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout
 from ..time.messages import ranks_in_node
-from .layer import Work, layer_polls, message, sizes
+from .layer import Work, layer_polls, layer_widths, message
 from .parts import Stage, part_sizes
 
 BUCKET = 100 * MB       # of a simulated run
@@ -70,11 +70,11 @@ def ring_sizes(ring: Ring, model: GPTConfig, layout: Layout) -> tuple[float, flo
 
 def layer_buckets(model: GPTConfig, layout: Layout, of_experts: bool = False) -> tuple[float, ...]:
     """Parameters of each bucket of all layers, as backward completes them."""
-    size, square = sizes(model, layout), model.width ** 2
-    weights = [size.inner * square] * (1 + size.columns) + [size.result * square, size.qkv * square]
-    experts = [size.experts * size.expert * square] * (1 + size.columns)
+    widths = layer_widths(model, layout)
+    weights = [widths.inner] * (1 + widths.columns) + [widths.result, widths.qkv]
+    experts = [widths.experts * widths.expert] * (1 + widths.columns)
     weights = experts * (of_experts or layout.ep == 1) + weights * (not of_experts)
-    return buckets_of((*weights,) * model.num_layers)
+    return buckets_of(tuple([n * model.width ** 2 for n in weights] * model.num_layers))
 
 
 @lru_cache(1000)

@@ -31,8 +31,8 @@ from ....optim import Optimizer
 from ... import errors
 from ...strategy import Microbatch
 from ..executor import RankBatch
+from ..pipeline_only import PipelineOnly
 from ..schedule.actions import BACKWARD, Action
-from ..stages_alone import StagesAlone
 from .versions import Versions
 
 
@@ -54,7 +54,7 @@ class StreamBatch(RankBatch):
         return out
 
 
-class PipeDream(StagesAlone):
+class PipeDream(PipelineOnly):
     """Each stage steps by `optimizer`, to be set before the first batch, after each microbatch.
 
     With `vertical_sync` a microbatch meets the same version on all stages.
