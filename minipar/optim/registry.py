@@ -3,7 +3,7 @@
 To add one: its class, and an entry here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..nn.slab import FlatBuffer
@@ -23,7 +23,7 @@ class OptimizerEntry(NamedTuple):
     `kind` takes a momentum too, unless `momentum` is None.
     """
 
-    kind: Callable[..., Optimizer]
+    kind: type[Optimizer]
     lr: float = 3e-3                # the peak learning rate that `minipar train` takes by default
     weight_decay: float = 0.0
     momentum: float | None = None   # its default; None: it takes none

@@ -3,9 +3,9 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3283,
+    ("autograd", "nn", "optim"): 3285,
     ("comm",): 4555,
-    ("parallel",): 4572,
+    ("parallel",): 4575,
     ("memory", "precision"): 1231,
     ("train", "commands"): 6154,
     ("viz",): 2546,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2487,
     ("school",): 3717,
 }
-ALL = 42218
+ALL = 42223
 
 
 def count(folder: str) -> int:
