@@ -198,7 +198,7 @@ class StepProgram:
     bucket_mb: float
 
     def main(self, comm: FoldedCommunicator) -> RankStep:
-        """Make the model, the strategy and the optimizer of a rank; take a step (FSDP: two)."""
+        """Make the model, the strategy and the optimizer of a rank; take one step or two."""
         experts = self.model.experts
         device = Device(self.cluster, self.model, self.layout.tp, self.is_flash,
                         experts.num_experts // self.layout.ep if experts else 0)
@@ -215,7 +215,8 @@ class StepProgram:
                 name, seconds * factor, flops))
             batch = self.microbatches()
             steps = [batch]
-            if strategy.reduces_each_backward:  # FSDP knows its next unit from the second step on
+            # FSDP knows its next unit from the second step on; ZeRO-2 takes two as well
+            if strategy.reduces_each_backward:
                 steps.insert(0, batch[:1] if strategy.pipeline is None else batch)
             for each in steps:
                 ledger.forget_peaks()

@@ -5,8 +5,8 @@
     minipar convert out/gpt2 ~/mine --dtype bfloat16
 
 It converts GPT-2 and Llama.  The kind of SOURCE decides the direction; with --to another direction
-is refused.  A model without GPT-2's kind of tokenizer reads and writes tokens as numbers, and a
-line says why.
+is refused.  A tokenizer of bytes, as GPT-2's, or of characters is converted, too.  A model with
+another kind reads and writes tokens as numbers, and a line says why.
 """
 
 import math

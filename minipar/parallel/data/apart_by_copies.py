@@ -87,7 +87,10 @@ def set_all(copies: Sequence[Array], value: Array | float) -> None:
 
 
 class LocalSGDByCopies(Copies):
-    """Every `every` steps the copies become their mean; their states also do, or become 0."""
+    """Every `every` steps the copies become their mean.
+
+    Their optimizer states are kept; by `local_states` they become their mean too, or 0.
+    """
 
     def update(self, optimizer: Optimizer) -> None:
         """Step; average when it is time."""
@@ -174,7 +177,7 @@ class DelayedByCopies(Copies):
     past: Sequence[list[Array]] = ()        # gradients of the last steps, for each of `slabs`
 
     def update(self, optimizer: Optimizer) -> None:
-        """Correct the gradients of `delay` steps ago, and step."""
+        """Add the correction of the gradients of `delay` steps ago to the current ones; step."""
         self.past = [*self.past, [slab.complete_grad().copy() for slab in self.slabs]]
         if len(self.past) > self.rule["delay"]:
             before, *self.past = self.past

@@ -43,7 +43,7 @@ class DelayedAveraging(TrainedApart):
         super().__init__(model, ranks, **options)
 
     def update(self, optimizer: Optimizer) -> None:
-        """Begin to sum the gradients; correct the gradients of `delay` steps ago; step."""
+        """Begin to sum the gradients; add the correction of `delay` steps ago to them; step."""
         own = [slab.complete_grad().copy() for slab in self.slabs]
         sums = [gradient.copy() for gradient in own]
         self.pending.append((own, sums, [start_work(all_reduce, self.dp, array, out=array)
