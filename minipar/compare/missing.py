@@ -51,23 +51,23 @@ def dtype_of(records: Sequence[Record]) -> str:
 
 
 def rows_gaps(left: RankLayout, right: RankLayout) -> list[Gap]:
-    """A gap for the first step that does not read each row once; none if no batch is recorded."""
+    """A gap for the first step in which some row is not read once; none without recorded rows."""
     for side, layout in (("right", right), ("left", left)):
         for step, num_rows in layout.num_rows.items():
-            note, ranks = wrong_rows(layout, num_rows)
+            note, ranks = wrong_rows(layout, step, num_rows)
             if note:
                 return [lack((step, "layout", "rows of the batch"),
                              f"{note}: see the strategy's rows()", side, ranks)]
     return []
 
 
-def wrong_rows(layout: RankLayout, num_rows: int) -> tuple[str, set[int]]:
-    """What is wrong with the rows that ranks read, and on which; "" if each row is read once.
+def wrong_rows(layout: RankLayout, step: int, num_rows: int) -> tuple[str, set[int]]:
+    """What is wrong with the rows that ranks read in a step, and on which; "" if nothing.
 
     Ranks with the same coordinates on dp and replicate must read the same rows, which count once.
     Without a mesh, ranks that read the same rows are taken for replicas.
     """
-    rows_of = {rank: np.concatenate(rows) for (_, rank), rows in layout.rows.items()}
+    rows_of = {rank: np.concatenate(rows) for (i, rank), rows in layout.rows.items() if i == step}
     readers: dict[tuple, int] = {}                  # the first rank at each place
     for rank, rows in rows_of.items():
         axes = layout.coordinates[rank]

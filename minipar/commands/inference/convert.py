@@ -61,8 +61,8 @@ class Options(CommandOptions):
     dtype: str | None = option(None, "of the weights; a checkpoint's are float32 or float64",
                                choices=tuple(DTYPES),
                                default_text="as in SOURCE, 16 bits as float32")
-    data: str = option("docs", "the text on which the checkpoint is evaluated and trained on, "
-                       "unless that says otherwise", metavar="docs|PATH")
+    data: str = option("docs", "the text that the checkpoint names: later commands evaluate "
+                       "and train on it, unless they are given another", metavar="docs|PATH")
 
 
 class Written(NamedTuple):

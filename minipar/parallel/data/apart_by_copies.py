@@ -38,8 +38,7 @@ class Copies(Strategy):
         self.centres: Sequence[Array] = self.means()    # θ, or the centre: of each slab
 
     def of_slabs(self, arrays: Sequence[Array]) -> list[Sequence[Array]]:
-        """For each slab of the model, the arrays of all copies, given one beside each of `slabs`.
-        """
+        """`arrays`, one for each of `slabs`, in groups: those of all copies of a slab together."""
         return [arrays[i::len(self.model.slabs)] for i in range(len(self.model.slabs))]
 
     def weights(self) -> list[Sequence[Array]]:

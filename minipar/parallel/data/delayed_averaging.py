@@ -12,8 +12,9 @@ its own gradients of D steps, and their sums.  D = 0 is data parallelism.  The c
 still to come add up to 0 over the ranks.  So the mean of their parameters, which a checkpoint has,
 is what SGD ends at after all of them.
 
-What a rank clips is its own gradient.  A correction has the learning rate of its own step.  Zhu et
-al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same: `apart_by_copies.py`.
+What a rank clips is its own gradient.  A correction takes the learning rate of step t + D, in which
+it is added.  Zhu et al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same:
+`apart_by_copies.py`.
 """
 
 from collections.abc import Mapping

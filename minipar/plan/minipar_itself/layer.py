@@ -41,22 +41,20 @@ class Work(NamedTuple):
 
 
 class LayerWidths(NamedTuple):
-    """Of a layer on a rank, in widths: q, k and v; attention's result; the MLP's inner width.
+    """The sizes of a layer on one rank; widths are in units of the model's width.
 
-    `shared` ranks share a token between the pairs of layers, `columns` layers begin an MLP.  With
-    experts the MLP is the shared one, if any.  `experts` of inner width `expert` compute together
-    `rows` rows for each token.
+    With experts the MLP is the shared one, if there is any.
     """
 
-    qkv: float
-    result: float
-    inner: float
-    columns: int
-    shared: int
+    qkv: float                  # the width of q, k and v together
+    result: float               # … of attention's result
+    inner: float                # … within the MLP
+    columns: int                # layers by columns that begin an MLP: 1, or 2 if it is gated
+    shared: int                 # ranks that share the tokens of norms and sums: tp, or 1
     gathers: int                # of inputs in forward, with sequence parallelism
-    rows: float = 0.0
-    experts: float = 1.0
-    expert: float = 0.0
+    rows: float = 0.0           # rows that experts compute, for each token
+    experts: float = 1.0        # experts on this rank
+    expert: float = 0.0         # the width within one of them
 
     @property
     def wide(self) -> float:
@@ -121,9 +119,10 @@ def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, 
 
 def products(cluster: Cluster, rows: float, d: int,
              matrices: Sequence[tuple[float, float]], times: float = 1) -> list[float]:
-    """Seconds of products with matrices, given their outputs and inputs, none if one is 0.
+    """Seconds of products: of forward, of the gradients of inputs, of the gradients of weights.
 
-    Those of forward, of gradients of inputs and of weights.
+    `rows` rows meet each of the `matrices`, which are (outputs, inputs) in units of `d`, `times`
+    times.  A matrix with a 0 is left out.
     """
     found = [(product(cluster, rows, n * d, k * d), product(cluster, rows, k * d, n * d),
               product(cluster, k * d, n * d, rows)) for n, k in matrices if n * k]
@@ -252,8 +251,13 @@ def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,
     """
     widths, tp = layer_widths(model, layout), layout.tp
     number = 2 + widths.gathers if widths.gathers else 2 * (1 + widths.columns)
+    # Two products for each of 3 + columns matrices (c_attn, c_proj and the MLP's), and attention's
+    # backward; two polls fewer move a message on, as simulated runs show.
+    # Short: two norms, each for its input and its weight, the activation, a sum; five with biases.
     products, short = 5 + 2 * widths.columns, 6 + 5 * model.bias
     short_work = layer_work(cluster, model, layout)["element-wise"]
     each = (short_work.again + short_work.inputs + short_work.weights) / short
+    # A block that is computed again polls where FSDP reads a weight: 12 times in GPT-2, 7 times if
+    # the MLP is gated and there are no biases.
     return (products + short * min(1, each / seconds) + 8 * (layout.remat == "full"),
             number * (tp - 1), 3 * (layout.cp - 1), 2 * (layout.ep - 1))

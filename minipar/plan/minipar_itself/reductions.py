@@ -23,7 +23,11 @@ from .layer import Work, layer_polls, layer_widths, message
 from .parts import Stage, part_sizes
 
 BUCKET = 100 * MB       # of a simulated run
-BETWEEN, FORWARD = 1, 5 # polls from a unit's last gradient to the next unit's; of a forward
+# Polls after some work, counted in simulated runs.  From a unit's last gradient to the next unit's
+# first: one, after the sum of the residual stream.  In forward, since a unit's first use by ln_1:
+# c_attn, c_proj, ln_2 and two layers of the MLP.  With ep, in the backward of attention's unit:
+# ln_2, a sum, two products of c_proj, attention, two of c_attn, ln_1, two on the way to experts.
+BETWEEN, FORWARD, BACKWARD = 1, 5, 10
 
 
 class Ring(NamedTuple):
@@ -155,5 +159,9 @@ def windows_of(ring: Ring, layout: Layout, layer: dict[str, Work],
         first = FORWARD - (experts.forward > 0)         # two polls of attention are one round
         return [(first, whole.forward), (polls, backward), (BETWEEN, backward)]
     if ring.experts:
-        return [(4, whole.forward - experts.forward), (3, experts.weights / 3), (10, of_own)]
-    return [(2, experts.forward), (10, of_own), (8, of_own)]
+        # forward, since ln_1: c_attn, c_proj, ln_2, router; backward: the router, the rows' way
+        # back, the first of three weights' gradients
+        return [(4, whole.forward - experts.forward), (3, experts.weights / 3), (BACKWARD, of_own)]
+    # forward: the experts' two layers; reduction, until the router's gradient: a sum, adding and
+    # picking rows, a product with gates, and the gates' quotient, sum, choice and softmax
+    return [(2, experts.forward), (BACKWARD, of_own), (8, of_own)]
