@@ -1,7 +1,7 @@
 """Every optimizer by its name: `minipar train --optimizer` and checkpoints read the table.
 
-To add one: its class and an entry here; then a line in the head of `optim/__init__.py`, or of its
-folder, and a row of the table in `docs/pages/running.md`.
+To add one: its class and an entry here.  Then it needs a line in the head of its folder's
+`__init__.py`, and a row of the table in `docs/pages/running.md`.
 """
 
 from collections.abc import Sequence

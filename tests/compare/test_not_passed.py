@@ -8,10 +8,8 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.compare.difference import compare_recordings
-from minipar.compare.missing import rows_gaps
 from minipar.compare.recorder import Recorder, read
 from minipar.compare.run import Plan, ProgramRun, Side, adamw
-from minipar.compare.whole import RankLayout
 from minipar.nn import GPT
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.testing import find_difference, record
@@ -77,16 +75,6 @@ def test_a_rank_without_rows_is_no_mistake():
     for mesh in {"dp": 2}, {"dp": 2, "pp": 2}:
         found = compared(mesh, NoRows, 2)
         assert found.verdict == "equal", str(found)
-
-
-def test_the_first_step_with_wrong_rows_is_named():
-    """Each step is looked at by itself, whatever the steps after it read."""
-    rows = {(0, 0): [np.array([0, 0])], (1, 0): [np.array([0, 1])]}
-    wrong, right = (RankLayout({0: {}}, read, {0: 2, 1: 2}) for read in (
-        rows, rows | {(0, 0): [np.array([0, 1])]}))
-    gap, = rows_gaps(right, wrong)
-    assert gap.key[0] == 0 and "read 2 times: row 0 of 2" in gap.note
-    assert not rows_gaps(right, right)
 
 
 # 2. What is missing.

@@ -3,7 +3,7 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3285,
+    ("autograd", "nn", "optim"): 3284,
     ("comm",): 4555,
     ("parallel",): 4575,
     ("memory", "precision"): 1231,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 2487,
     ("school",): 3717,
 }
-ALL = 42223
+ALL = 42222
 
 
 def count(folder: str) -> int:
