@@ -14,7 +14,7 @@ from minipar.data import Batches, digits
 from minipar.launcher import simulate
 from minipar.nn import MLP, Linear, Sequential
 from minipar.optim import SGD
-from minipar.parallel.pipeline.late.pipedream_by_versions import PipeDreamByVersions
+from minipar.parallel.pipeline.late_weights.pipedream_by_versions import PipeDreamByVersions
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.viz.colors import BLACK, BLUE, DARK, MANY, RED

@@ -23,7 +23,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from . import shape_layout as layouts
 from . import shape_rules as rules
-from .shape_layout import Flags, Layout
+from .shape_layout import Flags, StridedLayout
 
 
 class Memory:
@@ -94,8 +94,8 @@ class ShapeArray(NDArrayOperatorsMixin):
 
     # ---- views
 
-    def _layout(self) -> Layout:
-        return Layout(self.shape, self.strides)
+    def _layout(self) -> StridedLayout:
+        return StridedLayout(self.shape, self.strides)
 
     def view_at(self, layout: Any, dtype: Any = None) -> "ShapeArray":
         """The view of that shape, strides and offset."""

@@ -21,7 +21,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 Shape = tuple[int, ...]
 
 
-class Layout(NamedTuple):
+class StridedLayout(NamedTuple):
     """The shape of an array, and for each axis the bytes from one element to the next.
 
     `offset`: where a view begins in the array that it is a view of, in bytes.
@@ -44,17 +44,18 @@ class Flags(NamedTuple):
     writeable = False           # there are no numbers
 
 
-def of_axes(axes: Sequence[tuple[int, int]], offset: int = 0) -> Layout:
+def of_axes(axes: Sequence[tuple[int, int]], offset: int = 0) -> StridedLayout:
     """The layout whose axes have these (length, stride)."""
-    return Layout(tuple([n for n, _ in axes]), tuple([stride for _, stride in axes]), offset)
+    return StridedLayout(tuple([n for n, _ in axes]), tuple([stride for _, stride in axes]), offset)
 
 
-def in_order(shape: Shape, itemsize: int) -> Layout:
+def in_order(shape: Shape, itemsize: int) -> StridedLayout:
     """The layout of a new array, which is C-contiguous."""
-    return Layout(shape, tuple([itemsize * math.prod(shape[i + 1:]) for i in range(len(shape))]))
+    strides = [itemsize * math.prod(shape[i + 1:]) for i in range(len(shape))]
+    return StridedLayout(shape, tuple(strides))
 
 
-def flags(layout: Layout, itemsize: int) -> Flags:
+def flags(layout: StridedLayout, itemsize: int) -> Flags:
     """The flags: True if the elements lie one after the other, in C order or in Fortran order."""
     def follow(axes: list[tuple[int, int]]) -> bool:
         step = itemsize
@@ -89,7 +90,7 @@ def is_integers(part: Any) -> bool:
     return getattr(part, "dtype", np.dtype(bool)).kind in "iu" and bool(part.shape)
 
 
-def index(layout: Layout, parts: tuple) -> Layout:
+def index(layout: StridedLayout, parts: tuple) -> StridedLayout:
     """The layout of x[parts]: integers, slices, None and at most one Ellipsis."""
     num_axes = sum(part is not None and part is not Ellipsis for part in parts)
     if num_axes > len(layout.shape):
@@ -117,7 +118,7 @@ def index(layout: Layout, parts: tuple) -> Layout:
     return of_axes(found + axes, offset)
 
 
-def transpose(layout: Layout, axes: Any = None) -> Layout:
+def transpose(layout: StridedLayout, axes: Any = None) -> StridedLayout:
     """The axes in the order `axes`; reversed without it."""
     ndim = len(layout.shape)
     order = range(ndim)[::-1] if axes is None else normalize_axis_tuple(axes, ndim)
@@ -126,7 +127,7 @@ def transpose(layout: Layout, axes: Any = None) -> Layout:
     return of_axes([layout.axes()[axis] for axis in order])
 
 
-def swapaxes(layout: Layout, axis1: int, axis2: int) -> Layout:
+def swapaxes(layout: StridedLayout, axis1: int, axis2: int) -> StridedLayout:
     """np.swapaxes."""
     order = list(range(len(layout.shape)))
     first, second = (normalize_axis_index(axis, len(order)) for axis in (axis1, axis2))
@@ -134,7 +135,7 @@ def swapaxes(layout: Layout, axis1: int, axis2: int) -> Layout:
     return transpose(layout, order)
 
 
-def moveaxis(layout: Layout, source: Any, destination: Any) -> Layout:
+def moveaxis(layout: StridedLayout, source: Any, destination: Any) -> StridedLayout:
     """np.moveaxis."""
     ndim = len(layout.shape)
     froms, to = normalize_axis_tuple(source, ndim), normalize_axis_tuple(destination, ndim)
@@ -146,7 +147,7 @@ def moveaxis(layout: Layout, source: Any, destination: Any) -> Layout:
     return transpose(layout, order)
 
 
-def expand_dims(layout: Layout, axis: Any) -> Layout:
+def expand_dims(layout: StridedLayout, axis: Any) -> StridedLayout:
     """np.expand_dims."""
     axis = axis if isinstance(axis, tuple | list) else (axis,)
     axes = layout.axes()
@@ -155,7 +156,7 @@ def expand_dims(layout: Layout, axis: Any) -> Layout:
     return of_axes(axes)
 
 
-def squeeze(layout: Layout, axis: Any = None) -> Layout:
+def squeeze(layout: StridedLayout, axis: Any = None) -> StridedLayout:
     """np.squeeze."""
     ndim = len(layout.shape)
     gone = {i for i in range(ndim) if layout.shape[i] == 1} if axis is None else set(
@@ -165,7 +166,7 @@ def squeeze(layout: Layout, axis: Any = None) -> Layout:
     return of_axes([axis for i, axis in enumerate(layout.axes()) if i not in gone])
 
 
-def broadcast_to(layout: Layout, shape: Any, subok: bool = False) -> Layout:
+def broadcast_to(layout: StridedLayout, shape: Any, subok: bool = False) -> StridedLayout:
     """np.broadcast_to: stretched axes have stride 0."""
     shape = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     if broadcast_shapes(layout.shape, shape) != shape:
@@ -174,7 +175,7 @@ def broadcast_to(layout: Layout, shape: Any, subok: bool = False) -> Layout:
     return of_axes([(n, stride if length == n else 0) for n, (length, stride) in zip(shape, axes)])
 
 
-def flip(layout: Layout, axis: Any = None) -> Layout:
+def flip(layout: StridedLayout, axis: Any = None) -> StridedLayout:
     """np.flip."""
     ndim = len(layout.shape)
     turned = range(ndim) if axis is None else normalize_axis_tuple(axis, ndim)
@@ -183,7 +184,7 @@ def flip(layout: Layout, axis: Any = None) -> Layout:
                     for i, (n, stride) in enumerate(layout.axes())], offset)
 
 
-def split(layout: Layout, sections: Any, axis: int = 0) -> list[Layout]:
+def split(layout: StridedLayout, sections: Any, axis: int = 0) -> list[StridedLayout]:
     """np.split: into equal parts, or before each of the given places."""
     axis = normalize_axis_index(axis, len(layout.shape))
     if not np.ndim(sections) and layout.shape[axis] % operator.index(sections):
@@ -192,7 +193,7 @@ def split(layout: Layout, sections: Any, axis: int = 0) -> list[Layout]:
     return array_split(layout, sections, axis)
 
 
-def array_split(layout: Layout, sections: Any, axis: int = 0) -> list[Layout]:
+def array_split(layout: StridedLayout, sections: Any, axis: int = 0) -> list[StridedLayout]:
     """np.array_split: the first parts may be longer by one."""
     axis = normalize_axis_index(axis, len(layout.shape))
     n = layout.shape[axis]
@@ -221,7 +222,7 @@ def completed(shape: Shape, size: int) -> Shape:
     return shape
 
 
-def reshape(layout: Layout, shape: Shape, itemsize: int) -> Layout | None:
+def reshape(layout: StridedLayout, shape: Shape, itemsize: int) -> StridedLayout | None:
     """A view of the complete `shape`; None where the elements are not in the right order."""
     if 0 in shape:
         return in_order(shape, itemsize)
@@ -239,10 +240,10 @@ def reshape(layout: Layout, shape: Shape, itemsize: int) -> Layout | None:
             return None
         strides.append(step)
         left, step = left // n, step * n
-    return Layout(shape, tuple(strides[::-1]))
+    return StridedLayout(shape, tuple(strides[::-1]))
 
 
-def cast(layout: Layout, old: int, new: int) -> Layout:
+def cast(layout: StridedLayout, old: int, new: int) -> StridedLayout:
     """The same bytes as elements of `new` bytes instead of `old`."""
     if old == new:
         return layout
@@ -251,4 +252,5 @@ def cast(layout: Layout, old: int, new: int) -> Layout:
     if not lies_ready or layout.shape[-1] * old % new:
         raise ValueError(f"elements of {old} bytes in shape {layout.shape} cannot be read as "
                          f"elements of {new} bytes: the last axis must be contiguous and divide")
-    return Layout((*layout.shape[:-1], layout.shape[-1] * old // new), (*layout.strides[:-1], new))
+    return StridedLayout((*layout.shape[:-1], layout.shape[-1] * old // new),
+                         (*layout.strides[:-1], new))

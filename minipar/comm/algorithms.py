@@ -66,7 +66,8 @@ def pipelined_chain(s: Any) -> tuple[float, float, float]:
     return num_rounds, s.n * num_rounds / k, 0
 
 
-# operation -> name -> Algorithm; c is a `Call` (cost/predict.py), s are `Sizes` (cost/textbook.py)
+# operation -> name -> Algorithm
+# c is a `Call` (cost/predict.py), s are `ClosedFormSizes` (cost/textbook.py)
 ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "all_gather": {
         "ring": Algorithm(all_gather.ring, lambda c: rounds.ring(c.pieces, 0, 0),

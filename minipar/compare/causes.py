@@ -7,11 +7,11 @@ part says what agrees: the arrays before it, the other parameters.
 from collections.abc import Sequence
 
 from .patterns import PATTERNS, Case
-from .whole import Gap, Key, Layout, Whole, in_words, whole_of
+from .whole import Gap, Key, RankLayout, Whole, in_words, whole_of
 
 
 def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[Key, Whole],
-            layouts: Sequence[Layout], dtype: str) -> str:
+            layouts: Sequence[RankLayout], dtype: str) -> str:
     """A sentence on what is seen in the first wrong array, and what usually causes that.
 
     `gap` is the gap of that array, `gaps` are those of the step; `layouts` are of left and right.

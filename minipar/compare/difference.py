@@ -19,7 +19,7 @@ import numpy as np
 from .causes import explain
 from .missing import absent, check_whole, dtype_of, elements_gap, lack, rows_gaps
 from .recorder import Record
-from .whole import Gap, Key, Layout, Size, Whole, assemble, order_of, part_of, ratio, terms_of, what
+from .whole import Gap, Key, RankLayout, Size, Whole, assemble, order_of, part_of, ratio, what
 
 FACTOR = 16.0           # differences up to so many times the measured rounding are rounding, …
 TAIL = 16.0             # … of one element so many times more
@@ -64,7 +64,7 @@ def apart(whole: Whole, expected: Whole, allowed: Size, slack: np.ndarray | None
     the difference of each element.
     """
     found, ranks = Size(0, 0), set()
-    terms = terms_of(whole) if whole.has_terms else {}
+    terms = whole.by_term() if whole.has_terms else {}
     if terms and whole is not expected:
         found = Size.of(whole.values - expected.values)
     for record in whole.records:
@@ -102,7 +102,7 @@ def gap_of(key: Key, left: Whole, right: Whole, allowed: Size, slack: np.ndarray
 
 def ranks_of_terms(left: Whole, right: Whole, allowed: Size) -> set[int]:
     """The ranks on the right whose terms differ; none if the left lacks one of these terms."""
-    terms = terms_of(left) if right.has_terms and right.terms <= left.terms else {}
+    terms = left.by_term() if right.has_terms and right.terms <= left.terms else {}
     return {each.rank for each in right.records if terms and Size.of(
         each.values - terms[each.term].part(each)).over(allowed) > 1}
 
@@ -209,7 +209,7 @@ class Comparison:
         exact, other, low, low_other = (assemble(each or ()) for each in (
             left, right, low_left, low_right))
         is_measured = bool(exact) or not low
-        layouts = [Layout.of(each or ()) for each in (left or low_left, right or low_right)]
+        layouts = [RankLayout.of(each or ()) for each in (left or low_left, right or low_right)]
         rounding = assume_rounding(low) | (measure_rounding(exact, low) if exact else {})
         equal = assume_rounding(exact, EQUAL, EQUAL * 1e-4)
         gaps, low_gaps, left_out = rows_gaps(*layouts), list[Gap](), list[Key]()

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .recorder import Record
-from .whole import Gap, Key, Layout, Whole, all_numbers, in_words, what
+from .whole import Gap, Key, RankLayout, Whole, all_numbers, in_words, what
 
 
 def lack(key: Key, note: str, side: str = "right", ranks: Iterable[int] = ()) -> Gap:
@@ -50,24 +50,24 @@ def dtype_of(records: Sequence[Record]) -> str:
     return max(sorted({*dtypes}), key=dtypes.count, default="float32")
 
 
-def rows_gaps(left: Layout, right: Layout) -> list[Gap]:
-    """A gap for the first step that does not read each row once; none if no batch is recorded."""
+def rows_gaps(left: RankLayout, right: RankLayout) -> list[Gap]:
+    """A gap for the first step in which some row is not read once; none without recorded rows."""
     for side, layout in (("right", right), ("left", left)):
         for step, num_rows in layout.num_rows.items():
-            note, ranks = wrong_rows(layout, num_rows)
+            note, ranks = wrong_rows(layout, step, num_rows)
             if note:
                 return [lack((step, "layout", "rows of the batch"),
                              f"{note}: see the strategy's rows()", side, ranks)]
     return []
 
 
-def wrong_rows(layout: Layout, num_rows: int) -> tuple[str, set[int]]:
-    """What is wrong with the rows that ranks read, and on which; "" if each row is read once.
+def wrong_rows(layout: RankLayout, step: int, num_rows: int) -> tuple[str, set[int]]:
+    """What is wrong with the rows that ranks read in a step, and on which; "" if nothing.
 
     Ranks with the same coordinates on dp and replicate must read the same rows, which count once.
     Without a mesh, ranks that read the same rows are taken for replicas.
     """
-    rows_of = {rank: np.concatenate(rows) for (_, rank), rows in layout.rows.items()}
+    rows_of = {rank: np.concatenate(rows) for (i, rank), rows in layout.rows.items() if i == step}
     readers: dict[tuple, int] = {}                  # the first rank at each place
     for rank, rows in rows_of.items():
         axes = layout.coordinates[rank]

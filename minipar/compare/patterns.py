@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .recorder import Record
-from .whole import Gap, Key, Layout, Whole, in_words, terms_of
+from .whole import Gap, Key, RankLayout, Whole, in_words
 
 CLOSE = 1e-4            # relative: two arrays are the same but for rounding, in float32, too
 
@@ -34,7 +34,7 @@ class Case(NamedTuple):
     right: Whole
     others: dict[Key, Whole]
     left_others: dict[Key, Whole]
-    layout: Layout
+    layout: RankLayout
 
     @property
     def phase(self) -> str:
@@ -88,7 +88,7 @@ def left_part(case: Case, record: Record) -> np.ndarray | None:
     """What the left has where a rank on the right recorded; of a term, the left's same term."""
     if not case.right.has_terms:
         return case.left.part(record)
-    terms = terms_of(case.left)
+    terms = case.left.by_term()
     return terms[record.term].part(record) if record.term in terms else None
 
 
@@ -131,7 +131,7 @@ def counted_terms(case: Case) -> str:
     local = case.others.get((step, "local gradient", name))
     if phase != "gradient" or local is None or not local.has_terms:
         return ""
-    terms = terms_of(local)
+    terms = local.by_term()
     found: dict[str, list[int]] = {}
     for each in case.records:
         parts = np.stack([np.ravel(whole.part(each)) for whole in terms.values()], 1)

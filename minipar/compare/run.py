@@ -135,7 +135,7 @@ def compare_sides(comm: Communicator, left: Side, right: Side, plan: Plan, dtype
     """Collective.  `find_difference` on the first ranks of `comm`; its result is on rank 0."""
     low = "float32" if dtype == "float64" else dtype
     wanted = [(right, "float64"), (left, "float64"), (left, low), (right, low)]
-    runs = [Run(comm, *each, plan) for each in wanted[:3 if dtype == "float64" else 4]]
+    runs = [ProgramRun(comm, *each, plan) for each in wanted[:3 if dtype == "float64" else 4]]
     comparison = Comparison(low)
     for step in range(plan.steps):
         exact_right = runs[0].step(step)
@@ -153,7 +153,7 @@ def compare_sides(comm: Communicator, left: Side, right: Side, plan: Plan, dtype
     return comparison.found if comm.rank == 0 else None
 
 
-class Run:
+class ProgramRun:
     """One program on the first ranks of `comm`, a step at a time, in `dtype`.  Collective."""
 
     def __init__(self, comm: Communicator, side: Side, dtype: str, plan: Plan):

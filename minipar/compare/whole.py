@@ -34,6 +34,11 @@ class Whole(NamedTuple):
         """True if it is a sum of what ranks recorded."""
         return len(self.terms) > 1
 
+    def by_term(self) -> dict[str, "Whole"]:
+        """The terms of a sum, each as a global array."""
+        return {term: whole_of([each for each in self.records if each.term == term])
+                for term in dict.fromkeys(each.term for each in self.records)}
+
     def part(self, record: Record) -> np.ndarray:
         """The elements of this array that are in the box of `record`."""
         return part_of(self.values, record)
@@ -100,12 +105,6 @@ def whole_of(records: list[Record]) -> Whole:
             box_of(seen, record)[place] = True
         known |= seen
     return Whole(values, known, records)
-
-
-def terms_of(whole: Whole) -> dict[str, Whole]:
-    """The terms of a sum, each as a global array."""
-    return {term: whole_of([each for each in whole.records if each.term == term])
-            for term in dict.fromkeys(each.term for each in whole.records)}
 
 
 class Size(NamedTuple):
@@ -177,7 +176,7 @@ def in_words(noun: str, numbers: Iterable[int]) -> str:
     return f"{noun}{'s' * (len(found) != 1)} {', '.join(shown)}" if found else f"no {noun}s"
 
 
-class Layout(NamedTuple):
+class RankLayout(NamedTuple):
     """The coordinates of each rank of a run on the mesh, and the rows of its microbatches."""
 
     coordinates: dict[int, dict[str, int]]
@@ -185,7 +184,7 @@ class Layout(NamedTuple):
     num_rows: dict[int, int]                            # of the global batch, by step
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> "Layout":
+    def of(cls, records: Sequence[Record]) -> "RankLayout":
         """From the records of the phase "layout"."""
         found = cls({}, {}, {})
         for each in records:

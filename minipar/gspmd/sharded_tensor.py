@@ -28,7 +28,7 @@ from .execution.execute import Executable
 from .graph import Graph, Operation, trace
 from .partitioning.partition import Partitioner
 from .partitioning.program import Local
-from .partitioning.reshard import Layout
+from .partitioning.reshard import ShardedLayout
 from .propagate import all_open
 from .spec import Dims, PartitionSpec
 
@@ -59,7 +59,8 @@ class ShardedTensor:
     refusal = ("a function of Tensors was called with a ShardedTensor: call sharded(function) "
                "instead, as sharded(ag.exp)(x)")
 
-    def __init__(self, local: Tensor, shape: tuple[int, ...], layout: Layout, mesh: DeviceMesh):
+    def __init__(self, local: Tensor, shape: tuple[int, ...], layout: ShardedLayout,
+                 mesh: DeviceMesh):
         self.local, self.shape, self.layout, self.mesh = local, shape, layout, mesh
 
     dtype = property(lambda self: self.local.dtype)
@@ -137,7 +138,7 @@ def distribute(array: Array, mesh: DeviceMesh, spec: PartitionSpec,
     Raises ValueError for a spec that does not fit.
     """
     cut = ShardedTensor(Tensor(array), tuple(array.shape),
-                        Layout(spec.dims_of(array.shape, mesh.shape, "the array")), mesh)
+                        ShardedLayout(spec.dims_of(array.shape, mesh.shape, "the array")), mesh)
     placed = Placed(lambda x: constrain(x, spec), mesh, (cut,), {})
     piece = placed.executable.piece_of(placed.executable.program.inputs["x0"], array)
     cut.local = Tensor(np.array(piece), requires_grad)
@@ -192,7 +193,7 @@ def changed(x: Any, change: Callable[[Any], Any]) -> Any:
 def replicated(x: Any, mesh: DeviceMesh) -> ShardedTensor:
     """A Tensor or an array that is the same on every rank, as a ShardedTensor."""
     tensor = x if isinstance(x, Tensor) else Tensor(x)
-    return ShardedTensor(tensor, tensor.shape, Layout(((),) * tensor.ndim), mesh)
+    return ShardedTensor(tensor, tensor.shape, ShardedLayout(((),) * tensor.ndim), mesh)
 
 
 class Placed:
@@ -225,7 +226,7 @@ class Placed:
 class EagerPartitioner(Partitioner):
     """Places operations one after the other; results stay where they are made, unsummed."""
 
-    def __init__(self, graph: Graph, mesh: DeviceMesh, layouts: dict[str, Layout]):
+    def __init__(self, graph: Graph, mesh: DeviceMesh, layouts: dict[str, ShardedLayout]):
         shardings = all_open(graph, mesh.shape)
         for name, layout in layouts.items():
             shardings.dims[graph.inputs[name]] = list(layout.dims)
@@ -234,11 +235,11 @@ class EagerPartitioner(Partitioner):
 
     def enter(self, value: Any) -> Local:
         """The piece of an operand, which may be a partial sum."""
-        layout = self.layouts.get(value.name, Layout(((),) * len(value.shape)))
+        layout = self.layouts.get(value.name, ShardedLayout(((),) * len(value.shape)))
         self.home[value] = Local(value, layout, self.mesh)
         return self.home[value]
 
-    def goal(self, operation: Operation, made: Layout) -> Dims | None:
+    def goal(self, operation: Operation, made: ShardedLayout) -> Dims | None:
         """The layout that `constrain` asks for; None for other operations."""
         spec = operation.options.get("spec")
         if isinstance(spec, PartitionSpec):

@@ -127,7 +127,7 @@ def to_arrays(sizes: GPTConfig, parameters: Mapping[str, np.ndarray]) -> dict[st
 def save_pretrained(folder: str | Path, model: GPT, vocabulary: Vocabulary | None = None,
                     state: Mapping[str, np.ndarray] | None = None, dtype: str | None = None,
                     largest: int = LARGEST_FILE) -> list[Path]:
-    """Write a model so that transformers reads it, all files in one step; return their paths.
+    """Write a model so that transformers reads it; return the paths of its files.
 
     The layout follows from the model's parts.  `state` are the whole parameters of a model that a
     strategy has sharded.  `dtype` is one of FLOATS; None leaves the parameters' own.  A file holds

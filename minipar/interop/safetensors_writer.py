@@ -1,4 +1,4 @@
-"""Write arrays as safetensors: one file, or several with an index, all replaced in one step."""
+"""Write arrays as safetensors: one file, or several with an index; all are written first."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -31,7 +31,7 @@ def _(model: GPT) -> list[ChainPart]:
             ChainPart("head", model.head, model.head.modules, False)]
 
 
-class Run(Part):
+class SequentialPart(Part):
     """Neighbouring modules of a Sequential, as one part of its chain."""
 
     def forward(self, x: Tensor | Array) -> Tensor:
@@ -54,5 +54,5 @@ def _(model: Sequential) -> list[ChainPart]:
                 model._modules[before].parameters() for before in runs[-1]):
             runs.append([])
         runs[-1].append(name)
-    parts = [Run(model, *names) for names in runs]
+    parts = [SequentialPart(model, *names) for names in runs]
     return [ChainPart(f"layer {i}", part, part.modules) for i, part in enumerate(parts)]

@@ -120,7 +120,7 @@ def nameless_dropout_error() -> ValueError:
 
 
 class Activation(Module):
-    """An element-wise function as a module: relu, gelu or tanh."""
+    """An element-wise function of the table KINDS as a module."""
 
     KINDS = {"relu": ag.relu, "gelu": ag.gelu, "tanh": ag.tanh}
 

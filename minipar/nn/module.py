@@ -25,7 +25,7 @@ from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import generator
 from . import module_state as state
-from .parameter import Door, Parameter
+from .parameter import Parameter, RemovableHandle
 from .slab import Buffers, Slab
 
 
@@ -82,13 +82,13 @@ class Module:
             forward = partial(wrapper, forward)
         return forward(*inputs, **options)
 
-    def around(self, wrapper: Callable, inside: bool = False) -> Door:
+    def around(self, wrapper: Callable, inside: bool = False) -> RemovableHandle:
         """Run wrapper(forward, *inputs) at each call of this module from now on.
 
         It runs around the wrappers that are there; with `inside`, within all of them.
         """
         self._around.insert(0 if inside else len(self._around), wrapper)
-        return Door(self._around, wrapper)
+        return RemovableHandle(self._around, wrapper)
 
     @classmethod
     def replacing(cls, module: "Module", **attributes: Any) -> Self:

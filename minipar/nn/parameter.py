@@ -86,7 +86,7 @@ class Unmaterialized:
     T = property(_refuse)
 
 
-class Door(NamedTuple):
+class RemovableHandle(NamedTuple):
     """A function that alters what a use of a parameter, or a call of a module, sees."""
 
     functions: list         # all of that parameter or module, in the order in which they apply
@@ -127,13 +127,13 @@ class Parameter(Tensor):
             mark_changed([self])            # data -= …, in place
         super().__setattr__(name, value)
 
-    def on_use(self, transform: Callable[[Tensor], Tensor], first: bool = False) -> Door:
+    def on_use(self, transform: Callable[[Tensor], Tensor], first: bool = False) -> RemovableHandle:
         """Let each use by a module, as `module.weight`, see `transform(parameter)` from now on.
 
         It is applied after the transforms that are there; with `first`, before them.
         """
         self.transforms.insert(0 if first else len(self.transforms), transform)
-        return Door(self.transforms, transform)
+        return RemovableHandle(self.transforms, transform)
 
     def local_part(self, values: Array) -> Array:
         """The part of the global parameter `values` that this rank holds."""

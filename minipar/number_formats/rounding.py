@@ -1,5 +1,7 @@
 """Rounding whole arrays to fewer digits, by arithmetic on floats or on their bits.
 
+`Format.round` (format.py) chooses between these ways, and is what the library calls.
+
 By the adder.  The floats between c and 2c are spaced c · 2⁻²³ in float32 (2⁻⁵² in float64), and an
 addition is rounded to nearest, ties to even.  So (x + c) - c is x, rounded to the spacing that c
 chooses:

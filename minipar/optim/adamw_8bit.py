@@ -27,6 +27,7 @@ class AdamW8bit(AdamW):
     """AdamW whose moments are codes; `moments` has them for each slab."""
 
     state_names = ("first_moment", "second_moment", "first_scale", "second_scale")
+    has_codes = True
 
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,

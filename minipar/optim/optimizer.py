@@ -37,7 +37,9 @@ class Optimizer:
 
     state_names: tuple[str, ...] = ()
     flops_per_parameter = 0
-    decoupled = False       # True: weight decay shrinks parameters directly, not by the gradient
+    # decoupled: weight decay shrinks parameters directly, not by the gradient
+    # has_codes: states are codes, which have no mean
+    decoupled = has_codes = False
 
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float = 0.0,
                  groups: Sequence[ParameterGroup] = ()):

@@ -1,9 +1,10 @@
 """Every optimizer by its name: `minipar train --optimizer` and checkpoints read the table.
 
-To add one: its class, and an entry here.
+To add one: its class and an entry here.  Then it needs a line in the head of its folder's
+`__init__.py`, and a row of the table in `docs/pages/running.md`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..nn.slab import FlatBuffer
@@ -23,7 +24,7 @@ class OptimizerEntry(NamedTuple):
     `kind` takes a momentum too, unless `momentum` is None.
     """
 
-    kind: Callable[..., Optimizer]
+    kind: type[Optimizer]
     lr: float = 3e-3                # the peak learning rate that `minipar train` takes by default
     weight_decay: float = 0.0
     momentum: float | None = None   # its default; None: it takes none

@@ -32,7 +32,7 @@ from ..comm import Communicator, collectives
 
 def conjugate(forward: Callable, backward: Callable, name: str = "Collective",
               conjugate_name: str = "Collective") -> tuple[type[Function], type[Function]]:
-    """Two differentiable operations, each the other's backward, and what they are called.
+    """Two differentiable operations, each the backward of the other; errors show their names.
 
     `forward(comm, array, **options)` and `backward(comm, array, **options)` are plain functions on
     arrays; both get the same options, such as `dim` and `total`.

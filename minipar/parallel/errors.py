@@ -30,7 +30,7 @@ def reduced_already_error() -> ValueError:
                       "first, or add up microbatches inside no_sync()")
 
 
-def stages_alone_error(strategy: str, schedule: str) -> ValueError:
+def pipeline_only_error(strategy: str, schedule: str) -> ValueError:
     """A mesh or a schedule that a strategy cannot use which is a pipeline by itself."""
     return ValueError(f"{strategy} trains a stage on each rank by the schedule {schedule}: give "
                       "the mesh pp alone, and no other schedule")

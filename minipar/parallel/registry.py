@@ -26,9 +26,9 @@ from .data.diloco import DiLoCo
 from .data.elastic_averaging import ElasticAveraging
 from .data.gossip import Gossip
 from .data.local_sgd import LocalSGD
-from .pipeline.late.pipedream import PipeDream
-from .pipeline.late.pipedream_by_versions import PipeDreamByVersions
-from .pipeline.late.two_bw import TwoBW
+from .pipeline.late_weights.pipedream import PipeDream
+from .pipeline.late_weights.pipedream_by_versions import PipeDreamByVersions
+from .pipeline.late_weights.two_bw import TwoBW
 from .pipeline.terapipe import TeraPipe, WholeSequences
 from .strategy import Strategy
 from .zero.fsdp import FullyShardedDataParallel, ZeRO3

@@ -93,7 +93,8 @@ class Strategy:
     """
 
     reduces_each_backward = False       # True: every backward reduces; no whole gradient adds up
-    steps_within_batch = False      # True: stages step within a batch: no clipping, no loss scale
+    # True: stages step within a batch, by the strategy's `optimizer`: no clipping, no loss scale
+    steps_within_batch = False
     summed_over: tuple[str, ...] = ("dp", "cp")     # axes over which gradients are summed
     flats: Sequence = ()
 

@@ -65,7 +65,7 @@ class LossScaler:
             raise ValueError("growth is at least 1, backoff in (0, 1] and interval at least 1, not "
                              f"{growth}, {backoff} and {interval}")
         self.scale, self.growth, self.backoff, self.interval = scale, growth, backoff, interval
-        self.num_good = 0           # steps since the scale last changed
+        self.num_good = 0           # steps since the last overflow, or since `interval` good ones
         self.num_skipped = 0        # steps that overflowed, in all
         self.num_stuck = 0      # consecutive overflows that a smaller scale could not prevent
 

@@ -6,7 +6,7 @@
     microbatches.py     microbatches that do the same
     device.py           seconds of an operation on a GPU
     fabric.py           links, ports and NICs
-    memory.py           AdamW in mixed precision, what is offloaded
+    offloading.py       AdamW in mixed precision, what is offloaded
     rank_log.py         what a rank did
     report.py           speed, parts, memory
     failures.py         a long run that fails

@@ -20,7 +20,7 @@ from ..memory.remat.recompute import is_recomputing
 from ..nn import GPTConfig
 from ..plan.cluster import Cluster
 from ..plan.time.kernels import attention, loss, product
-from .memory import HostArray
+from .offloading import HostArray
 
 PRODUCTS = ("Linear", "MatMul", "PackedLinear", "GroupedLinear")
 GROUPED_WEIGHTS = ("GroupedLinear", "weights")  # of experts, by an axis more than their biases

@@ -36,8 +36,8 @@ from .classes import find_classes
 from .device import Device, DeviceMeter
 from .fabric import Fabric
 from .folded import FoldedCluster, FoldedCommunicator, FoldedMesh
-from .memory import OFFLOADS, make_adamw, offload_activations
 from .microbatches import WindowLedger, are_steady, share_work
+from .offloading import OFFLOADS, make_adamw, offload_activations
 from .rank_log import RankLog
 
 MOST_RANKS = 2048       # that are simulated: each has a model of its own
@@ -105,7 +105,7 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
         raise ValueError(f"there is no rank {missing[0]}: the cluster has 0 … "
                          f"{cluster.num_gpus - 1}")
     world = FoldedCluster(stands_for, fabric, {stands_for[rank] for rank in traced})
-    run = Run(cluster, model, layout, slow, repeat, bucket_mb)
+    run = StepProgram(cluster, model, layout, slow, repeat, bucket_mb)
     results, _ = world.run(run.main)
     if not are_steady(world.logs.values()):
         return simulate_step(cluster, model, layout, traced=traced, fold=fold, repeat=False,
@@ -187,7 +187,7 @@ def take_step(strategy: Strategy, optimizer: AdamW, batch: list[Microbatch]) -> 
 
 
 @dataclass
-class Run:
+class StepProgram:
     """What all ranks simulate; `main` is the program of each."""
 
     cluster: Cluster
@@ -198,7 +198,7 @@ class Run:
     bucket_mb: float
 
     def main(self, comm: FoldedCommunicator) -> RankStep:
-        """Make the model, the strategy and the optimizer of a rank; take a step (FSDP: two)."""
+        """Make the model, the strategy and the optimizer of a rank; take one step or two."""
         experts = self.model.experts
         device = Device(self.cluster, self.model, self.layout.tp, self.is_flash,
                         experts.num_experts // self.layout.ep if experts else 0)
@@ -215,7 +215,8 @@ class Run:
                 name, seconds * factor, flops))
             batch = self.microbatches()
             steps = [batch]
-            if strategy.reduces_each_backward:  # FSDP knows its next unit from the second step on
+            # FSDP knows its next unit from the second step on; ZeRO-2 takes two as well
+            if strategy.reduces_each_backward:
                 steps.insert(0, batch[:1] if strategy.pipeline is None else batch)
             for each in steps:
                 ledger.forget_peaks()

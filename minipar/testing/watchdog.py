@@ -1,8 +1,8 @@
 """The watchdog of one rank: a thread that notices when ranks are stuck in a test.
 
         main thread                          watchdog thread (every 0.1 s)
-    begin(test) -> "running"                 a peer failed and GRACE seconds are over?
-        ... the test runs, or hangs ...      the test is older than TIMEOUT?
+    begin(test) -> "running"                 a peer failed and the grace is over?
+        ... the test runs, or hangs ...      the test is older than its limit?
     finish()    -> "finished"                   -> "stuck", with the stack of the main thread
                                              on rank 0: all have answered -> on_stuck(...)
 

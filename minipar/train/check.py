@@ -18,9 +18,9 @@ from ..optim.registry import OPTIMIZERS
 from .config import OPTIONS, TrainConfig
 from .option import Beside, CommandOptions, OptionField
 from .setup.device import check_gpu
-from .setup.memory import check_memory, check_offload_folder, try_to_write
 from .setup.mesh import check_mesh, mesh_sizes
 from .setup.precision import check_messages, check_precision
+from .setup.rank_memory import check_memory, check_offload_folder, try_to_write
 from .setup.strategy import check_strategy
 
 

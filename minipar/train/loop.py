@@ -32,7 +32,7 @@ from .config import TrainConfig
 
 if TYPE_CHECKING:       # the loop calls these, and knows nothing of compression and inference
     from ..data.batches import Batch
-    from .setup.memory import RankMemory
+    from .setup.rank_memory import RankMemory
     from .setup.remat import RecordingPolicy
     from .setup.starting_point import Compression
     from .tasks import Task

@@ -22,9 +22,9 @@ from .config import TrainConfig
 from .loop import TrainState, train_steps
 from .recipes.side_by_side import compare_with_one_rank, recorded
 from .report import ProgressBar, describe_loads, draw_pictures, print_headline
-from .setup.memory import memory_errors_as_usage, process_limit
 from .setup.mesh import num_ranks_of
 from .setup.precision import apply_precision, describe_loss_scaling, score_note
+from .setup.rank_memory import memory_errors_as_usage, process_limit
 from .setup.remat import check_budget, repeated_parts
 from .start import saving, start_run
 from .tasks import Score, make_task

@@ -17,9 +17,9 @@ from .. import viz
 from ..comm import Communicator
 from ..environment import launched, launcher_terminal
 from .loop import TrainState
-from .setup.memory import describe_memory
 from .setup.mesh import is_hybrid
 from .setup.precision import describe_precision
+from .setup.rank_memory import describe_memory
 from .setup.strategy import describe_strategy
 
 

@@ -12,14 +12,13 @@ from ..comm import Communicator
 from ..launcher import errors_as_usage
 from ..optim import NO_DECAY_FOR_VECTORS
 from ..optim.registry import make_optimizer
-from ..parallel.pipeline.late.pipedream import PipeDream
 from .checkpoints.models import load_checkpoint
 from .checkpoints.resume import resume, save
 from .config import TrainConfig
 from .loop import SaveAt, TrainState
 from .setup.device import device_array
-from .setup.memory import RankMemory, memory_errors_as_usage
 from .setup.precision import apply_precision, make_scaler
+from .setup.rank_memory import RankMemory, memory_errors_as_usage
 from .setup.remat import rematerialize_model
 from .setup.starting_point import StartingPoint
 from .setup.strategy import build_strategy, num_microbatches
@@ -53,8 +52,8 @@ def start_run(comm: Communicator, config: TrainConfig, task: "Task",
         optimizer = make_optimizer(chosen.name, strategy.slabs, chosen.lr, chosen.weight_decay,
                                    chosen.momentum,
                                    () if chosen.decay_all else (NO_DECAY_FOR_VECTORS,))
-        if isinstance(strategy, PipeDream):
-            strategy.optimizer = optimizer          # its stages step within a batch
+        if strategy.steps_within_batch:
+            strategy.optimizer = optimizer
         state = TrainState(config, task, strategy, optimizer, memory, num_microbatches(config),
                            like, make_scaler(config), start.compression, remat_policy)
         if start.checkpoint is not None:

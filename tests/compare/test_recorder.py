@@ -1,4 +1,4 @@
-"""A recording: its file, its boxes, and what is refused; the file stands alone."""
+"""A recording: its file, its boxes, its rows, and what is refused; the file stands alone."""
 
 import subprocess
 import sys
@@ -8,8 +8,9 @@ import pytest
 
 from minipar.compare import recorder
 from minipar.compare.difference import compare_recordings
+from minipar.compare.missing import rows_gaps
 from minipar.compare.recorder import Recorder, read, runs_of
-from minipar.compare.whole import assemble
+from minipar.compare.whole import RankLayout, assemble
 
 
 def test_it_needs_numpy_alone():
@@ -65,3 +66,13 @@ def test_another_file_is_no_recording(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones(2))
     with pytest.raises(ValueError, match="is no whole recording"):
         read(tmp_path / "a.npz")
+
+
+def test_the_first_step_with_wrong_rows_is_named():
+    """Each step is looked at by itself, whatever the steps after it read."""
+    rows = {(0, 0): [np.array([0, 0])], (1, 0): [np.array([0, 1])]}
+    wrong, right = (RankLayout({0: {}}, read, {0: 2, 1: 2}) for read in (
+        rows, rows | {(0, 0): [np.array([0, 1])]}))
+    gap, = rows_gaps(right, wrong)
+    assert gap.key[0] == 0 and "read 2 times: row 0 of 2" in gap.note
+    assert not rows_gaps(right, right)

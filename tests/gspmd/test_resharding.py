@@ -11,7 +11,7 @@ from minipar import Cluster, DeviceMesh
 from minipar.autograd import Tensor
 from minipar.gspmd import P, constrain, plan
 from minipar.gspmd.execution.execute import Executable
-from minipar.gspmd.partitioning.reshard import Layout, Sizes, cheapest
+from minipar.gspmd.partitioning.reshard import ArraySizes, ShardedLayout, cheapest
 from minipar.gspmd.spec import local_shape
 
 MESH = {"a": 2, "b": 3}
@@ -61,16 +61,16 @@ def test_it_is_no_dearer_than_the_obvious_ways(start, partial):
     used = {axis for axes in start for axis in axes}
     if used & set(partial):
         return
-    array = Sizes((12, 18), 8)
+    array = ArraySizes((12, 18), 8)
     n = np.prod(local_shape(array.shape, start, MESH)) * 8
     p = np.prod([MESH[axis] for axis in used]) if used else 1
     summed = np.prod([MESH[axis] for axis in partial]) if partial else 1
     obvious = 2 * n * (summed - 1) / summed + (p - 1) * n
     for goal in ALL:
-        moves = cheapest(array, Layout(start, frozenset(partial)), goal, MESH)
+        moves = cheapest(array, ShardedLayout(start, frozenset(partial)), goal, MESH)
         assert sum(move.num_bytes for move in moves) <= obvious + 1e-9
-        layout = moves[-1].after if moves else Layout(start)
-        assert layout == Layout(goal)
+        layout = moves[-1].after if moves else ShardedLayout(start)
+        assert layout == ShardedLayout(goal)
 
 
 @pytest.mark.parametrize(("start", "partial", "goal", "kinds"), [
@@ -84,6 +84,6 @@ def test_it_is_no_dearer_than_the_obvious_ways(start, partial):
     (("b", None), ("a",), ("b", "a"), ["reduce-scatter"]),
 ])
 def test_the_menu(start, partial, goal, kinds):
-    array = Sizes((12, 18), 8)
-    moves = cheapest(array, Layout(P(*start).dims, frozenset(partial)), P(*goal).dims, MESH)
+    array = ArraySizes((12, 18), 8)
+    moves = cheapest(array, ShardedLayout(P(*start).dims, frozenset(partial)), P(*goal).dims, MESH)
     assert [move.kind for move in moves] == kinds

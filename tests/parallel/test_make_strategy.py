@@ -11,8 +11,8 @@ from minipar.nn import GPT, MLP, GPTConfig, Linear, Module, Parameter
 from minipar.nn.parameter import ones
 from minipar.optim import SGD
 from minipar.parallel.context.layout import ContextOptions
-from minipar.parallel.pipeline.stages_alone import StagesAlone
-from minipar.parallel.registry import STRATEGIES, make_strategy
+from minipar.parallel.pipeline.pipeline_only import PipelineOnly
+from minipar.parallel.registry import STRATEGIES, make_strategy, strategies_with
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.parallel.zero.zero1 import ZeRO1
@@ -78,7 +78,7 @@ def test_on_a_mesh_the_axes_decide():
 
 
 def test_options_go_with_some_strategies_and_axes():
-    refused(2, "or gossip or elastic or delayed, not with fsdp",
+    refused(2, f"bucket_mb goes with {' or '.join(strategies_with('bucket_mb'))}, not with fsdp",
             lambda comm: make_strategy("fsdp", mlp(), comm, bucket_mb=1))
     refused(2, "schedule goes with a mesh with pp: give DeviceMesh",
             lambda comm: make_strategy("ddp", mlp(), comm, schedule="1f1b"))
@@ -100,7 +100,7 @@ def test_options_of_a_mesh_are_refused_without_its_axis(name):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_model_needs_numbers_and_goes_to_one_strategy_only(name):
     def ranks(comm):
-        needs_pp = issubclass(STRATEGIES[name].kind, StagesAlone)
+        needs_pp = issubclass(STRATEGIES[name].kind, PipelineOnly)
         return DeviceMesh(comm, pp=comm.size) if needs_pp else comm
     refused(1, "the model has no numbers",
             lambda comm: make_strategy(name, MLP([2, 2]), ranks(comm)))

@@ -3,21 +3,21 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3283,
-    ("comm",): 4554,
-    ("parallel",): 5117,
+    ("autograd", "nn", "optim"): 3284,
+    ("comm",): 4555,
+    ("parallel",): 5120,
     ("memory", "precision"): 1231,
     ("train", "commands"): 6154,
     ("viz",): 2546,
-    ("plan",): 1779,
+    ("plan",): 1782,
     ("simulation",): 1019,
     ("compare",): 1167,
-    ("gspmd",): 2490,
+    ("gspmd",): 2494,
     ("inference", "serve", "interop"): 3792,
     ("compress",): 1878,
-    ("school",): 3716,
+    ("school",): 3717,
 }
-ALL = 42229
+ALL = 42244
 
 
 def count(folder: str) -> int:

@@ -12,7 +12,7 @@ from minipar.backend.mapped_file import MappedFile
 from minipar.comm.simulated.copy_stream import copy_streams
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.train import TrainConfig
-from minipar.train.setup.memory import OFFLOADED_KINDS, check_memory
+from minipar.train.setup.rank_memory import OFFLOADED_KINDS, check_memory
 from tests.support.cases import ALL, compare, expected, train, with_remat
 from tests.support.cells import Matrix, Proven, Refused
 from tests.support.low_precision_runs import train as train_narrow

@@ -8,9 +8,11 @@ import pytest
 from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main, make_parser
+from minipar.parallel.registry import strategies_with
 from minipar.train import start_run, train_steps
 from minipar.train.check import checked
 from minipar.train.command_line import parse_config
+from minipar.train.option import one_of
 from minipar.train.setup.mesh import num_ranks_of
 from minipar.train.start import saving
 from minipar.train.tasks import make_task
@@ -63,12 +65,15 @@ MISTAKES = {
     "--accumulate 0": "--accumulate must be at least 1, not 0",
     "--bucket-mb 0": "--bucket-mb must be a number >= 1e-06, not 0",
     "--bucket-mb nan": "--bucket-mb must be a number >= 1e-06, not nan",
-    "--bucket-mb 1 --strategy fsdp": "gossip, elastic or delayed, not fsdp",
+    "--bucket-mb 1 --strategy fsdp":
+        f"--bucket-mb needs --strategy {one_of(strategies_with('bucket_mb'))}, not fsdp: leave it",
     "--hybrid-shard 2 --ranks 2": "needs --strategy zero3 or fsdp, not ddp",
-    "--every 2 --ranks 2": "--every needs --strategy local_sgd, diloco or elastic, not ddp",
+    "--every 2 --ranks 2":
+        f"--every needs --strategy {one_of(strategies_with('every'))}, not ddp: leave it out",
     "--strategy diloco --every 4 --set parallel.fragments=3": "a number of fragments that divides",
     "--strategy elastic --ranks 4 --set parallel.pull=0.5": "choose a number between 0 and 1 / 4",
-    "--strategy diloco --set parallel.pull=0.1": "needs --strategy elastic, not diloco",
+    "--strategy diloco --set parallel.pull=0.1":
+        "--set parallel.pull needs --strategy elastic, not diloco: leave it out, or choose",
     "--strategy gossip --mesh replicate=2,dp=2": "leave replicate out of --mesh",
     "--reduce-dtype powersgd --strategy zero1": "choose ddp, or another format",
     "--reduce-dtype signs --strategy diloco": "choose ddp, or another format",

@@ -1,6 +1,7 @@
 """The α-β model: the four numbers of a cost, and the seconds that they amount to.
 
-Hockney 1994: a message of n bytes takes α + n β seconds.
+Hockney 1994: a message of n bytes takes α + n β seconds.  The cost of one algorithm comes from its
+entry in `comm/algorithms.py`: `predict.py` adds up its rounds, `textbook.py` takes its closed form.
 """
 
 from collections.abc import Callable, Iterable

@@ -12,11 +12,12 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float,
     not known: NaN.  Raises ValueError for an unknown operation or algorithm, and for one whose
     entry gives no form.
     """
-    rounds, size, reduced = known(operation, algorithm, "form")(Sizes(p, num_bytes, num_segments))
+    form = known(operation, algorithm, "form")
+    rounds, size, reduced = form(ClosedFormSizes(p, num_bytes, num_segments))
     return Cost(rounds, size, float("nan"), reduced)
 
 
-class Sizes:
+class ClosedFormSizes:
     """The arguments of `textbook`, and the numbers that make up the closed forms.
 
     Recursive doubling and halving run among `power_of_two` ranks.  If there are others

@@ -5,8 +5,8 @@
     minipar convert out/gpt2 ~/mine --dtype bfloat16
 
 It converts GPT-2 and Llama.  The kind of SOURCE decides the direction; with --to another direction
-is refused.  A model without GPT-2's kind of tokenizer reads and writes tokens as numbers, and a
-line says why.
+is refused.  A tokenizer of bytes, as GPT-2's, or of characters is converted, too.  A model with
+another kind reads and writes tokens as numbers, and a line says why.
 """
 
 import math
@@ -61,8 +61,8 @@ class Options(CommandOptions):
     dtype: str | None = option(None, "of the weights; a checkpoint's are float32 or float64",
                                choices=tuple(DTYPES),
                                default_text="as in SOURCE, 16 bits as float32")
-    data: str = option("docs", "the text on which the checkpoint is evaluated and trained on, "
-                       "unless that says otherwise", metavar="docs|PATH")
+    data: str = option("docs", "the text that the checkpoint names: later commands evaluate "
+                       "and train on it, unless they are given another", metavar="docs|PATH")
 
 
 class Written(NamedTuple):

@@ -34,7 +34,7 @@ from ...backend import Array, keep_where
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Embedding, Linear, Module
-from ...nn.parameter import Door
+from ...nn.parameter import RemovableHandle
 from ...number_formats.affine import INT8, IntGrid
 from ...parallel.tensor.layers import RowLinear
 from .granularity import CHANNEL, Granularity
@@ -123,7 +123,7 @@ class FakeQuantizedWeight:
 class FakeQuantizedInput:
     """Around a linear layer: observes its inputs in training, and rounds them."""
 
-    door: Door
+    door: RemovableHandle
 
     def __init__(self, comm: Communicator | None):
         self.observer = Observer("moving", ACTIVATIONS, comm)

@@ -9,7 +9,7 @@ The search for the cheapest sharding counts the bytes of these collectives.
 
 from ..spec import Dims, all_axes
 from .program import Instruction, Local
-from .reshard import Sizes, cheapest
+from .reshard import ArraySizes, cheapest
 
 
 def conversion(local: Local, goal: Dims, varies: set[str]) -> list[Instruction]:
@@ -30,7 +30,7 @@ def conversion(local: Local, goal: Dims, varies: set[str]) -> list[Instruction]:
     is_partial = bool(local.layout.partial)
     if copies and not is_partial:
         local = copied(local, copies)
-    for move in cheapest(Sizes.of(local.value), local.layout, goal, local.mesh):
+    for move in cheapest(ArraySizes.of(local.value), local.layout, goal, local.mesh):
         is_shared = move.kind == "all-gather" and not gathers.issuperset(move.axes)
         found.append(Instruction("gather" if is_shared else move.kind, [local], Local(
             local.value, move.after, local.mesh), axes=move.axes, move=move))

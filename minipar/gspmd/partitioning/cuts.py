@@ -12,7 +12,7 @@ from ..propagate import Shardings
 from ..rules.rule import FactorRule, flat_names, to_dims, to_factors
 from ..spec import Axes, Dims, all_axes, assignments, num_pieces
 from .program import Cut, Local
-from .reshard import Layout, Sizes, cheapest
+from .reshard import ArraySizes, ShardedLayout, cheapest
 
 
 def summed(operation: Operation, rule: FactorRule) -> set[str]:
@@ -37,22 +37,22 @@ def can_cut(rule: FactorRule, name: str, axes: Axes, mesh: Mapping[str, int]) ->
 
 
 def result_layout(operation: Operation, rule: FactorRule, cut: Cut,
-                  mesh: Mapping[str, int]) -> Layout:
+                  mesh: Mapping[str, int]) -> ShardedLayout:
     """The layout of the result of an operation that is cut so."""
     partial = frozenset(axis for name in summed(operation, rule) for axis in cut.get(name, ()))
-    return Layout(to_dims(cut, rule.result, rule.sizes, mesh), partial)
+    return ShardedLayout(to_dims(cut, rule.result, rule.sizes, mesh), partial)
 
 
-def num_bytes(value: Value, start: Layout, goal: Dims, mesh: Mapping[str, int]) -> float:
+def num_bytes(value: Value, start: ShardedLayout, goal: Dims, mesh: Mapping[str, int]) -> float:
     """The bytes that a rank sends from one layout of a value to another."""
-    return sum(move.num_bytes for move in cheapest(Sizes.of(value), start, goal, mesh))
+    return sum(move.num_bytes for move in cheapest(ArraySizes.of(value), start, goal, mesh))
 
 
 class CutChoice:
     """The choice of a cut for one operation, whose operands have the layouts in `home`."""
 
     def __init__(self, operation: Operation, shardings: Shardings, home: Mapping[Value, Local],
-                 goal: Callable[[Operation, Layout], Dims | None]):
+                 goal: Callable[[Operation, ShardedLayout], Dims | None]):
         self.operation, self.shardings, self.home, self.goal = operation, shardings, home, goal
         self.rule, self.mesh = shardings.rules[operation], shardings.mesh
 

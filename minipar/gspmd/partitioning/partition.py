@@ -25,7 +25,7 @@ from .conversion import conversion
 from .cuts import CutChoice, result_layout
 from .overlaps import num_rows_sent
 from .program import Cut, Instruction, Local, LocalProgram
-from .reshard import Layout
+from .reshard import ShardedLayout
 from .simplify import simplified
 
 
@@ -50,7 +50,7 @@ class Partitioner:
 
     def enter(self, value: Value) -> Local:
         """The piece of an input that each rank is given."""
-        self.home[value] = Local(value, Layout(self.shardings.of(value)), self.mesh)
+        self.home[value] = Local(value, ShardedLayout(self.shardings.of(value)), self.mesh)
         return self.home[value]
 
     def compute(self, operation: Operation) -> None:
@@ -128,7 +128,7 @@ class Partitioner:
         rows = num_rows_sent(sliced.length, sliced.start, sliced.stop, num_pieces(axes, self.mesh))
         return axes, rows * x.mean_bytes / sliced.length
 
-    def goal(self, operation: Operation, made: Layout) -> Dims | None:
+    def goal(self, operation: Operation, made: ShardedLayout) -> Dims | None:
         """The layout into which a result is brought; None if it stays as it is made."""
         return self.shardings.of(operation.result)
 

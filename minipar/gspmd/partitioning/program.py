@@ -14,7 +14,7 @@ from typing import Any
 from ..graph import Graph, Operation, Value
 from ..propagate import Shardings
 from ..spec import Axes, all_axes, local_shape, num_pieces
-from .reshard import Layout, Move
+from .reshard import Move, ShardedLayout
 
 Cut = dict[str, Axes]           # the axes of each factor of an operation
 
@@ -24,7 +24,7 @@ class Local:
     """A rank's piece of a value, in one layout."""
 
     value: Value
-    layout: Layout
+    layout: ShardedLayout
     mesh: Mapping[str, int]
 
     @property

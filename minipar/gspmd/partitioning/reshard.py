@@ -24,7 +24,7 @@ from ..graph import Value
 from ..spec import Axes, Dims, all_axes, local_shape, nests, num_pieces
 
 
-class Layout(NamedTuple):
+class ShardedLayout(NamedTuple):
     """The layout of an array: the axes of each dimension, and the axes of partial sums."""
 
     dims: Dims
@@ -43,10 +43,10 @@ class Move(NamedTuple):
     dim: int
     to: int
     num_bytes: float
-    after: Layout
+    after: ShardedLayout
 
 
-class Sizes(NamedTuple):
+class ArraySizes(NamedTuple):
     """The sizes on which the cost of a move depends, beside the layout."""
 
     shape: tuple[int, ...]
@@ -54,31 +54,33 @@ class Sizes(NamedTuple):
     cut_at_once: bool = False       # the last dimension has sections: cut it by all axes or none
 
     @classmethod
-    def of(cls, value: Value) -> "Sizes":
+    def of(cls, value: Value) -> "ArraySizes":
         """The sizes of a value of the graph."""
         return cls(value.shape, value.dtype.itemsize, bool(value.sections))
 
 
-def cheapest(array: Sizes, start: Layout, goal: Dims, mesh: Mapping[str, int]) -> list[Move]:
+def cheapest(array: ArraySizes, start: ShardedLayout, goal: Dims,
+             mesh: Mapping[str, int]) -> list[Move]:
     """The moves of fewest bytes, and of these the fewest moves, from `start` to `goal`."""
     return list(_cheapest(array, start, goal, tuple(mesh.items())))
 
 
 @lru_cache(maxsize=100_000)
-def _cheapest(array: Sizes, start: Layout, goal: Dims, mesh_items: tuple) -> tuple[Move, ...]:
-    mesh, target = dict(mesh_items), Layout(goal)
+def _cheapest(array: ArraySizes, start: ShardedLayout, goal: Dims,
+              mesh_items: tuple) -> tuple[Move, ...]:
+    mesh, target = dict(mesh_items), ShardedLayout(goal)
     return shortest_path(start, target, lambda layout: moves(array, layout, target, mesh))
 
 
-def shortest_path(start: Layout, target: Layout,
-                  next_moves: Callable[[Layout], Iterable[Move]]) -> tuple[Move, ...]:
+def shortest_path(start: ShardedLayout, target: ShardedLayout,
+                  next_moves: Callable[[ShardedLayout], Iterable[Move]]) -> tuple[Move, ...]:
     """The moves of fewest bytes, and of these the fewest moves, from `start` to `target`.
 
     Raises ValueError if there is no way.
     """
     counter = itertools.count()         # so that layouts are never compared
     queue: list[tuple] = [((0.0, 0), next(counter), start, ())]
-    done: set[Layout] = set()
+    done: set[ShardedLayout] = set()
     while queue:
         (num_bytes, _), _, layout, path = heapq.heappop(queue)
         if layout == target:
@@ -93,14 +95,15 @@ def shortest_path(start: Layout, target: Layout,
     raise ValueError(f"no way from {start} to {target}")
 
 
-def moves(array: Sizes, layout: Layout, target: Layout, mesh: Mapping[str, int]) -> Iterator[Move]:
+def moves(array: ArraySizes, layout: ShardedLayout, target: ShardedLayout,
+          mesh: Mapping[str, int]) -> Iterator[Move]:
     """All moves that could come next."""
     yield from collectives(array, layout, tuple(mesh.items()))
     yield from slices(Place(array, layout, mesh), target.dims)
 
 
 @lru_cache(maxsize=100_000)
-def collectives(array: Sizes, layout: Layout, mesh_items: tuple) -> tuple[Move, ...]:
+def collectives(array: ArraySizes, layout: ShardedLayout, mesh_items: tuple) -> tuple[Move, ...]:
     """The moves that send messages, whatever the target."""
     here = Place(array, layout, dict(mesh_items))
     return tuple([move for kind in (all_gathers, permutes, all_to_alls, all_reduces,
@@ -110,7 +113,7 @@ def collectives(array: Sizes, layout: Layout, mesh_items: tuple) -> tuple[Move, 
 class Place:
     """A layout on the path, with the numbers that all moves from it use."""
 
-    def __init__(self, array: Sizes, layout: Layout, mesh: Mapping[str, int]):
+    def __init__(self, array: ArraySizes, layout: ShardedLayout, mesh: Mapping[str, int]):
         self.array, self.dims, self.partial, self.mesh = array, layout.dims, layout.partial, mesh
         self.pieces = local_shape(array.shape, layout.dims, mesh)
         self.num_bytes = float(math.prod(self.pieces) * array.itemsize)
@@ -145,7 +148,7 @@ def all_gathers(here: Place) -> Iterator[Move]:
                                 for j in range(keep, len(axes))):
                 p = num_pieces(axes[keep:], here.mesh)
                 yield Move("all-gather", axes[keep:], dim, -1, (p - 1) * here.num_bytes,
-                           Layout(here.with_axes(dim, axes[:keep]), here.partial))
+                           ShardedLayout(here.with_axes(dim, axes[:keep]), here.partial))
 
 
 def permutes(here: Place) -> Iterator[Move]:
@@ -155,7 +158,7 @@ def permutes(here: Place) -> Iterator[Move]:
             for order in itertools.permutations(axes):
                 if order != axes:
                     yield Move("permute", order, dim, -1, here.num_bytes,
-                               Layout(here.with_axes(dim, order), here.partial))
+                               ShardedLayout(here.with_axes(dim, order), here.partial))
 
 
 def all_to_alls(here: Place) -> Iterator[Move]:
@@ -170,7 +173,7 @@ def all_to_alls(here: Place) -> Iterator[Move]:
                 dims = list(here.with_axes(dim, axes[:-1]))
                 dims[to] = (*others, axes[-1])
                 yield Move("all-to-all", axes[-1:], dim, to, here.padded(to, p) * (p - 1) / p,
-                           Layout(tuple(dims), here.partial))
+                           ShardedLayout(tuple(dims), here.partial))
 
 
 def slices(here: Place, target: Dims) -> Iterator[Move]:
@@ -184,12 +187,12 @@ def slices(here: Place, target: Dims) -> Iterator[Move]:
         if not axes and wanted and not used & set(wanted) and (
                 here.at_once(dim) or len(wanted) > 1):
             yield Move("slice", wanted, dim, -1, 0.0,
-                       Layout(here.with_axes(dim, wanted), here.partial))
+                       ShardedLayout(here.with_axes(dim, wanted), here.partial))
     for axis in sorted({*all_axes(target)} - used):
         for dim, axes in enumerate(here.dims):
             if here.can_cut(dim, axis):
                 yield Move("slice", (axis,), dim, -1, 0.0,
-                           Layout(here.with_axes(dim, (*axes, axis)), here.partial))
+                           ShardedLayout(here.with_axes(dim, (*axes, axis)), here.partial))
 
 
 def all_reduces(here: Place) -> Iterator[Move]:
@@ -199,7 +202,7 @@ def all_reduces(here: Place) -> Iterator[Move]:
         for axes in itertools.combinations(partial, size):
             p = num_pieces(axes, here.mesh)
             yield Move("all-reduce", axes, -1, -1, 2 * here.num_bytes * (p - 1) / p,
-                       Layout(here.dims, here.partial - set(axes)))
+                       ShardedLayout(here.dims, here.partial - set(axes)))
 
 
 def reduce_scatters(here: Place) -> Iterator[Move]:
@@ -209,4 +212,4 @@ def reduce_scatters(here: Place) -> Iterator[Move]:
         for dim, axes in enumerate(here.dims):
             if here.can_cut(dim, axis):
                 yield Move("reduce-scatter", (axis,), dim, -1, here.padded(dim, p) * (p - 1) / p,
-                           Layout(here.with_axes(dim, (*axes, axis)), here.partial - {axis}))
+                           ShardedLayout(here.with_axes(dim, (*axes, axis)), here.partial - {axis}))

@@ -13,7 +13,7 @@ from ..graph import Operation, Value
 from ..partitioning.conversion import conversion
 from ..partitioning.cuts import result_layout
 from ..partitioning.program import Cut, Local
-from ..partitioning.reshard import Layout
+from ..partitioning.reshard import ShardedLayout
 from ..rules.rule import FactorRule, to_dims
 from ..spec import Dims, all_axes, assignments, num_pieces
 from .machine import Machine, instruction_seconds, is_view, num_flops
@@ -78,7 +78,7 @@ def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
     return found
 
 
-def homes(value: Value, made: Layout, mesh: Mapping[str, int]) -> Iterator[Dims]:
+def homes(value: Value, made: ShardedLayout, mesh: Mapping[str, int]) -> Iterator[Dims]:
     """The layouts that a result may get: as made, or, for partial sums, cut along a dimension too.
     """
     yield made.dims
@@ -96,7 +96,7 @@ def local_bytes(value: Value, dims: Dims, mesh: Mapping[str, int]) -> float:
     return size
 
 
-def conversion_parts(value: Value, start: Layout, use: Use, machine: Machine,
+def conversion_parts(value: Value, start: ShardedLayout, use: Use, machine: Machine,
                      mesh: Mapping[str, int]) -> dict[tuple, float]:
     """The seconds, forward and backward, of the two parts of a conversion: a copy, and the rest.
 

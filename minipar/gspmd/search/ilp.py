@@ -21,7 +21,7 @@ import numpy as np
 from ...nn import Module
 from ..graph import Graph, Operation, Value, trace
 from ..partitioning.partition import partition
-from ..partitioning.reshard import Layout
+from ..partitioning.reshard import ShardedLayout
 from ..propagate import Shardings, all_open
 from ..shard import Plan, shape_only
 from ..spec import Dims
@@ -143,7 +143,7 @@ class Problem:
                tuple(wanted))
         if key not in self._tables:             # the blocks of a model are alike
             found: Parts = {}
-            known = {(home, use): conversion_parts(value, Layout(home), use, self.machine,
+            known = {(home, use): conversion_parts(value, ShardedLayout(home), use, self.machine,
                                                    self.mesh)
                      for home in homes for use in set(wanted)}
             for i, home in enumerate(homes):

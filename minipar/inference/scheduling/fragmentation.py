@@ -52,7 +52,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass
-class Layout:
+class PoolLayout:
     """A pool of `num_slots` slots: what they hold, and which requests wait for room."""
 
     num_slots: int
@@ -116,9 +116,9 @@ def slots_asked(request: CachedRequest, policy: str, longest: int) -> int:
 
 
 def contiguous_layout(requests: Sequence[CachedRequest], policy: str, num_slots: int,
-                      longest: int) -> Layout:
+                      longest: int) -> PoolLayout:
     """A stretch of slots for each request, in order; those that do not fit wait."""
-    layout, allocator = Layout(num_slots), BuddyAllocator(num_slots)
+    layout, allocator = PoolLayout(num_slots), BuddyAllocator(num_slots)
     for request in requests:
         stretch = allocator.allocate(slots_asked(request, policy, longest))
         if stretch is None:
@@ -133,9 +133,9 @@ def contiguous_layout(requests: Sequence[CachedRequest], policy: str, num_slots:
     return layout
 
 
-def block_layout(requests: Sequence[CachedRequest], num_slots: int, block_size: int) -> Layout:
+def block_layout(requests: Sequence[CachedRequest], num_slots: int, block_size: int) -> PoolLayout:
     """Blocks for the tokens that each request has so far; those that do not fit wait."""
-    layout, num_free = Layout(num_slots), num_slots // block_size
+    layout, num_free = PoolLayout(num_slots), num_slots // block_size
     for request in requests:
         num_blocks = blocks_for(request.num_tokens, block_size)
         if num_blocks > num_free:
@@ -152,7 +152,7 @@ def block_layout(requests: Sequence[CachedRequest], num_slots: int, block_size: 
 
 
 def compare_layouts(requests: Sequence[CachedRequest], num_slots: int, longest: int,
-                    block_size: int = 16) -> dict[str, Layout]:
+                    block_size: int = 16) -> dict[str, PoolLayout]:
     """The same moment in every layout.  Raises ValueError for a request that is too long."""
     too_long = [request.name for request in requests if request.final_tokens > longest]
     if too_long:

@@ -8,7 +8,8 @@ class Policy(StrEnum):
     """The rule by which requests share a step.  `Scheduler.schedule` and `_admit` ask for it."""
 
     TOKEN_BUDGET = "token_budget"       # prompts in chunks beside decoding
-    # A step has prompts or single tokens; both only after a recomputed request beyond token_budget.
+    # A step has either prompts or single tokens.  It mixes them only for a recomputed request of
+    # more than token_budget tokens, whose rest is computed beside single tokens.
     PROMPTS_FIRST = "prompts_first"
     STATIC = "static"                   # the next batch begins when the last one has ended
 
@@ -40,7 +41,7 @@ class SchedulerConfig:
     token_budget: int | None = None         # tokens that one step computes at most
     max_requests: int | None = None         # that run at the same time
     prefix_caching: bool = False
-    preempt_by: Preemption = Preemption.RECOMPUTE       # SWAP for requests with several sequences
+    preempt_by: Preemption = Preemption.RECOMPUTE       # several sequences are always swapped
     policy: Policy = Policy.TOKEN_BUDGET
 
     def __post_init__(self):

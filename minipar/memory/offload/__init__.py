@@ -11,7 +11,7 @@ arrays of a part together, at times known before the step: only so can a search 
 bytes.
 
 `minipar train --offload activations` uses `OffloadActivations`.  Optimizer states and parameters
-that are offloaded are allocated in a file from the start (`backend/mapped_file.py`), and the
-optimizer's step pages in a block at a time (`optim/optimizer.py`).  `train/setup/memory.py` reads
---offload and --memory-limit.
+on the host are not in this package: from the start they lie in a file (`backend/mapped_file.py`).
+The optimizer's step pages in a block at a time (`Optimizer.step` in `optim/optimizer.py`).
+`train/setup/rank_memory.py` reads --offload and --memory-limit.
 """

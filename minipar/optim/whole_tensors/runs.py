@@ -17,7 +17,7 @@ from ...backend import Array, to_device_of
 from ...nn.slab import Buffers, FlatBuffer, Segment
 
 
-class Run:
+class SegmentRun:
     """Neighbouring segments of a slab, or of a piece, as a FlatBuffer; `alone` if a rule chose it.
 
     The first run stands for the slab: it completes the gradient, and has all `parameters`.
@@ -45,8 +45,8 @@ class Runs(Buffers):
         self.whole, self.alone = slabs if isinstance(slabs, Buffers) else Buffers(slabs), alone
         for slab in slabs:
             groups = groupby(slab.segments, lambda segment: segment.name if alone(segment) else "")
-            self += [Run(slab, [*segments], bool(name)) for name, segments in groups] \
-                or [Run(slab, [], False)]
+            self += [SegmentRun(slab, [*segments], bool(name)) for name, segments in groups] \
+                or [SegmentRun(slab, [], False)]
 
     def named_state(self, name: str, states: Sequence[dict[str, Array]],
                     alone: bool) -> dict[str, np.ndarray]:

@@ -4,8 +4,8 @@ Ulysses with a degree u runs on u neighbouring ranks, and rings go through every
 
     p = 4, u = 2     ring block 0: ranks 0 1     ring block 1: ranks 2 3     rings: 0 2 and 1 3
 
-How long the whole sequence is, no rank can tell from its own tokens.  The model's loss, or the
-pipeline for its later stages, says so by `sequences_of`.
+How long the whole sequence is, no rank can tell from its own tokens.  `Strategy.context_of` says
+so by `sequences_of`, with or without pp.  Outside of a step the model's forward and loss say it.
 """
 
 from collections.abc import Iterator

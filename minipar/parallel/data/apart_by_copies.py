@@ -38,8 +38,7 @@ class Copies(Strategy):
         self.centres: Sequence[Array] = self.means()    # θ, or the centre: of each slab
 
     def of_slabs(self, arrays: Sequence[Array]) -> list[Sequence[Array]]:
-        """For each slab of the model, the arrays of all copies, given one beside each of `slabs`.
-        """
+        """`arrays`, one for each of `slabs`, in groups: those of all copies of a slab together."""
         return [arrays[i::len(self.model.slabs)] for i in range(len(self.model.slabs))]
 
     def weights(self) -> list[Sequence[Array]]:
@@ -87,7 +86,10 @@ def set_all(copies: Sequence[Array], value: Array | float) -> None:
 
 
 class LocalSGDByCopies(Copies):
-    """Every `every` steps the copies become their mean; their states also do, or become 0."""
+    """Every `every` steps the copies become their mean.
+
+    Their optimizer states are kept; by `local_states` they become their mean too, or 0.
+    """
 
     def update(self, optimizer: Optimizer) -> None:
         """Step; average when it is time."""
@@ -174,7 +176,7 @@ class DelayedByCopies(Copies):
     past: Sequence[list[Array]] = ()        # gradients of the last steps, for each of `slabs`
 
     def update(self, optimizer: Optimizer) -> None:
-        """Correct the gradients of `delay` steps ago, and step."""
+        """Add the correction of the gradients of `delay` steps ago to the current ones; step."""
         self.past = [*self.past, [slab.complete_grad().copy() for slab in self.slabs]]
         if len(self.past) > self.rule["delay"]:
             before, *self.past = self.past

@@ -12,8 +12,9 @@ its own gradients of D steps, and their sums.  D = 0 is data parallelism.  The c
 still to come add up to 0 over the ranks.  So the mean of their parameters, which a checkpoint has,
 is what SGD ends at after all of them.
 
-What a rank clips is its own gradient.  A correction has the learning rate of its own step.  Zhu et
-al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same: `apart_by_copies.py`.
+What a rank clips is its own gradient.  A correction takes the learning rate of step t + D, in which
+it is added.  Zhu et al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same:
+`apart_by_copies.py`.
 """
 
 from collections.abc import Mapping
@@ -43,7 +44,7 @@ class DelayedAveraging(TrainedApart):
         super().__init__(model, ranks, **options)
 
     def update(self, optimizer: Optimizer) -> None:
-        """Begin to sum the gradients; correct the gradients of `delay` steps ago; step."""
+        """Begin to sum the gradients; add the correction of `delay` steps ago to them; step."""
         own = [slab.complete_grad().copy() for slab in self.slabs]
         sums = [gradient.copy() for gradient in own]
         self.pending.append((own, sums, [start_work(all_reduce, self.dp, array, out=array)

@@ -5,9 +5,9 @@
     executor, p2p           what trains by any schedule, and its messages
     cut                     where to cut a model into stages
     stages                  the stages of a model, and what a rank keeps of it
-    late/                   PipeDream and 2BW: no flush, but weights in versions
+    late_weights/           PipeDream and 2BW: no flush, but weights in versions
     terapipe, slices        a pipeline of slices of tokens
-    stages_alone            base of these
+    pipeline_only           base of these
     naive                   one microbatch, one rank at work at a time
 
 `docs/pages/pipelines.md` shows how to use them.

@@ -2,7 +2,7 @@
 
     rank 0   … 0F1 ─▶ isend             stage 1 needs 0F1: a send
                  ╲
-    rank 1   irecv … 1F0 … wait, 1F1    1F1 needs the F of stage 0: a receive (actions.py)
+    rank 1   irecv … 1F0 … wait, 1F1    1F1 needs the F of stage 0: a receive (`needs`)
 
 A receive is posted a few actions before its array is needed, so the message travels during other
 work.  A send starts at once, and its rank waits for it only at the end of the batch.  So no valid

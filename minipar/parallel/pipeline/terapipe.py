@@ -28,9 +28,9 @@ from ...nn import GPT, Module
 from ..errors import NEEDS_SLICES_MESSAGE
 from ..strategy import Microbatch, Strategy
 from .executor import RankBatch
+from .pipeline_only import PipelineOnly
 from .schedule.actions import Action
 from .slices import SlicedAttention, Slices, slice_bounds
-from .stages_alone import StagesAlone
 
 
 class SliceBatch(RankBatch):
@@ -59,7 +59,7 @@ class SliceBatch(RankBatch):
         return super().backward(action, None)
 
 
-class TeraPipe(StagesAlone):
+class TeraPipe(PipelineOnly):
     """Trains a GPT's stages on `num_slices` slices of each sequence, by the schedule "terapipe"."""
 
     schedule, batch_type = "terapipe", SliceBatch

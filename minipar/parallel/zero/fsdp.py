@@ -26,6 +26,9 @@ embedding and head is gathered twice in forward, and not for backward.)  All ran
 one order and reduce in one order.  Gathers and reductions have a communicator each, so no two ranks
 can wait for each other.
 
+HSDP: along the mesh's axis `replicate` ranks have the same pieces.  `finish`, inherited from ZeRO-2
+(zero2.py; ZeRO-1 has its own in zero1.py), sums the gradients of the pieces over these ranks.
+
 Outside of a step, weights stay gathered for one call of the model at most: between two evaluations
 the pieces may change.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
 """
@@ -196,7 +199,8 @@ class FullyShardedDataParallel(ZeRO2):
     def use(self, parameter: Tensor) -> Tensor:
         """Gather a parameter's unit before forward uses it."""
         unit = self.unit_of[parameter.slot]
-        # a recomputation's backward follows at once: leave `reshards` as it is
+        # a recomputation runs within backward: `reshards` keeps its value, False only for a unit
+        # that has stayed since its forward
         self.unshard(unit, unit.reshards if is_recomputing() else self.reshard_after_forward)
         return parameter
 
@@ -244,8 +248,8 @@ class FullyShardedDataParallel(ZeRO2):
     @contextmanager
     def batch_context(self) -> Iterator[None]:
         """Context of a step's forwards and backwards: operations save notes, not weights."""
-        if not self.uses:
-            self.free_all()                 # pieces may have changed since an evaluation
+        if not self.uses:                   # the first forward of a step: what is gathered is from
+            self.free_all()                 # an evaluation, and pieces may have changed since
         self.is_inside = True
         try:
             with saved_tensors_hooks(self._note, lambda kept: kept() if callable(kept) else kept):
@@ -264,6 +268,7 @@ class FullyShardedDataParallel(ZeRO2):
             self.num_calls -= 1
 
     def _note(self, array: Array) -> Any:
+        """What an operation saves: for a gathered weight, a function that gathers it again."""
         for unit in self.units:
             for i, whole in enumerate(unit.arrays):
                 view = view_spec(array, whole)
@@ -276,7 +281,7 @@ class FullyShardedDataParallel(ZeRO2):
         return view_from_spec(unit.arrays[i], view)
 
     def forward_context(self) -> AbstractContextManager:
-        """Context for computing a loss: its uses of weights are noted."""
+        """Context for computing a loss; the list of used units, `uses`, begins anew."""
         self.uses = []
         return super().forward_context()
 

@@ -6,6 +6,7 @@
     reductions  what gradients and gathered weights add to a step
     step        seconds of a step, by part
 
-The other software of the files is other people's: they cut, keep and overlap differently.  What
-these formulas say is what `minipar simulate` runs (docs/pages/simulating.md compares both).
+Clusters with any other software, such as Megatron-LM's, have the formulas of `plan/time/` and
+`plan/memory.py`: that software cuts, keeps and overlaps in other ways.  These formulas predict what
+`minipar simulate` runs (docs/pages/simulating.md compares both).
 """

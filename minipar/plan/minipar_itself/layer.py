@@ -40,23 +40,21 @@ class Work(NamedTuple):
     weights: float = 0.0
 
 
-class Sizes(NamedTuple):
-    """Of a layer on a rank, in widths: q, k and v; attention's result; the MLP's inner width.
+class LayerWidths(NamedTuple):
+    """The sizes of a layer on one rank; widths are in units of the model's width.
 
-    `shared` ranks share a token between the pairs of layers, `columns` layers begin an MLP.  With
-    experts the MLP is the shared one, if any.  `experts` of inner width `expert` compute together
-    `rows` rows for each token.
+    With experts the MLP is the shared one, if there is any.
     """
 
-    qkv: float
-    result: float
-    inner: float
-    columns: int
-    shared: int
+    qkv: float                  # the width of q, k and v together
+    result: float               # … of attention's result
+    inner: float                # … within the MLP
+    columns: int                # layers by columns that begin an MLP: 1, or 2 if it is gated
+    shared: int                 # ranks that share the tokens of norms and sums: tp, or 1
     gathers: int                # of inputs in forward, with sequence parallelism
-    rows: float = 0.0
-    experts: float = 1.0
-    expert: float = 0.0
+    rows: float = 0.0           # rows that experts compute, for each token
+    experts: float = 1.0        # experts on this rank
+    expert: float = 0.0         # the width within one of them
 
     @property
     def wide(self) -> float:
@@ -64,8 +62,8 @@ class Sizes(NamedTuple):
         return self.inner + self.rows * self.expert
 
 
-def sizes(model: GPTConfig, layout: Layout) -> Sizes:
-    """The sizes of a layer."""
+def layer_widths(model: GPTConfig, layout: Layout) -> LayerWidths:
+    """The widths of a layer."""
     tp, heads = layout.tp, model.num_heads * head_width(model) / model.width
     kv = max(model.num_kv_heads or model.num_heads, tp) * head_width(model) / model.width
     columns = 2 if model.mlp == "swiglu" else 1
@@ -73,8 +71,9 @@ def sizes(model: GPTConfig, layout: Layout) -> Sizes:
     inner = (moe and moe.width or mlp_width(model)) / model.width / tp
     mixture = () if moe is None else (moe.top_k * min(1.0, moe.capacity_factor or 1.0),
                                       moe.num_experts / layout.ep, inner)
-    return Sizes((heads + 2 * kv) / tp, heads / tp, inner * (moe.num_shared if moe else 1), columns,
-                 tp if is_split else 1, (1 if moe else columns) * is_split + is_split, *mixture)
+    return LayerWidths((heads + 2 * kv) / tp, heads / tp, inner * (moe.num_shared if moe else 1),
+                       columns, tp if is_split else 1, (1 + (1 if moe else columns)) * is_split,
+                       *mixture)
 
 
 def message(cluster: Cluster, size: int, stride: int, num_bytes: float, hidden: float = 0.0,
@@ -90,29 +89,29 @@ def message(cluster: Cluster, size: int, stride: int, num_bytes: float, hidden: 
 @lru_cache(10_000)
 def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, Work]:
     """Seconds of a layer and microbatch, by part."""
-    size, rows = sizes(model, layout), layout.microbatch * model.context / layout.cp
+    widths, rows = layer_widths(model, layout), layout.microbatch * model.context / layout.cp
     is_full = layout.remat == "full"
     unit = 2 * rows * model.width * cluster.software.unfused / stream(cluster)
     shared = 10 + 4 * (model.bias and layout.tp > 1)        # of norms, sums and biases
-    gelu, rope = 1 + size.columns, 2 * size.qkv * (model.rope is not None)
-    routed = 1 + (5 + 4 * (layout.ep > 1)) * size.rows if size.rows else 0.0
-    beside = size.rows > 0 < size.inner                     # an MLP beside the experts
-    forward = shared / size.shared + rope + gelu * size.wide + routed + 3 * beside
-    again = forward - (3 + (shared - 10) / 2) / size.shared - 3 * beside if is_full else rope
-    d, columns, router = model.width, size.columns, size.experts * layout.ep * (size.rows > 0)
-    sums = products(cluster, rows, d, [(size.qkv, 1.0), (1.0, size.result), (router / d, 1.0),
-                                       *[(size.inner, 1.0)] * columns, (1.0, size.inner)])
-    last = products(cluster, rows, d, [(1.0, size.inner)])[0]       # no backward needs its result
-    each = products(cluster, rows * size.rows / size.experts, d,
-                    [(size.expert, 1.0)] * columns + [(1.0, size.expert)], size.experts)
+    gelu, rope = 1 + widths.columns, 2 * widths.qkv * (model.rope is not None)
+    routed = 1 + (5 + 4 * (layout.ep > 1)) * widths.rows if widths.rows else 0.0
+    beside = widths.rows > 0 < widths.inner                     # an MLP beside the experts
+    forward = shared / widths.shared + rope + gelu * widths.wide + routed + 3 * beside
+    again = forward - (3 + (shared - 10) / 2) / widths.shared - 3 * beside if is_full else rope
+    d, columns, router = model.width, widths.columns, widths.experts * layout.ep * (widths.rows > 0)
+    sums = products(cluster, rows, d, [(widths.qkv, 1.0), (1.0, widths.result), (router / d, 1.0),
+                                       *[(widths.inner, 1.0)] * columns, (1.0, widths.inner)])
+    last = products(cluster, rows, d, [(1.0, widths.inner)])[0]       # no backward needs its result
+    each = products(cluster, rows * widths.rows / widths.experts, d,
+                    [(widths.expert, 1.0)] * columns + [(1.0, widths.expert)], widths.experts)
     return {
         "products": Work(sums[0], is_full * (sums[0] - last), *sums[1:]),
         "expert products": Work(each[0], is_full * each[0], *each[1:]),
         "attention": attention_work(cluster, model, layout, rows),
         "element-wise": Work(unit * forward, unit * again, unit * (
-            (shared + 2) / size.shared + rope + 2 * columns * size.wide + routed
-            + (size.rows > 0) + 4 * beside),
-            unit * (vectors_of(model) / size.shared + model.bias * (size.qkv + size.wide))),
+            (shared + 2) / widths.shared + rope + 2 * columns * widths.wide + routed
+            + (widths.rows > 0) + 4 * beside),
+            unit * (vectors_of(model) / widths.shared + model.bias * (widths.qkv + widths.wide))),
         "tp messages": tensor_work(cluster, model, layout, rows),
         "cp messages": context_work(cluster, model, layout, rows),
         "ep messages": expert_work(cluster, model, layout, rows)}
@@ -120,9 +119,10 @@ def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, 
 
 def products(cluster: Cluster, rows: float, d: int,
              matrices: Sequence[tuple[float, float]], times: float = 1) -> list[float]:
-    """Seconds of products with matrices, given their outputs and inputs, none if one is 0.
+    """Seconds of products: of forward, of the gradients of inputs, of the gradients of weights.
 
-    Those of forward, of gradients of inputs and of weights.
+    `rows` rows meet each of the `matrices`, which are (outputs, inputs) in units of `d`, `times`
+    times.  A matrix with a 0 is left out.
     """
     found = [(product(cluster, rows, n * d, k * d), product(cluster, rows, k * d, n * d),
               product(cluster, k * d, n * d, rows)) for n, k in matrices if n * k]
@@ -145,19 +145,19 @@ def tensor_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
     With sequence parallelism a sum is a scatter, and each layer by columns gathers its input; and
     gradients of vectors that are not cut are summed.
     """
-    size, num_bytes = sizes(model, layout), 2 * rows * model.width
-    columns, hidden = 1 + size.columns, cluster.software.tp_overlap
-    one = message(cluster, layout.tp, 1, num_bytes, hidden, 1 if size.gathers else 2)
+    widths, num_bytes = layer_widths(model, layout), 2 * rows * model.width
+    columns, hidden = 1 + widths.columns, cluster.software.tp_overlap
+    one = message(cluster, layout.tp, 1, num_bytes, hidden, 1 if widths.gathers else 2)
     vectors = vectors_of(model) * shared_vector(cluster, model, layout)
-    if size.rows:                       # around all experts, and around the MLP beside them
+    if widths.rows:                       # around all experts, and around the MLP beside them
         whole, moved = [message(cluster, layout.tp, 1, share * num_bytes, hidden, 2) * (share > 0)
-                        for share in (float(size.inner > 0), size.rows)]
-        outside = (3 if size.gathers else 1) * one
+                        for share in (float(widths.inner > 0), widths.rows)]
+        outside = (3 if widths.gathers else 1) * one
         return Work(outside + moved + whole, (outside + moved) * (layout.remat == "full"),
-                    outside + size.columns * (moved + whole), vectors)
-    number = columns + 2 if size.gathers else 2
+                    outside + widths.columns * (moved + whole), vectors)
+    number = columns + 2 if widths.gathers else 2
     return Work(number * one, (number - 1) * one * (layout.remat == "full"),
-                (number if size.gathers else columns) * one, vectors)
+                (number if widths.gathers else columns) * one, vectors)
 
 
 def vectors_of(model: GPTConfig) -> int:
@@ -167,13 +167,13 @@ def vectors_of(model: GPTConfig) -> int:
 
 def shared_vector(cluster: Cluster, model: GPTConfig, layout: Layout) -> float:
     """Seconds to sum the gradient of such a parameter, with sequence parallelism."""
-    software, size = cluster.software, sizes(model, layout)
-    return message(cluster, size.shared, 1, 2 * model.width, software.tp_overlap, passes=2)
+    software, widths = cluster.software, layer_widths(model, layout)
+    return message(cluster, widths.shared, 1, 2 * model.width, software.tp_overlap, passes=2)
 
 
 def context_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
     """Keys and values of all cp ranks are gathered, and again; float32 gradients are scattered."""
-    kv = (sizes(model, layout).qkv - sizes(model, layout).result) * model.width
+    kv = (layer_widths(model, layout).qkv - layer_widths(model, layout).result) * model.width
     one, two = (message(cluster, layout.cp, layout.tp, itemsize * rows * layout.cp * kv)
                 for itemsize in (2, 4))
     return Work(one, one, one + two)
@@ -184,9 +184,9 @@ def expert_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
 
     No ring: in each round a rank sends to another one, and all wait for those that leave a node.
     """
-    size, ep, stride = sizes(model, layout), layout.ep, layout.tp * layout.cp
+    widths, ep, stride = layer_widths(model, layout), layout.ep, layout.tp * layout.cp
     stride = stride if stride * ep <= cluster.per_node else max(stride, cluster.per_node)
-    there = 2 * message(cluster, ep, stride, 2 * rows * model.width * size.rows)
+    there = 2 * message(cluster, ep, stride, 2 * rows * model.width * widths.rows)
     known = message(cluster, 2, stride, 0, passes=(ep - 1).bit_length()) * (ep > 1)
     return Work(there + known, (there + known) * (layout.remat == "full"), there)
 
@@ -194,28 +194,29 @@ def expert_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
 @lru_cache(1000)
 def kept_units(model: GPTConfig, layout: Layout) -> float:
     """What a layer keeps of a microbatch, in tokens · width."""
-    size = sizes(model, layout)
+    widths = layer_widths(model, layout)
     if layout.remat == "full":
-        return 1 / size.shared
-    return block_units(size)
+        return 1 / widths.shared
+    return block_units(widths)
 
 
-def block_units(size: Sizes) -> float:
+def block_units(widths: LayerWidths) -> float:
     """What a layer keeps that is not computed again."""
-    return 2 / size.shared + (size.gathers or 2) + size.qkv + size.result + mlp_units(size)
+    return (2 / widths.shared + (widths.gathers or 2) + widths.qkv + widths.result
+            + mlp_units(widths))
 
 
-def mlp_units(size: Sizes) -> float:
+def mlp_units(widths: LayerWidths) -> float:
     """What an MLP, or experts keep within."""
-    return size.wide * (1 + size.columns if size.columns > 1 else 2) + 2 * size.rows
+    return widths.wide * (1 + widths.columns if widths.columns > 1 else 2) + 2 * widths.rows
 
 
 def deferred_units(model: GPTConfig, layout: Layout) -> float:
     """What a layer keeps from I to W: inputs of its products, and gradients of their results."""
-    size = sizes(model, layout)
-    inputs = (size.gathers or 2) + size.result + size.wide + 2 * size.rows
-    whole = 4 if size.gathers else 2
-    return inputs + size.qkv + size.columns * size.wide + whole + 1 / size.shared
+    widths = layer_widths(model, layout)
+    inputs = (widths.gathers or 2) + widths.result + widths.wide + 2 * widths.rows
+    whole = 4 if widths.gathers else 2
+    return inputs + widths.qkv + widths.columns * widths.wide + whole + 1 / widths.shared
 
 
 @lru_cache(1000)
@@ -226,20 +227,21 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     needs when the MLP's arrays are gone: the largest.  With full recomputation, also the block that
     is computed again.
     """
-    size, rows = sizes(model, layout), layout.microbatch * model.context / layout.cp
-    gathered, own = size.gathers > 0, 1 / size.shared
+    widths, rows = layer_widths(model, layout), layout.microbatch * model.context / layout.cp
+    gathered, own = widths.gathers > 0, 1 / widths.shared
     received = own * (layout.pp > 1)
-    of_weight = gathered + own + max(size.inner, size.experts * size.expert) * model.width / rows
+    inner = max(widths.inner, widths.experts * widths.expert) * model.width / rows
+    of_weight = gathered + own + inner
     heads = model.num_heads / layout.tp / model.width
     pairs = 0.0 if layout.cp > 1 else visible_pairs(model.context) / model.context * heads
     if layout.remat == "full":
-        outs = 3 * own + gathered * size.columns + size.columns * size.inner
-        return block_units(size) + pairs - own + max(of_weight, outs) + received
+        outs = 3 * own + gathered * widths.columns + widths.columns * widths.inner
+        return block_units(widths) + pairs - own + max(of_weight, outs) + received
     of_message = (1 + gathered + 3 * own) * (layout.tp > 1)
-    rest = (3 * size.qkv if model.rope else 2 * size.qkv) + size.result
-    of_attention = pairs + rest - own - (size.columns if gathered else 1) - mlp_units(size)
-    of_experts = max(2 + size.columns * size.wide + size.rows * (layout.ep > 1),
-                     1 - size.rows + size.wide) * (size.rows > 0)       # of forward; of backward
+    rest = (3 * widths.qkv if model.rope else 2 * widths.qkv) + widths.result
+    of_attention = pairs + rest - own - (widths.columns if gathered else 1) - mlp_units(widths)
+    of_experts = max(2 + widths.columns * widths.wide + widths.rows * (layout.ep > 1),
+                     1 - widths.rows + widths.wide) * (widths.rows > 0)     # of forward; backward
     return max(of_weight + received, of_message + received, of_attention, of_experts)
 
 
@@ -249,10 +251,15 @@ def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,
 
     Where element-wise operations are shorter than a round of some `seconds`, several make a poll.
     """
-    size, tp = sizes(model, layout), layout.tp
-    number = 2 + size.gathers if size.gathers else 2 * (1 + size.columns)
-    products, short = 5 + 2 * size.columns, 6 + 5 * model.bias
+    widths, tp = layer_widths(model, layout), layout.tp
+    number = 2 + widths.gathers if widths.gathers else 2 * (1 + widths.columns)
+    # Two products for each of 3 + columns matrices (c_attn, c_proj and the MLP's), and attention's
+    # backward; two polls fewer move a message on, as simulated runs show.
+    # Short: two norms, each for its input and its weight, the activation, a sum; five with biases.
+    products, short = 5 + 2 * widths.columns, 6 + 5 * model.bias
     short_work = layer_work(cluster, model, layout)["element-wise"]
     each = (short_work.again + short_work.inputs + short_work.weights) / short
+    # A block that is computed again polls where FSDP reads a weight: 12 times in GPT-2, 7 times if
+    # the MLP is gated and there are no biases.
     return (products + short * min(1, each / seconds) + 8 * (layout.remat == "full"),
             number * (tp - 1), 3 * (layout.cp - 1), 2 * (layout.ep - 1))

@@ -12,11 +12,12 @@ from functools import lru_cache
 
 from ...nn import GPTConfig
 from ...parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT
+from ...parallel.pipeline.schedule.registry import SCHEDULES
 from ...parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout, in_flight
 from ..time.by_table import simulated
-from .layer import deferred_units, kept_units, passing_units, sizes
+from .layer import deferred_units, kept_units, layer_widths, passing_units
 from .parts import part_sizes, rank_sizes, refuse, stages_of, stages_of_rank, table_of
 from .reductions import layer_buckets
 
@@ -78,7 +79,7 @@ def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ..
 
 def head_units(model: GPTConfig, layout: Layout) -> tuple[float, float]:
     """What the head keeps of a microbatch, without logits; and these, in tokens · width."""
-    return 1 / sizes(model, layout).shared + 1, model.vocab_size / layout.tp / model.width
+    return 1 / layer_widths(model, layout).shared + 1, model.vocab_size / layout.tp / model.width
 
 
 @lru_cache(10_000)
@@ -92,9 +93,8 @@ def most_kept(model: GPTConfig, layout: Layout, rank: int) -> float:
         return in_flight(layout, rank) * kept[here[0]]
     deferred = deferred_units(model, layout)
     now = most = 0.0
-    m = simulated(layout.pp, layout.microbatches)
-    if layout.schedule == "looped_breadth_first":       # all are in flight
-        m = layout.microbatches
+    m = layout.microbatches             # fewer show the most, unless all of them are in flight
+    m = m if SCHEDULES[layout.schedule].keeps_all else simulated(layout.pp, m)
     for kind, i, _ in table_of(layout, m)[0][rank]:
         later = stages[i].layers * deferred + stages[i].head * of_head
         now += kept[i] if kind == FORWARD else later - kept[i] if kind == INPUT else 0

@@ -19,11 +19,15 @@ from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
 from ..cluster import Cluster
 from ..layout import Layout
 from ..time.messages import ranks_in_node
-from .layer import Work, layer_polls, message, sizes
+from .layer import Work, layer_polls, layer_widths, message
 from .parts import Stage, part_sizes
 
 BUCKET = 100 * MB       # of a simulated run
-BETWEEN, FORWARD = 1, 5 # polls from a unit's last gradient to the next unit's; of a forward
+# Polls after some work, counted in simulated runs.  From a unit's last gradient to the next unit's
+# first: one, after the sum of the residual stream.  In forward, since a unit's first use by ln_1:
+# c_attn, c_proj, ln_2 and two layers of the MLP.  With ep, in the backward of attention's unit:
+# ln_2, a sum, two products of c_proj, attention, two of c_attn, ln_1, two on the way to experts.
+BETWEEN, FORWARD, BACKWARD = 1, 5, 10
 
 
 class Ring(NamedTuple):
@@ -70,11 +74,11 @@ def ring_sizes(ring: Ring, model: GPTConfig, layout: Layout) -> tuple[float, flo
 
 def layer_buckets(model: GPTConfig, layout: Layout, of_experts: bool = False) -> tuple[float, ...]:
     """Parameters of each bucket of all layers, as backward completes them."""
-    size, square = sizes(model, layout), model.width ** 2
-    weights = [size.inner * square] * (1 + size.columns) + [size.result * square, size.qkv * square]
-    experts = [size.experts * size.expert * square] * (1 + size.columns)
+    widths = layer_widths(model, layout)
+    weights = [widths.inner] * (1 + widths.columns) + [widths.result, widths.qkv]
+    experts = [widths.experts * widths.expert] * (1 + widths.columns)
     weights = experts * (of_experts or layout.ep == 1) + weights * (not of_experts)
-    return buckets_of((*weights,) * model.num_layers)
+    return buckets_of(tuple([n * model.width ** 2 for n in weights] * model.num_layers))
 
 
 @lru_cache(1000)
@@ -155,5 +159,9 @@ def windows_of(ring: Ring, layout: Layout, layer: dict[str, Work],
         first = FORWARD - (experts.forward > 0)         # two polls of attention are one round
         return [(first, whole.forward), (polls, backward), (BETWEEN, backward)]
     if ring.experts:
-        return [(4, whole.forward - experts.forward), (3, experts.weights / 3), (10, of_own)]
-    return [(2, experts.forward), (10, of_own), (8, of_own)]
+        # forward, since ln_1: c_attn, c_proj, ln_2, router; backward: the router, the rows' way
+        # back, the first of three weights' gradients
+        return [(4, whole.forward - experts.forward), (3, experts.weights / 3), (BACKWARD, of_own)]
+    # forward: the experts' two layers; reduction, until the router's gradient: a sum, adding and
+    # picking rows, a product with gates, and the gates' quotient, sum, choice and softmax
+    return [(2, experts.forward), (BACKWARD, of_own), (8, of_own)]

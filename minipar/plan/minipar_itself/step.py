@@ -22,7 +22,7 @@ from ..time.by_table import simulated
 from ..time.kernels import loss, product, stream
 from ..time.replicas import optimizer
 from ..time.stages import Stages
-from .layer import Work, layer_work, message, shared_vector, sizes, vectors_of
+from .layer import Work, layer_widths, layer_work, message, shared_vector, vectors_of
 from .parts import Stage, refuse, shared_by, stages_of, stages_of_rank, table_of
 from .reductions import each_microbatch, gather_weights, once_a_step, rings_of
 
@@ -93,17 +93,17 @@ def stage_times(layer: dict[str, Work], ends: tuple[Work, Work], stage: Stage) -
 def end_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> tuple[Work, Work]:
     """The embedding's and the head's seconds of a microbatch."""
     rows, d, tp = layout.microbatch * model.context / layout.cp, model.width, layout.tp
-    size = sizes(model, layout)
+    widths = layer_widths(model, layout)
     unit = 2 * rows * d * cluster.software.unfused / stream(cluster)
     vocabulary = model.vocab_size / tp
     table_bytes = 2 * vocabulary * d * cluster.software.unfused / stream(cluster)
     one = message(cluster, tp, 1, 2 * rows * d, cluster.software.tp_overlap,
-                  1 if size.gathers else 2)
-    embed = Work(2 * unit + one + (model.rope is None) * 3 * unit / size.shared, 0.0,
-                 one * (size.gathers > 0), unit + table_bytes)
-    head = Work(product(cluster, rows, vocabulary, d) + 2 * unit / size.shared
-                + loss(cluster, model, rows, tp) + one * (size.gathers > 0), 0.0,
-                product(cluster, rows, d, vocabulary) + 3 * unit / size.shared + one,
+                  1 if widths.gathers else 2)
+    embed = Work(2 * unit + one + (model.rope is None) * 3 * unit / widths.shared, 0.0,
+                 one * (widths.gathers > 0), unit + table_bytes)
+    head = Work(product(cluster, rows, vocabulary, d) + 2 * unit / widths.shared
+                + loss(cluster, model, rows, tp) + one * (widths.gathers > 0), 0.0,
+                product(cluster, rows, d, vocabulary) + 3 * unit / widths.shared + one,
                 product(cluster, d, vocabulary, rows) + (vectors_of(model) - 2 * model.bias) / 2
                 * shared_vector(cluster, model, layout))
     return embed, head
@@ -120,7 +120,7 @@ def timeline_ends(cluster: Cluster, model: GPTConfig, layout: Layout,
     rate = (messages.link(cluster) if near else messages.nic(cluster)) / (1 - software.pp_overlap)
     rows = layout.microbatch * model.context / layout.cp
     hop = software.latency * (1 - software.pp_overlap)
-    hop += 2 * rows * model.width / sizes(model, layout).shared / rate
+    hop += 2 * rows * model.width / layer_widths(model, layout).shared / rate
     few, pipeline = simulated(layout.pp, m), replace(
         Layout(), pp=layout.pp, v=layout.v, schedule=layout.schedule)
     ends = row_ends(pipeline, few, times, hop)

@@ -1,9 +1,9 @@
 """Stalls: a measured run loses time at each message, or it does not; the layout does not decide it.
 
-A stall is no bubble: the bubble is in step_time.py.  A pipeline that stalls loses `stall` seconds
-per microbatch and neighbour.  A run without a pipeline, on the largest clusters, launches its tp
-collectives as late as beside a pipeline.  Runs of the same size fall into two groups: the plan says
-the seconds of both, and how many of them stalled.
+Stalls come on top of the bubble (step_time.py).  A pipeline that stalls loses `stall` seconds for
+each microbatch and neighbouring stage.  Without a pipeline, a run that stalls launches its tp
+collectives late, as runs with a pipeline do.  Runs of the same size fall into two groups, stalled
+or not: the plan says the seconds of both, and the share that stalled.
 """
 
 from collections.abc import Sequence

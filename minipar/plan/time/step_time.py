@@ -8,6 +8,7 @@ its table (by_table.py).
 
     t = max(layers on the GPU + head + loss, launching its layers) + messages to neighbours
 
+Clusters with the software `minipar` have formulas of their own, in `plan/minipar_itself/`.
 Narayanan et al. 2021; Korthikanti et al. 2022.
 """
 

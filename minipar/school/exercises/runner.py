@@ -2,8 +2,9 @@
 
     python -m minipar.school.exercises.runner
 
-    stdin    one line of JSON: root, tests, file, lines, limit, token; and variants: by name, for
-             each file the functions to replace, with their new blocks
+    stdin    one line of JSON: root, tests, file, lines, limit, stop_at_first (the first failed
+             test ends a variant), token; and variants: by name, for each file the functions to
+             replace, with their new blocks
     stdout   one line of JSON per variant, with the token, written as soon as the variant is done;
              or faulthandler's stack, if a variant exceeds the limit.  Tests print to stderr
 

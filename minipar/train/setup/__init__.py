@@ -6,7 +6,7 @@
     gpt_sizes.py        the sizes and kinds of a GPT
     mlp_sizes.py        the sizes of an MLP, and what is between its layers
     precision.py        mixed precision, the loss scaler, the format of messages
-    memory.py           the ledger, offloading, the limit of memory
+    rank_memory.py      the ledger, offloading, the limit of memory
     remat.py            the plan of rematerialization
     device.py           CPU or GPU
     corpus.py           the text of --data

@@ -7,6 +7,7 @@ from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError, errors_as_usage
 from ...nn import Module
+from ...optim.registry import OPTIMIZERS
 from ...parallel.data.ddp import DistributedDataParallel
 from ...parallel.data.local_sgd import CODES_MESSAGE
 from ...parallel.registry import COMMON, entry_of, make_strategy, strategies_with
@@ -28,7 +29,7 @@ def check_strategy(config: TrainConfig) -> None:
         entry = entry_of(parallel.strategy)
     for name in STRATEGY_OPTIONS:
         if config.get(name) is not None and name not in (*entry.options, *COMMON):
-            raise UsageError(f"--{name.replace('_', '-')} needs --strategy "
+            raise UsageError(f"{OPTIONS[name].flag} needs --strategy "
                              f"{one_of(strategies_with(name))}, not {parallel.strategy}: "
                              "leave it out, or choose a strategy that takes it")
     if entry.kind.steps_within_batch and config.optimizer.clip:
@@ -42,7 +43,7 @@ def check_strategy(config: TrainConfig) -> None:
             config.precision.reduce_dtype != "fp32":
         raise UsageError(f"--strategy {parallel.strategy} sums gradients in no other format: leave "
                          "--reduce-dtype out, or choose ddp")
-    if parallel.local_states == "averaged" and config.optimizer.name == "adamw_8bit":
+    if parallel.local_states == "averaged" and OPTIMIZERS[config.optimizer.name].kind.has_codes:
         raise UsageError(f"--set parallel.{CODES_MESSAGE}")
     per_step = parallel.microbatches_per_step or mesh_sizes(config).get("pp", 1)
     if "microbatches_per_step" in entry.options and num_microbatches(config) % per_step:

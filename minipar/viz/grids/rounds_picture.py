@@ -60,7 +60,7 @@ def name_of(run: Rounds, chunk: int) -> str:
     return f"{row}{letter}" if run.grid[0] > 1 else letter
 
 
-class Layout(NamedTuple):
+class Geometry(NamedTuple):
     """Places in the picture of one run, in inches: y of its first row, widths."""
 
     top: float
@@ -75,7 +75,7 @@ class Layout(NamedTuple):
 def draw_rounds(path: str | Path, *runs: Rounds) -> Path:
     """Draw the runs one below the other; return the path written."""
     tops = [0.0, *accumulate(height(run) for run in runs)]
-    natural = max(Layout(0, CELL, GAP).column(run, len(run.held)) for run in runs)
+    natural = max(Geometry(0, CELL, GAP).column(run, len(run.held)) for run in runs)
     figure, axes = figure_in_inches(min(max(natural, NARROWEST), WIDEST), tops[-1])
     for run, top in zip(runs, tops):
         draw_run(axes, run, top)
@@ -102,33 +102,33 @@ def draw_run(axes: Axes, run: Rounds, top: float) -> None:
     words += ["row: from, column: to"] * (run.grid[0] > 1)
     axes.text(0.12, top + 0.36, "; ".join(words), fontsize=8.5, color=DARK, va="center")
     narrower = min(1, (WIDEST - LEFT) / (len(run.held) * (columns * CELL + GAP)))
-    layout = Layout(top + TOP, CELL * narrower, GAP * narrower)
-    span = columns * layout.cell
+    geometry = Geometry(top + TOP, CELL * narrower, GAP * narrower)
+    span = columns * geometry.cell
     for rank in range(run.num_ranks):
-        axes.text(LEFT - 0.1, layout.top + rank * pitch(run) + run.grid[0] * CELL / 2,
+        axes.text(LEFT - 0.1, geometry.top + rank * pitch(run) + run.grid[0] * CELL / 2,
                   f"rank {rank}", fontsize=8.5, ha="right", va="center")
     for k, held in enumerate(run.held):
-        left, last = layout.column(run, k), k == rounds
-        axes.text(left + span / 2, layout.top - 0.07, f"round {k}" if k else "before", fontsize=8,
+        left, last = geometry.column(run, k), k == rounds
+        axes.text(left + span / 2, geometry.top - 0.07, f"round {k}" if k else "before", fontsize=8,
                   color=DARK, ha="center", va="bottom")
         came = run.moves[k - 1] if k else []
         for rank, mine in enumerate(held):
             new = {chunk for move in came if move.dest == rank for chunk in move.chunks}
             faded = set(mine) - set(run.results[rank]) if last else set()
-            draw_rank(axes, run, layout, (left, rank), mine, new, faded)
+            draw_rank(axes, run, geometry, (left, rank), mine, new, faded)
         for move in came:
-            draw_move(axes, run, layout, move, left)
-    explain(axes, run, layout.top + run.num_ranks * pitch(run))
+            draw_move(axes, run, geometry, move, left)
+    explain(axes, run, geometry.top + run.num_ranks * pitch(run))
 
 
-def draw_rank(axes: Axes, run: Rounds, layout: Layout, place: tuple[float, int], held: Held,
+def draw_rank(axes: Axes, run: Rounds, geometry: Geometry, place: tuple[float, int], held: Held,
               new: set[int], faded: set[int]) -> None:
     """Draw the chunks of a rank: `new` cells framed, cells outside of its result `faded`."""
     rows, columns = run.grid
-    width, (left, rank) = layout.cell, place
+    width, (left, rank) = geometry.cell, place
     for chunk in range(rows * columns):
         x = left + chunk % columns * width
-        y = layout.top + rank * pitch(run) + chunk // columns * CELL
+        y = geometry.top + rank * pitch(run) + chunk // columns * CELL
         box(axes, x, y, width, CELL, facecolor="white", edgecolor=GREY, linewidth=0.6)
         whole = sorted(run.whole[chunk])
         for source in held.get(chunk, ()):
@@ -139,14 +139,14 @@ def draw_rank(axes: Axes, run: Rounds, layout: Layout, place: tuple[float, int],
             box(axes, x, y, width, CELL, fill=False, edgecolor=BLACK, linewidth=1.3, zorder=3)
 
 
-def draw_move(axes: Axes, run: Rounds, layout: Layout, move: Move, left: float) -> None:
+def draw_move(axes: Axes, run: Rounds, geometry: Geometry, move: Move, left: float) -> None:
     """Draw an arrow from the sender before the round to the receiver after it, at `left`."""
     chunks = list(move.chunks)
     color = DARK
     if len(chunks) == 1 and len(run.whole[chunks[0]]) == 1:
         color = COLORS[color_of(run, chunks[0], move.source)]
-    middle = layout.top + run.grid[0] * CELL / 2
-    arrow(axes, (left - layout.gap + 0.02, middle + move.source * pitch(run)),
+    middle = geometry.top + run.grid[0] * CELL / 2
+    arrow(axes, (left - geometry.gap + 0.02, middle + move.source * pitch(run)),
           (left - 0.02, middle + move.dest * pitch(run)), mutation_scale=8, shrinkA=1, shrinkB=1,
           color=color)
 

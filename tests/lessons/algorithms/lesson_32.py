@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.optim import SGD
-from minipar.parallel.pipeline.late.pipedream_by_versions import PipeDreamByVersions
+from minipar.parallel.pipeline.late_weights.pipedream_by_versions import PipeDreamByVersions
 from minipar.parallel.strategy import Microbatch
 from tests.lessons.algorithms import Case, says
 

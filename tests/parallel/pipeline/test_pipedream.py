@@ -11,13 +11,13 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.pipeline.executor import RankBatch
-from minipar.parallel.pipeline.late.pipedream_by_versions import (
+from minipar.parallel.pipeline.late_weights.pipedream_by_versions import (
     PipeDreamByVersions,
     stashed,
     two_versions,
     vertical,
 )
-from minipar.parallel.pipeline.late.versions import Versions
+from minipar.parallel.pipeline.late_weights.versions import Versions
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
@@ -162,7 +162,7 @@ def test_the_ledger_counts_versions():
 
 def test_without_stashing_it_is_the_gradient_of_nothing(monkeypatch):
     """PipeDream 52: weights changed in place between F and B; here backward refuses that."""
-    from minipar.parallel.pipeline.late.pipedream import PipeDream
+    from minipar.parallel.pipeline.late_weights.pipedream import PipeDream
 
     def in_place(self, k):
         self.optimizer.step()

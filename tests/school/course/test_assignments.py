@@ -8,7 +8,7 @@ import pytest
 
 from minipar.school.course.checker.broker import Message
 from minipar.school.course.checker.compare import Measure
-from minipar.school.course.checker.service import Run
+from minipar.school.course.checker.service import RunResult
 from minipar.school.course.grading.assignment import load_assignment, names_in
 from minipar.school.course.grading.proof import prove, try_nothing, try_version
 from minipar.school.course.grading.tasks import ASSIGNMENTS, make_case, variants
@@ -117,7 +117,7 @@ def test_the_capstone_on_bytes_counts_what_costs_none(worker):
     sums = try_version(task, "sums by the sizes of groups", FREE_SUMS, worker, {})
     assert sums.points == 0 and "more than 16 splits" in sums.failure
     empty = [Message(0, 1, 0, 1)] * 3
-    assert task.measure(task.cases[0]).apply(Run([None] * 2, empty)) == (None, {"bytes": 48})
+    assert task.measure(task.cases[0]).apply(RunResult([None] * 2, empty)) == (None, {"bytes": 48})
 
 
 def test_the_numbers_of_the_rubric_on_model_parallelism():
@@ -133,7 +133,7 @@ def test_the_numbers_of_the_rubric_on_model_parallelism():
         sizes = {"stages": 4, "m": 8, "costs": (1, 1, 1), "cap": [cap] * 4}
         rows = space["best_schedule"](4, 8, (1, 1, 1), [cap] * 4)
         measure = task.measure(task.cases[0])._replace(sizes=sizes)
-        assert measure.apply(Run([{"return": rows}])) == (None, {"time": wanted})
+        assert measure.apply(RunResult([{"return": rows}])) == (None, {"time": wanted})
 
 
 @pytest.mark.parametrize("rows, sentence", [
@@ -146,7 +146,7 @@ def test_the_numbers_of_the_rubric_on_model_parallelism():
 ])
 def test_a_schedule_that_breaks_a_rule_is_told(rows, sentence):
     task = load_assignment(ASSIGNMENTS, ["best_schedule"], "a key").tasks[0]
-    failure, _ = task.measure(task.cases[0]).apply(Run([{"return": rows}]))
+    failure, _ = task.measure(task.cases[0]).apply(RunResult([{"return": rows}]))
     assert failure.error == "Invalid" and sentence in failure.message, failure.message
 
 
@@ -154,5 +154,5 @@ def test_a_schedule_that_breaks_a_rule_is_told(rows, sentence):
 def test_a_measure_that_is_not_finite_is_a_failure(value):
     """JSON has neither: Gradescope would refuse all results of the submission."""
     failure, numbers = Measure("return {'time': results[0]['return']}", {}, {}).apply(
-        Run([{"return": float(value)}]))
+        RunResult([{"return": float(value)}]))
     assert failure.error == "Invalid" and "which is not finite" in failure.message and not numbers

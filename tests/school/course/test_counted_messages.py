@@ -18,7 +18,7 @@ shapes = []
 def complete(request, frame):
     request.is_done = True
     shapes.extend(array.shape for array in frame.arrays.values())
-sys.modules[type(comm).__module__].Request.complete = complete
+sys.modules[type(comm).__module__].PendingRequest.complete = complete
 comm.sendrecv(np.zeros((0, int(x[0]))), 1 - comm.rank, np.zeros(0), 1 - comm.rank)
 return x + shapes[0][-1]""")
     assert totals(run.messages)["bytes"] == 0 and failure.error == "WrongValue"
@@ -29,7 +29,7 @@ seen = []
 def complete(request, frame):
     request.is_done = True
     seen.extend(frame.arrays.values())
-sys.modules[type(comm).__module__].Request.complete = complete
+sys.modules[type(comm).__module__].PendingRequest.complete = complete
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from minipar.gspmd.graph import Operation, Value
 from minipar.gspmd.partitioning import reshard
-from minipar.gspmd.partitioning.reshard import Layout, Move
+from minipar.gspmd.partitioning.reshard import Move, ShardedLayout
 from minipar.gspmd.rules import products
 from minipar.gspmd.rules.factor_flow import Flow, View
 from minipar.gspmd.rules.rule import FactorRule
@@ -142,7 +142,7 @@ def test_a_value_that_is_not_cut_is_no_source():
 
 
 def layout(name):
-    return Layout(((name,),))
+    return ShardedLayout(((name,),))
 
 
 def ways(*edges):
@@ -167,11 +167,11 @@ def test_of_equal_bytes_the_fewest_moves():
 
 
 def test_a_sum_that_is_cut_is_a_reduce_scatter():
-    array, mesh = reshard.Sizes((8, 8), 4), {"tp": 4}
-    partial = Layout(((), ()), frozenset(["tp"]))
+    array, mesh = reshard.ArraySizes((8, 8), 4), {"tp": 4}
+    partial = ShardedLayout(((), ()), frozenset(["tp"]))
     kinds = [move.kind for move in reshard.cheapest(array, partial, ((), ("tp",)), mesh)]
     assert kinds == ["reduce-scatter"]
-    cut = Layout((("tp",), ()))
+    cut = ShardedLayout((("tp",), ()))
     assert [move.kind for move in reshard.cheapest(array, cut, ((), ("tp",)), mesh)] == [
         "all-to-all"]
 

@@ -11,8 +11,8 @@ from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.optim.whole_tensors.newton_schulz import newton_schulz
 from minipar.parallel.data.delayed_averaging import DelayedAveraging
-from minipar.parallel.pipeline.late.pipedream import PipeDream
-from minipar.parallel.pipeline.late.two_bw import TwoBW
+from minipar.parallel.pipeline.late_weights.pipedream import PipeDream
+from minipar.parallel.pipeline.late_weights.two_bw import TwoBW
 from minipar.parallel.strategy import Microbatch, Strategy
 from tests.support.agreement import check_same
 

@@ -61,6 +61,11 @@ class ScheduleEntry(NamedTuple):
     has_groups: bool = False                # whether it takes group_size
     is_quadratic: bool = False              # whether making it takes p² steps even for few m
 
+    @property
+    def keeps_all(self) -> bool:
+        """True if all microbatches of a batch are in flight together, whatever the ranks."""
+        return self.in_flight is not None and self.in_flight.expression in ("m", "v * m")
+
 
 SCHEDULES: dict[str, ScheduleEntry] = {
     "gpipe": ScheduleEntry(gpipe, Formula("(m + p - 1) * (F + B)"), Formula("m")),

@@ -19,7 +19,7 @@ from .compare import Measure, judge
 from .outcome import Outcome
 from .ranks.values import decode, encode
 from .runner import Job, Worker
-from .service import Run
+from .service import RunResult
 
 
 class ReadyCase(NamedTuple):
@@ -35,7 +35,7 @@ class ReadyCase(NamedTuple):
     measure: Measure | None             # of a capstone
 
 
-def run_case(case: ReadyCase, files: dict[str, str], worker: Worker) -> tuple[Outcome, Run]:
+def run_case(case: ReadyCase, files: dict[str, str], worker: Worker) -> tuple[Outcome, RunResult]:
     """Run a case on the modules of a submission, and judge it."""
     started = time.monotonic()
     run = worker.run(Job(files, case.outcome.task, case.function, case.arguments, case.is_serial))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .broker import HEADER, Message
-from .service import Failure, Run
+from .service import Failure, RunResult
 
 
 class Measure(NamedTuple):
@@ -25,7 +25,7 @@ class Measure(NamedTuple):
     parameters: dict[str, Any]
     sizes: dict[str, Any]
 
-    def apply(self, run: Run) -> tuple[Failure | None, dict[str, float]]:
+    def apply(self, run: RunResult) -> tuple[Failure | None, dict[str, float]]:
         """(why the result is not valid, or None; the numbers)."""
         try:
             numbers = call_body("measure", "results, messages, p", self.code, self.parameters,
@@ -49,14 +49,14 @@ def call_body(name: str, head: str, code: str, parameters: dict[str, Any], sizes
     return space[name](*arguments, **sizes)
 
 
-def judge(run: Run, expected: list[dict[str, Any]], traffic: dict[str, Any], tolerance: float,
+def judge(run: RunResult, expected: list[dict[str, Any]], traffic: dict[str, Any], tolerance: float,
           measure: Measure | None = None) -> tuple[Failure | None, dict[str, float]]:
     """(the first difference between a run and what is expected, or None; what is measured)."""
     failure = first_failure(run, expected, traffic, tolerance)
     return (failure, {}) if failure or measure is None else measure.apply(run)
 
 
-def first_failure(run: Run, expected: list[dict[str, Any]], traffic: dict[str, Any],
+def first_failure(run: RunResult, expected: list[dict[str, Any]], traffic: dict[str, Any],
                   tolerance: float) -> Failure | None:
     """The failure of a run, else the first wrong value, else too much traffic; or None."""
     if run.failure is not None:

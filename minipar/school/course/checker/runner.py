@@ -26,7 +26,7 @@ import numpy as np
 from .ranks import sandbox
 from .ranks.frames import pack
 from .ranks.values import encode
-from .service import Limits, Rank, Run, Service
+from .service import Limits, Rank, RunResult, Service
 
 FIRST_USER = 61_000         # numbers of users that no account has
 NUMPY = str(Path(np.__file__).parents[1])       # its folder: one of sys.path, or of PYTHONPATH
@@ -113,11 +113,11 @@ class Worker:
             socket.send_fds(self.control, [json.dumps(request).encode()], fds)
         return self.answer()
 
-    def run(self, job: Job) -> Run:
+    def run(self, job: Job) -> RunResult:
         """Run a job to its end, or to its failure."""
         size = len(job.arguments)
         ranks = [self.fork(rank) for rank in range(size)]
-        run = Run([None] * size)
+        run = RunResult([None] * size)
         try:
             for number, rank in enumerate(ranks):
                 arrays: dict[str, np.ndarray] = {}

@@ -44,7 +44,7 @@ class Failure(NamedTuple):
 
 
 @dataclass
-class Run:
+class RunResult:
     """The outcome of a run; `results` by rank: "return", and "arguments" as they are afterwards."""
 
     results: list[dict[str, Any] | None]
@@ -80,7 +80,7 @@ class Rank:
 class Service:
     """Serves `ranks`, and fills in `run`."""
 
-    def __init__(self, ranks: Sequence[Rank], limits: Limits, run: Run):
+    def __init__(self, ranks: Sequence[Rank], limits: Limits, run: RunResult):
         self.ranks, self.limits, self.run = ranks, limits, run
         self.broker = Broker(len(ranks), run.messages)
 

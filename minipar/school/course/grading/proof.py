@@ -13,7 +13,7 @@ import numpy as np
 from ..checker.cases import run_case
 from ..checker.compare import judge
 from ..checker.runner import Worker
-from ..checker.service import Run
+from ..checker.service import RunResult
 from .grade import ready
 from .tasks import Task, seed_of, variants
 
@@ -72,8 +72,8 @@ def try_nothing(task: Task) -> Finding:
         tried = ready(task, case, seed_of("proof", NOTHING, task.name, case.number))
         ranks = [without_work(arguments) for arguments in tried.arguments]
         for name in ranks[0]:
-            run = Run([{"return": results.get(name), "arguments": arguments}
-                       for results, arguments in zip(ranks, tried.arguments)])
+            run = RunResult([{"return": results.get(name), "arguments": arguments}
+                             for results, arguments in zip(ranks, tried.arguments)])
             if judge(run, tried.expected, {}, tried.tolerance, tried.measure)[0] is None:
                 points += case.points
                 where = where or f"{case}: {name}"

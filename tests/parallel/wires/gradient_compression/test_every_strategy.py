@@ -14,7 +14,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.trained_apart import TrainedApart
-from minipar.parallel.pipeline.stages_alone import StagesAlone
+from minipar.parallel.pipeline.pipeline_only import PipelineOnly
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.wires.gradient_compression.tensor_wire import TensorWire
@@ -46,7 +46,7 @@ ALL_WIRES = WIRES | {"dgc, clipped": lambda: DGC(wire_clip=0.5), "waiting": Wait
 
 def moved(comm, name, wire):
     """How far two steps move this rank's parameters, by slab; or the refusal of the wire."""
-    alone = issubclass(STRATEGIES[name].kind, StagesAlone)
+    alone = issubclass(STRATEGIES[name].kind, PipelineOnly)
     model = gpt(num_layers=2, tied=not alone)().initialize(0, np.float64)
     try:
         strategy = make_strategy(name, model, DeviceMesh(comm, pp=comm.size) if alone else comm,

@@ -29,9 +29,10 @@ class Wire:
     def __init__(self, write: Call, read: Callable[[], Frame]):
         self.write, self.read = write, read
         self.num_posted = 0
-        self.open: dict[int, Request] = {}
+        self.open: dict[int, PendingRequest] = {}
 
-    def post(self, fields: dict[str, Any], request: "Request", **arrays: np.ndarray) -> "Request":
+    def post(self, fields: dict[str, Any], request: "PendingRequest",
+             **arrays: np.ndarray) -> "PendingRequest":
         """Send a post to the checker; `request` is done when the checker says so."""
         self.num_posted += 1
         self.open[self.num_posted] = request
@@ -39,7 +40,7 @@ class Wire:
         self.write({**fields, "id": request.number, "line": calling_line()}, arrays)
         return request
 
-    def wait(self, request: "Request") -> None:
+    def wait(self, request: "PendingRequest") -> None:
         """Block until the checker has completed `request`."""
         if not request.is_done:
             self.write({"kind": "wait", "id": request.number, "line": calling_line()}, {})
@@ -51,7 +52,7 @@ class Wire:
         self.open.pop(frame.fields["id"]).complete(frame)
 
 
-class Request:
+class PendingRequest:
     """A send, a receive or a split that has begun.  Its array must not be touched before `wait`."""
 
     number = 0
@@ -78,18 +79,18 @@ class Communicator:
         self._wire, self._group = wire, group
         self.rank, self.size = rank, size
 
-    def isend(self, array: np.ndarray, dest: int, tag: int = 0) -> Request:
+    def isend(self, array: np.ndarray, dest: int, tag: int = 0) -> PendingRequest:
         """Begin to send `array`; return at once."""
         self._check(array, dest, "dest", tag)
         return self._wire.post({"kind": "send", "group": self._group, "peer": int(dest),
-                                "tag": int(tag)}, Request(self._wire), array=array)
+                                "tag": int(tag)}, PendingRequest(self._wire), array=array)
 
-    def irecv(self, out: np.ndarray, source: int, tag: int = 0) -> Request:
+    def irecv(self, out: np.ndarray, source: int, tag: int = 0) -> PendingRequest:
         """Begin to receive into `out`, which needs the size and dtype of the message."""
         self._check(out, source, "source", tag)
         return self._wire.post({"kind": "recv", "group": self._group, "peer": int(source),
                                 "tag": int(tag), "size": out.size, "dtype": out.dtype.str},
-                               Request(self._wire, out))
+                               PendingRequest(self._wire, out))
 
     def send(self, array: np.ndarray, dest: int, tag: int = 0) -> None:
         """Send `array` to `dest`.  Blocks until `dest` receives it."""
@@ -114,7 +115,7 @@ class Communicator:
         """
         request = self._wire.post(
             {"kind": "split", "group": self._group, "color": None if color is None else int(color),
-             "key": self.rank if key is None else int(key)}, Request(self._wire))
+             "key": self.rank if key is None else int(key)}, PendingRequest(self._wire))
         request.wait()
         new = request.answer
         return None if color is None else Communicator(self._wire, new["rank"], new["size"],

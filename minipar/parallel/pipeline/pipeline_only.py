@@ -8,12 +8,12 @@ from typing import Any
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
-from ..errors import stages_alone_error
+from ..errors import pipeline_only_error
 from ..strategy import Strategy
 from .executor import RankBatch
 
 
-class StagesAlone(Strategy):
+class PipelineOnly(Strategy):
     """Runs the stages by `schedule`; a subclass says how a rank works on a batch (`batch_type`)."""
 
     schedule = "1f1b"
@@ -22,7 +22,7 @@ class StagesAlone(Strategy):
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, **options: Any):
         is_pipeline = isinstance(ranks, DeviceMesh) and ranks.shape.get("pp") == ranks.comm.size
         if not is_pipeline or options.get("schedule") not in (None, self.schedule):
-            raise stages_alone_error(type(self).__name__, self.schedule)
+            raise pipeline_only_error(type(self).__name__, self.schedule)
         super().__init__(model, ranks, **options | {"schedule": self.schedule})
         assert self.pipeline is not None
         self.pipeline.batch_type = self.batch_type

@@ -10,10 +10,10 @@ a stage are its weights after v steps.  F and B of microbatch k on stage s of p 
     stashed         version max(0, k - (p - 1 - s)), the newest when F begins; p - s are kept
     vertical sync   version max(0, k - (p - 1)) on all stages
 
-Were B to use the newest version, it would compute the gradient of nothing.  A graph keeps the
-arrays that its forward used; so a step writes into new ones.  A batch of `minipar train` is a
-stream of microbatches, and the pipeline is drained at its end.  Late gradients want smaller steps:
-with a delay of D steps and curvature λ, ηλ < 2 sin(π / (4D + 2)).
+B uses the version that F used: with a newer one its result would be the gradient of no function.
+A graph keeps the arrays that its forward used, so a step writes into new ones.  A batch of `minipar
+train` is a stream of microbatches, and the pipeline is drained at its end.  Late gradients want
+smaller steps: with a delay of D steps and curvature λ, ηλ < 2 sin(π / (4D + 2)).
 
 Narayanan et al. 2019, PipeDream (SOSP).  One process gives the same: `pipedream_by_versions.py`.
 """
@@ -31,8 +31,8 @@ from ....optim import Optimizer
 from ... import errors
 from ...strategy import Microbatch
 from ..executor import RankBatch
+from ..pipeline_only import PipelineOnly
 from ..schedule.actions import BACKWARD, Action
-from ..stages_alone import StagesAlone
 from .versions import Versions
 
 
@@ -54,8 +54,8 @@ class StreamBatch(RankBatch):
         return out
 
 
-class PipeDream(StagesAlone):
-    """Each stage steps by `optimizer`, to be set before the first batch, after each microbatch.
+class PipeDream(PipelineOnly):
+    """A stage steps after each microbatch, by `optimizer`, which is set before the first batch.
 
     With `vertical_sync` a microbatch meets the same version on all stages.
     """
