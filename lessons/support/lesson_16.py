@@ -14,8 +14,8 @@ from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.context.attention import context_attention
-from minipar.parallel.context.layout import ContextOptions, ContextSplit, TokenLayout
 from minipar.parallel.context.parallelize_context import parallelize_context
+from minipar.parallel.context.rank_groups import ContextOptions, ContextSplit, TokenLayout
 from minipar.parallel.context.token_order import positions_of_ranks
 from minipar.parallel.context.ulysses import columns_of_qkv, heads_to_tokens, tokens_to_heads
 from minipar.viz import draw_ring_attention

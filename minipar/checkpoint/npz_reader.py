@@ -19,7 +19,7 @@ DTYPE_KINDS = "biuf"          # booleans, integers and floats; never objects
 
 
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of an .npz by name: all, or those in `names`.
+    """The arrays of an .npz by name: all, or those in `names` if any are given.
 
     Raises ValueError for a file that `np.savez` cannot have written.  For a damaged file, zipfile,
     NumPy and Python's parser raise exceptions of many types.

@@ -27,7 +27,7 @@ from ..nn import Module, MoE, Parameter
 from ..nn.module import Part
 from ..nn.parameter import slice_box
 from ..nn.step_context import current_step
-from ..parallel.context.layout import ContextSplit
+from ..parallel.context.rank_groups import ContextSplit
 from ..parallel.data.classic_data_parallel import DataParallel
 from ..parallel.strategy import Strategy
 from .recorder import Record, Recorder, Runs, runs_of

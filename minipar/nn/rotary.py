@@ -6,7 +6,8 @@
               llama3     with the wavelength w = 2π/f and the original context L:
                          w < L/high: f        w > L/low: f / factor        between: in between
 
-Su et al. 2021; scaling: Chen et al. 2023 (linear), Llama 3.1's code (llama3).
+`rotary` turns by them (autograd/ops/embedding.py).  Su et al. 2021; scaling: Chen et al. 2023
+(linear), Llama 3.1's code (llama3).
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Ways to spread a model over ranks.  Each is a place to insert a conjugate collective.
+"""Ways to spread a model over ranks.  Most are places to insert a conjugate collective.
 
     conjugate        collectives as differentiable operations; `check_types` checks a graph
     strategy         the base of every strategy: one path for any mesh

@@ -37,7 +37,7 @@ from ..comm import Communicator
 from ..nn import Parameter
 from . import conjugate as pairs
 from .context.attention import ContextAttention
-from .context.layout import CutTokens, GatherTokens
+from .context.rank_groups import CutTokens, GatherTokens
 from .context.ulysses import ToHeads, ToTokens
 from .expert.exchange import ReturnRows, SendRows
 from .tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy

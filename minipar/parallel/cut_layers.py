@@ -11,7 +11,7 @@ from .pipeline.stages import OneStage
 
 if TYPE_CHECKING:
     from ..number_formats import Format
-    from .context.layout import ContextOptions
+    from .context.rank_groups import ContextOptions
 
 
 def cut_layers(model: Module, mesh: DeviceMesh, sequence_parallel: bool = False,
@@ -34,8 +34,8 @@ def cut_layers(model: Module, mesh: DeviceMesh, sequence_parallel: bool = False,
         from .expert.distribute_experts import distribute_experts
         distribute_experts(model, mesh["ep"])
     if mesh.shape.get("cp", 1) > 1:
-        from .context.layout import ContextSplit
         from .context.parallelize_context import parallelize_context
+        from .context.rank_groups import ContextSplit
         parallelize_context(model, ContextSplit(mesh["cp"], context, message_format))
 
 

@@ -17,7 +17,7 @@
 The ranks of a flat's `comm` have the same parameters.  In DDP they are the ranks of replicate, dp
 and cp, and sum the flat.  From ZeRO-1 on they are those of dp and cp, and cut it into pieces; along
 replicate pieces are the same.  For experts dp is edp.  Pieces are cut by `chunk_bounds`, without
-padding.  Rajbhandari et al. 2020, section 5.
+padding (with `whole_parameters` between parameters).  Rajbhandari et al. 2020, section 5.
 """
 
 from collections.abc import Iterator, Sequence

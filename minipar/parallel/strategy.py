@@ -32,8 +32,9 @@ One path, for any mesh:
 
 This class sums no gradients over dp or cp: alone it trains on meshes without them.
 `DistributedDataParallel` sums them.  It brings cut and reduce, and overrides place, reduce_during,
-reduce_stage and finish.  ZeRO overrides place, reduce, finish and parameters_changed; FSDP also
-cut, backward and the contexts of forward and of a batch.  Ranks that train apart override update.
+reduce_stage and finish.  ZeRO overrides place, make_flat, reduce, finish and parameters_changed,
+and two facts about pieces; FSDP also cut, backward and the contexts of forward and of a batch.
+Ranks that train apart override update.
 
 No sum of gradients is divided by the number of ranks.  The loss of a microbatch is a sum over its
 targets, divided by the number of targets of the whole batch, over all ranks and microbatches.  So
@@ -68,7 +69,7 @@ from .wires.wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
     from ..number_formats import Format
-    from .context.layout import ContextOptions
+    from .context.rank_groups import ContextOptions
     from .pipeline.executor import Pipeline
 
 NO_CONTEXT = nullcontext()          # one object, since a step of a small model enters many
@@ -286,7 +287,7 @@ class Strategy:
         shares = row_shares(microbatch.targets, self.model.ignore_index, loss_divisor)
         length: AbstractContextManager = NO_CONTEXT
         if self.cp.size > 1:            # the ranks of cp have parts of sequences
-            from .context.layout import sequences_of  # with cp only
+            from .context.rank_groups import sequences_of  # with cp only
             length = sequences_of(microbatch.inputs.shape[1])
         with training_step(seed, step, microbatch.samples, shares=shares,
                            sum_over_samples=partial(sum_over_samples, self.replicas)), length:

@@ -10,7 +10,7 @@ from ..parallel.registry import STRATEGIES
 
 AXES = ("dp", "tp", "pp", "cp", "ep")
 ZERO = ("ddp", "zero1", "zero2", "fsdp")        # by stage
-KINDS = ZERO                                    # strategies that the search tries
+KINDS = ("ddp", "zero1", "zero2", "fsdp")       # strategies that the search tries
 REMATS = ("none", "selective", "full")
 COSTED = tuple(name for name, entry in STRATEGIES.items() if entry.cost is not None)
 # Schedules whose formulas hold for a backward longer than a forward; time/by_table.py does others.

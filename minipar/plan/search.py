@@ -83,7 +83,7 @@ def other_schedules(layout: Layout, model: GPTConfig) -> Iterator[Layout]:
 
 
 def layouts(cluster: Cluster, model: GPTConfig, batch: int) -> Iterator[Layout]:
-    """Every layout that can run, whether it fits or not."""
+    """The layouts that are tried: they can run, whether they fit or not."""
     remats = ["none", "full"] if cluster.software.flash else ["none", "selective", "full"]
     for axes in meshes(cluster.num_gpus, model, batch):
         for microbatch in powers(min(MOST_MICROBATCH, batch // axes.dp)):

@@ -3,7 +3,8 @@
     dp,tp,pp,mbs,grad_acc,zero          must be there
     model                               a known name; or layers,width,heads,vocab and other sizes
     cp,ep,v,schedule,kind,remat,sp      if a layout has them
-    nodes,cluster,nic_shared_by         if they are others than those of the command
+    nodes                               if there are more than the fewest that hold its GPUs
+    cluster,nic_shared_by               if they are others than those of the command
     gpus,gbs                            are checked against the layout
 
 Other columns are passed on.  In tables of measured runs `tok_s` has tokens per second, empty if the

@@ -1,6 +1,6 @@
 """The formats that a module computes in: a precision each, and presets for whole models.
 
-    "bf16"   every module computes in bfloat16
+    "bf16"   every module but routers computes in bfloat16
     "fp8"    linear layers multiply in 8 bits, the rest computes in bfloat16
 
 `set_precision` (`mixed_precision.py`) applies them to a model.
@@ -19,26 +19,28 @@ class Precision:
 
     `inputs`: the module's inputs, its weights, and the arrays that it saves.  `outputs`: results of
     operations, biases and gains, and the gradients of the inputs.  `gradients`: the gradients of
-    the results.
+    the results.  Of a precision for linear layers alone, `rest` is that of the other modules.
     """
 
     name: str
     inputs: Format | None = None
     outputs: Format | None = None
     gradients: Format | None = None
+    rest: "Precision | None" = None
+    needs_loss_scale: bool = False      # small gradients underflow
 
 
-def uniform(name: str, fmt: Format) -> Precision:
+def uniform(name: str, fmt: Format, needs_loss_scale: bool = False) -> Precision:
     """The precision with one format for everything."""
-    return Precision(name, fmt, fmt, fmt)
+    return Precision(name, fmt, fmt, fmt, needs_loss_scale=needs_loss_scale)
 
 
 FP32 = Precision("fp32")
-FP16 = uniform("fp16", FLOAT16)
+FP16 = uniform("fp16", FLOAT16, needs_loss_scale=True)
 BF16 = uniform("bf16", BFLOAT16)
 # For matrix products: both factors in 8 bits, results in 16.  Values need digits, gradients need
 # range: Micikevicius et al. 2022 (arXiv 2209.05433), section 3.
-FP8 = Precision("fp8", FLOAT8_E4M3FN, BFLOAT16, FLOAT8_E5M2)
+FP8 = Precision("fp8", FLOAT8_E4M3FN, BFLOAT16, FLOAT8_E5M2, rest=BF16, needs_loss_scale=True)
 PRECISIONS = {each.name: each for each in (FP32, BF16, FP16, FP8)}       # `--precision` of a run
 
 
@@ -46,14 +48,16 @@ def precision_preset(name: str, model: Module) -> dict[str, Precision]:
     """The mapping for `set_precision` that the preset `name` stands for.
 
     With "fp8" the linear layers compute in 8 bits, except the one that makes the logits; the rest,
-    experts too, in bfloat16.  Routers stay in float32, so that close scores do not become ties.
+    experts too, in bfloat16.  So it is with each precision that has a `rest`.  Routers stay in
+    float32, so that close scores do not become ties.
     """
     if name not in PRECISIONS:
         raise ValueError(f"unknown precision {name!r}: choose from {', '.join(PRECISIONS)}")
     routers = [name for name, module in model.named_modules() if isinstance(module, Router)]
-    if name != "fp8":
-        return {"": PRECISIONS[name]} | dict.fromkeys(routers, FP32)
+    chosen = PRECISIONS[name]
+    if chosen.rest is None:
+        return {"": chosen} | dict.fromkeys(routers, FP32)
     layers = [name for name, module in model.named_modules() if isinstance(module, Linear)]
     if not (isinstance(model, GPT) and model.config.tied):
         layers.pop()
-    return {"": BF16} | dict.fromkeys(layers, FP8) | dict.fromkeys(routers, FP32)
+    return {"": chosen.rest} | dict.fromkeys(layers, chosen) | dict.fromkeys(routers, FP32)

@@ -26,7 +26,7 @@ from ..memory.remat.policies import plan_policy
 from ..memory.remat.selective import rematerialize_attention
 from ..nn import GPT, GPTConfig
 from ..optim import AdamW
-from ..parallel.context.layout import ContextOptions
+from ..parallel.context.rank_groups import ContextOptions
 from ..parallel.pipeline.schedule.timeline import Interval
 from ..parallel.registry import STRATEGIES, make_strategy
 from ..parallel.strategy import Microbatch, Strategy

@@ -10,7 +10,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig, Linear, Module, Parameter
 from minipar.nn.parameter import ones
 from minipar.optim import SGD
-from minipar.parallel.context.layout import ContextOptions
+from minipar.parallel.context.rank_groups import ContextOptions
 from minipar.parallel.pipeline.pipeline_only import PipelineOnly
 from minipar.parallel.registry import STRATEGIES, make_strategy, strategies_with
 from minipar.parallel.strategy import Microbatch

@@ -14,7 +14,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import GPT, MLP, GPTConfig, MoEConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
-from minipar.parallel.context.layout import ContextOptions
+from minipar.parallel.context.rank_groups import ContextOptions
 from minipar.parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
 from minipar.parallel.pipeline.schedule.dependencies import OPS, needs
 from minipar.parallel.registry import make_strategy

@@ -6,7 +6,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("autograd", "nn", "optim"): 3284,
     ("comm",): 4555,
     ("parallel",): 5120,
-    ("memory", "precision"): 1231,
+    ("memory", "precision"): 1234,
     ("train", "commands"): 6154,
     ("viz",): 2546,
     ("plan",): 1782,
@@ -15,7 +15,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("gspmd",): 2494,
     ("inference", "serve", "interop"): 3792,
     ("compress",): 1878,
-    ("school",): 3717,
+    ("school",): 3714,
 }
 ALL = 42244
 

@@ -57,7 +57,7 @@ def lines_of(file: str, name: str) -> int:
     return node.end_lineno - node.lineno + 1
 
 
-@pytest.mark.parametrize("head", ["Data parallelism", "ZeRO-2 beside tensor parallelism", "FSDP",
+@pytest.mark.parametrize("head", ["Data parallelism", "ZeRO-2", "Tensor parallelism", "FSDP",
                                   "A pipeline beside context parallelism"])
 def test_it_says_how_much_there_is_to_read(head):
     section, listed = listed_under(head)
@@ -70,7 +70,8 @@ def test_it_says_how_much_there_is_to_read(head):
 
 @pytest.mark.parametrize("head, kind, make, axes", [
     ("Data parallelism", DistributedDataParallel, mlp, {"dp": 2}),
-    ("ZeRO-2 beside tensor parallelism", ZeRO2, mlp, {"dp": 2, "tp": 2}),
+    ("ZeRO-2", ZeRO2, mlp, {"dp": 2}),
+    ("Tensor parallelism", DistributedDataParallel, mlp, {"tp": 2}),
     ("FSDP", FullyShardedDataParallel, mlp, {"dp": 2}),
     ("A pipeline beside context parallelism", DistributedDataParallel, gpt, {"pp": 2, "cp": 2})])
 def test_a_step_calls_these_functions_in_this_order(head, kind, make, axes):

@@ -21,7 +21,7 @@ from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
 from minipar.optim.whole_tensors.lamb import LAMB
 from minipar.optim.whole_tensors.lars import LARS
 from minipar.optim.whole_tensors.muon import Muon
-from minipar.parallel.context.layout import ContextOptions
+from minipar.parallel.context.rank_groups import ContextOptions
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.ddp_by_autograd import data_parallel
 from minipar.parallel.data.trained_apart import TrainedApart

@@ -79,7 +79,7 @@ def turn(x: Array, cos: Array, sin: Array, num_heads: int) -> Array:
 
 def embedding(table: Tensor, ids: Array) -> Tensor:
     """Rows of the table (rows, width), picked by ids (...) → (..., width)."""
-    return Embedding.apply(table, Tensor(ids))      # ids are data, so the picked rows are too
+    return Embedding.apply(table, Tensor(ids))      # ids are data, and so the result is no weight
 
 
 def rotary(x: Tensor, cos: Array, sin: Array, num_heads: int) -> Tensor:

@@ -6,7 +6,7 @@
     blocks                 one block of queries and keys, forward and backward
     mask                   who sees whom, by positions; which tiles of a block are computed
     token_order            which tokens each rank has: contiguous, zig-zag, striped
-    layout                 the ranks of cp, and the groups that attention needs
+    rank_groups            the ranks of cp, and the groups that attention needs
     attention              the differentiable operation
     parallelize_context    a GPT becomes context-parallel
 

@@ -26,7 +26,7 @@ from ..tensor.layers import PartialDropout
 from ..tensor.parallelize import split_of
 from ..tensor.sequence import SequenceSplit
 from .attention import context_attention
-from .layout import ContextSplit, GatherTokens, TokenLayout, cut_tokens, sequences_of
+from .rank_groups import ContextSplit, GatherTokens, TokenLayout, cut_tokens, sequences_of
 from .ulysses import columns_of_qkv, heads_to_tokens, tokens_to_heads
 
 

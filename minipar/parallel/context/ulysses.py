@@ -10,7 +10,7 @@ Between the two exchanges every rank has whole sequences of its own heads, and a
 do: a ring over other ranks, too.  Heads of keys and values are repeated if there are fewer of them
 than ranks.
 
-    q, k, v there and o back     (p-1)/p · b · t/p · (2 heads + 2 kv) · n  elements sent by a rank
+    q, k, v there and o back     (p-1)/p · b · t/p · (2 heads + 2 max(kv, p)) · n  elements sent
 
 Jacobs et al. 2023 (arXiv 2309.14509).
 """

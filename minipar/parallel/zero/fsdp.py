@@ -26,8 +26,8 @@ embedding and head is gathered twice in forward, and not for backward.)  All ran
 one order and reduce in one order.  Gathers and reductions have a communicator each, so no two ranks
 can wait for each other.
 
-HSDP: along the mesh's axis `replicate` ranks have the same pieces.  `finish`, inherited from ZeRO-2
-(zero2.py; ZeRO-1 has its own in zero1.py), sums the gradients of the pieces over these ranks.
+HSDP: along the mesh's axis `replicate` ranks have the same pieces.  `finish` calls ZeRO-2's, which
+(zero2.py; ZeRO-1 has its own in zero1.py) sums the gradients of the pieces over these ranks.
 
 Outside of a step, weights stay gathered for one call of the model at most: between two evaluations
 the pieces may change.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.

@@ -12,7 +12,8 @@ pp and tp Ψ are the parameters that this rank has, and p the ranks along dp and
 An all-reduce is a reduce-scatter and an all-gather.  ZeRO-1 puts the optimizer's step between the
 two, on 1/p of everything, and sends not one byte more.
 
-Every bucket is cut into p pieces, so that all ranks take an equal part in every reduction.
+Every bucket is cut into p pieces, so that all ranks take an equal part in every reduction (with
+`whole_parameters` a nearly equal one).
 arXiv 1910.02054, section 5.1.
 """
 

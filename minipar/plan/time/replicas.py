@@ -1,6 +1,6 @@
 """Ranks that have the same parameters, and how many of these each rank optimizes.
 
-    experts     dp / ep ranks have the same        all others      dp · cp ranks
+    experts     dp · cp / ep ranks have the same   all others      dp · cp ranks
 
 Rajbhandari et al. 2022 (DeepSpeed-MoE), section 5.
 """

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ...launcher import UsageError
 from ...parallel.context import attention
-from ...parallel.context.layout import ContextOptions
+from ...parallel.context.rank_groups import ContextOptions
 from ...parallel.context.token_order import positions_of_ranks
 from ..config import TrainConfig
 

@@ -23,7 +23,6 @@ from ..option import one_of
 
 # A wire takes those options of [messages] that it has arguments for.
 MESSAGE_OPTIONS = [key for key, field in OPTIONS.items() if field.section == "messages"]
-NEEDS_LOSS_SCALE = ("fp16", "fp8")          # small gradients underflow in these formats
 FULL_PRECISION = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32",
                   "gather_dtype": "fp32"}
 
@@ -96,7 +95,7 @@ def activation_format(config: TrainConfig) -> Format | None:
 def make_scaler(config: TrainConfig) -> LossScaler | None:
     """The loss scaler; None if the loss is not scaled."""
     scale = config.precision.loss_scale \
-        or ("dynamic" if config.precision.compute in NEEDS_LOSS_SCALE else "none")
+        or ("dynamic" if PRECISIONS[config.precision.compute].needs_loss_scale else "none")
     if scale == "none":
         return None
     return LossScaler() if scale == "dynamic" else LossScaler(float(scale), growth=1, backoff=1)

@@ -12,6 +12,7 @@ from ...parallel.data.ddp import DistributedDataParallel
 from ...parallel.data.local_sgd import CODES_MESSAGE
 from ...parallel.registry import COMMON, entry_of, make_strategy, strategies_with
 from ...parallel.strategy import Strategy
+from ...precision import PRECISIONS
 from ..config import OPTIONS, TrainConfig
 from ..option import one_of
 from .context import context_options
@@ -35,7 +36,7 @@ def check_strategy(config: TrainConfig) -> None:
     if entry.kind.steps_within_batch and config.optimizer.clip:
         raise UsageError(f"--strategy {parallel.strategy} clips no gradients, since no stage waits "
                          "for the norm of all: add --clip 0")
-    if entry.kind.steps_within_batch and config.precision.compute in ("fp16", "fp8"):
+    if entry.kind.steps_within_batch and PRECISIONS[config.precision.compute].needs_loss_scale:
         raise UsageError(f"--strategy {parallel.strategy} has no loss scale, since no stage waits "
                          "for the gradients of all: choose another --precision than "
                          f"{config.precision.compute}")

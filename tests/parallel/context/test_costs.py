@@ -21,8 +21,8 @@ from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.step_context import training_step
 from minipar.parallel.context.attention import context_attention
-from minipar.parallel.context.layout import ContextOptions, ContextSplit
 from minipar.parallel.context.parallelize_context import parallelize_context
+from minipar.parallel.context.rank_groups import ContextOptions, ContextSplit
 from minipar.parallel.context.token_order import positions_of_ranks
 from minipar.parallel.tensor.parallelize import parallelize
 from tests.support.counting import CountingArray

@@ -14,8 +14,8 @@ from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig, MoEConfig, RopeConfig
 from minipar.optim import SGD
-from minipar.parallel.context.layout import ContextOptions, ContextSplit
 from minipar.parallel.context.parallelize_context import parallelize_context
+from minipar.parallel.context.rank_groups import ContextOptions, ContextSplit
 from minipar.parallel.context.token_order import ORDERS
 from minipar.parallel.expert.router_bias import balance_routers
 from minipar.parallel.registry import make_strategy

@@ -8,7 +8,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.number_formats import BFLOAT16, FLOAT16
 from minipar.parallel.context.attention import context_attention
-from minipar.parallel.context.layout import ContextOptions
+from minipar.parallel.context.rank_groups import ContextOptions
 from minipar.parallel.context.token_order import positions_of_ranks
 from minipar.parallel.context.ulysses import columns_of_qkv, heads_to_tokens, tokens_to_heads
 from minipar.parallel.registry import make_strategy

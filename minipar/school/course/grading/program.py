@@ -112,7 +112,7 @@ def graded(course: Course, place: Path, settings: Settings, worker: Worker,
 
 
 def submissions_in(folder: Path, out: Path) -> list[Path]:
-    """The submissions of a folder: all in it but litter, and the folder of the results."""
+    """The submissions of a folder: all in it, except litter and the folder of the results."""
     if not folder.is_dir():
         raise SchoolError(f"{folder} is no folder of submissions: with --each give one; unpack an "
                           "archive of all of them first")
@@ -127,7 +127,7 @@ def submissions_in(folder: Path, out: Path) -> list[Path]:
 
 def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
                tell: Callable[[Row], Any]) -> int:
-    """Grade every submission of a folder, several at once; return how many could not be read.
+    """Grade every submission of a folder, several at once; return how many were not graded.
 
     `tell(row)` is called after each.  Raises SchoolError if `settings.late` names no submission.
     """

@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from ....atomic_files import write_text
 from ...toml_files import SchoolError
 from ..lessons import Lesson, has_run, lessons_folder
 from .handout import as_markup, html_page
@@ -39,12 +40,8 @@ def write_slides(lesson: Lesson, out: Path, runs: Path) -> Path:
             raise SchoolError(f"lesson {number} does not run: minipar lesson {number} shows why")
     body = "\n".join(f"<section>{as_markup(text)}<footer>minipar {number} · {i}</footer></section>"
                      for i, text in enumerate(slides_of(lesson, runs / number), 1))
-    path = out / f"{lesson.script.stem}.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".part")           # so that the page is written whole or not at all
-    draft.write_text(html_page(f"{number} {lesson.title}", "slides.css", body), encoding="utf-8")
-    draft.replace(path)
-    return path
+    return write_text(out / f"{lesson.script.stem}.html",
+                      html_page(f"{number} {lesson.title}", "slides.css", body))
 
 
 def slides_of(lesson: Lesson, run: Path) -> Iterator[str]:
@@ -95,7 +92,7 @@ def lines_of(part: str) -> float:
 
 
 def pages_of_code(lines: list[str]) -> Iterator[str]:
-    """Code on slides, cut before a definition or at an empty line where there is one."""
+    """Code on slides, cut at an empty line where there is one."""
     while len(lines) > MOST_CODE:
         cut = next((i for i in range(MOST_CODE, MOST_CODE // 2, -1) if not lines[i].strip()),
                    MOST_CODE)

@@ -115,7 +115,7 @@ def _earliest(rows: list[Slots], rank: int, kind: int, i: int) -> int:
 
 
 def _move_early(rows: list[Slots]) -> list[Slots]:
-    """Move actions before the first I down of rank 0, if there are W, and after its last F down."""
+    """Move actions before rank 0's first I down, if there are W; then after the last F down."""
     most, with_weights = max(map(_most_held, rows)), len(rows[0]) > W
     taken: list[set[int]] = [set() for _ in rows]
     last, phase = len(rows[0][F_DOWN]) - 1, 0

@@ -1,4 +1,4 @@
-"""The tokens of each rank: the ranks of cp, and the two groups that attention needs.
+"""The ranks of cp in groups: those that exchange heads, and those of a ring (tokens: token_order).
 
 Ulysses with a degree u runs on u neighbouring ranks, and rings go through every u-th rank:
 
