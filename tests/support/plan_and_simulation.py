@@ -31,15 +31,15 @@ QUICK = f"""
 1x8:h100 gpt3-6.7b 16 tp=8
 1x8:h100 gpt3-6.7b 16 tp=8,sp=0,microbatch=4
 1x8:h100 gpt3-6.7b 16 dp=8,kind=zero1,remat=full
-1x8:h100 llama3-8b 8 dp=8,kind=zero1,remat=selective
 1x8:h100 gpt3-6.7b 32 pp=8,schedule=gpipe
-1x8:h100 llama3-8b 16 pp=4,tp=2,schedule=interleaved,v=2
 1x8:h100 gpt3-6.7b 8 pp=4,tp=2,schedule=zb_h1
 1x8:h100 mixtral-8x7b 8 dp=8,ep=4
-1x8:h100 mixtral-8x7b 16 pp=4,dp=2,ep=2
 1x8:h100 {SMALL} 32 dp=4,tp=2,ep=4,kind=zero1,microbatch=2
 """.strip().splitlines()
 SLOW = f"""
+1x8:h100 llama3-8b 8 dp=8,kind=zero1,remat=selective
+1x8:h100 llama3-8b 16 pp=4,tp=2,schedule=interleaved,v=2
+1x8:h100 mixtral-8x7b 16 pp=4,dp=2,ep=2
 1x8:h100 llama3-1b 32 dp=8,kind=zero1,microbatch=2
 8x8:h100 llama3-1b 128 dp=64,kind=zero1
 8x8:h100 llama3-1b 128 dp=64,kind=fsdp
