@@ -60,7 +60,8 @@ def main(options: "Options", output: Output) -> None:
             found = ranked(cluster, model, batch, output)
             chosen = found[0]
     say(output, cluster, model, chosen)
-    output.file(options.emit, write_text, to_toml(config_of(model, chosen.layout)))
+    output.file(options.emit, write_text, to_toml(config_of(model, chosen.layout)) + (
+        f"# minipar simulate --config FILE --vocabulary {model.vocab_size} reads it, too\n"))
     if options.pictures is not None:
         draw(options.pictures, cluster, model, found, output)
 

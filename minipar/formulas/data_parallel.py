@@ -62,7 +62,8 @@ def all_gather_elements(counts: Sequence[int]) -> np.ndarray:
 
 def all_reduce_elements(size: int, p: int) -> np.ndarray:
     """Elements that each rank sends in a ring's all-reduce of `size`: (p,)."""
-    return reduce_scatter_elements(counts := chunk_lengths(size, p)) + all_gather_elements(counts)
+    counts = chunk_lengths(size, p)
+    return reduce_scatter_elements(counts) + all_gather_elements(counts)
 
 
 def units_of(model: Module) -> tuple[list[int], list[int]]:

@@ -95,6 +95,16 @@ def test_train_takes_the_best(capsys, tmp_path):
     assert main(["train", "--config", str(path), "--set", "run.steps=1", "--ranks", "4"]) == 0
 
 
+def test_simulate_takes_the_file_as_its_last_line_says(capsys, tmp_path):
+    path = tmp_path / "run.toml"
+    out = run(capsys, *LLAMA, "--explain", "dp=8,tp=2", "--emit", str(path))
+    line = path.read_text().splitlines()[-1].replace("FILE", str(path))
+    words = line.removeprefix("# minipar ").removesuffix(" reads it, too").split()
+    assert main([*words, "--cluster", "2x8:h100"]) == 0
+    said = "8.03 B parameters on 16 GPUs"
+    assert said in out and said in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("model, rope", [("llama3-8b", "500000"), ("llama2-7b", "10000")])
 def test_the_file_has_the_base_of_rotary_positions(capsys, tmp_path, model, rope):
     path = tmp_path / "run.toml"

@@ -7,7 +7,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("comm",): 4555,
     ("parallel",): 5120,
     ("memory", "precision"): 1234,
-    ("train", "commands"): 6154,
+    ("train", "commands"): 6155,
     ("viz",): 2546,
     ("plan",): 1782,
     ("simulation",): 1019,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 1878,
     ("school",): 3714,
 }
-ALL = 42244
+ALL = 42246
 
 
 def count(folder: str) -> int:
