@@ -21,7 +21,7 @@ pytest_plugins = ["minipar.testing.plugin"]
 
 # Tests that mostly wait for other processes run first, while real ranks use the core.
 WAITING = ("tests/test_launcher.py", "tests/testing/", "tests/comm/mpi_ranks/test_guardian.py",
-           "tests/school/exercises/test_tool")
+           "tests/comm/mpi_ranks/check/", "tests/school/exercises/test_tool")
 
 
 @pytest.fixture(scope="module")
