@@ -10,7 +10,7 @@ and says later: *error feedback*, e = what I wanted to say - what I said.
     signs           ▒ a bit for each, a scale     2 (p-1)/p · n/8, and 2 (p-1) b
     H steps alone   ▓▓▓▓▓▓▓▓ … once in H steps    2 (p-1)/p · n b / H
 
-n numbers of b bytes, p ranks.  Library: minipar/parallel/wires/, minipar/parallel/data/.
+n numbers of b bytes, p ranks.  Library: minipar/parallel/wire_formats/, minipar/parallel/data/.
 
     python lessons/31_few_bits_seldom.py        mpirun -n 4 python lessons/31_few_bits_seldom.py
 """

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.atomic_files import SUFFIX, locked, replace_file
 
 # Saves checkpoints whose description and only array say who wrote them.
@@ -17,11 +17,11 @@ SAVER = """
 import sys
 from pathlib import Path
 import numpy as np
-from minipar import checkpoint
+from minipar.checkpoint_file import Checkpoint, save
 for step in range(120):
     name = f"{sys.argv[2]} {step}"
     arrays = {"name": np.frombuffer(name.encode().ljust(2000), np.uint8)}
-    checkpoint.save(Path(sys.argv[1]), checkpoint.Checkpoint(arrays, {}, {"name": name}))
+    save(Path(sys.argv[1]), Checkpoint(arrays, {}, {"name": name}))
 """
 # Says that it is in the midst of writing a file, and waits there.
 WRITER = """

@@ -5,8 +5,8 @@ b sequences of t tokens, width d, h heads, L layers, V tokens in the vocabulary.
 
 from minipar.autograd import Meter
 from minipar.autograd.ops.attention import QUERIES
-from minipar.formulas.activations import visible_pairs
 from minipar.nn import GPTConfig
+from minipar.parallel.cost.activations import visible_pairs
 
 # Kinds in the lesson's table, and the meter's names of their operations.
 KINDS = {"linear layers": ("Linear",), "attention": ("FusedAttention",),

@@ -8,10 +8,10 @@ from minipar.autograd import Meter
 from minipar.backend.shape_array import ShapeArray
 from minipar.comm.collectives import sum_over_ranks
 from minipar.data import shard_range
-from minipar.formulas.activations import gpt_activations
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
+from minipar.parallel.cost.activations import gpt_activations
 from minipar.parallel.data.ddp_by_autograd import all_reduce_gradients
 from minipar.viz import Requirement, draw_device_limits
 

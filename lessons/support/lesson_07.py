@@ -6,10 +6,10 @@ from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_gather, chunk_bounds
 from minipar.comm.trace import Trace
 from minipar.environment import in_browser
-from minipar.formulas.data_parallel import bytes_per_step, data_parallel_bytes
 from minipar.launcher import simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
+from minipar.parallel.cost.data_parallel import bytes_per_step, data_parallel_bytes
 from minipar.parallel.data.classic_data_parallel import DataParallel
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, Strategy

@@ -3,9 +3,9 @@
 import numpy as np
 
 from minipar.comm import Communicator
-from minipar.formulas.data_parallel import paper_bytes
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
+from minipar.parallel.cost.data_parallel import paper_bytes
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch

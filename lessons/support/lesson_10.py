@@ -6,8 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minipar.comm import Communicator
-from minipar.formulas.data_parallel import bytes_per_step, memory_per_rank, paper_bytes, units_of
 from minipar.nn import GPT, GPTConfig, Module
+from minipar.parallel.cost.data_parallel import (
+    bytes_per_step,
+    memory_per_rank,
+    paper_bytes,
+    units_of,
+)
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel

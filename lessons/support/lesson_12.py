@@ -5,8 +5,8 @@ import numpy as np
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_object
 from minipar.comm.mesh import DeviceMesh
-from minipar.formulas import pipelines
 from minipar.nn import MLP
+from minipar.parallel.cost import pipelines
 from minipar.parallel.pipeline.schedule.actions import Action, Schedule
 from minipar.parallel.pipeline.schedule.metrics import bubble
 from minipar.parallel.pipeline.schedule.schedules import gpipe, one_f_one_b

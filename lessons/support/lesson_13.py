@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from minipar.comm.simulated.links import Link
-from minipar.formulas import pipelines
 from minipar.nn import MLP
+from minipar.parallel.cost import pipelines
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.pipeline.schedule.metrics import bubble
 from minipar.parallel.pipeline.schedule.registry import make_schedule

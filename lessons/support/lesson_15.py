@@ -9,10 +9,10 @@ from micro import Tensor, backward
 from minipar import autograd as ag
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce, sum_over_ranks
-from minipar.formulas.activations import layer_activations
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.step_context import training_step
+from minipar.parallel.cost.activations import layer_activations
 from minipar.parallel.tensor.layers import TensorSplit
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.parallel.tensor.sequence import SequenceSplit

@@ -8,8 +8,6 @@ import numpy as np
 from minipar.autograd import Tensor
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_reduce, sum_over_ranks
-from minipar.formulas.activations import layer_activations
-from minipar.formulas.context_parallel import computed_pairs
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
@@ -18,6 +16,8 @@ from minipar.parallel.context.parallelize_context import parallelize_context
 from minipar.parallel.context.rank_groups import ContextOptions, ContextSplit, TokenLayout
 from minipar.parallel.context.token_order import positions_of_ranks
 from minipar.parallel.context.ulysses import columns_of_qkv, heads_to_tokens, tokens_to_heads
+from minipar.parallel.cost.activations import layer_activations
+from minipar.parallel.cost.context_parallel import computed_pairs
 from minipar.viz import draw_ring_attention
 
 from .kit import ABOUT, AT_MOST, Lesson, Row

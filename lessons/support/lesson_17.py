@@ -11,12 +11,12 @@ from minipar.autograd import Tensor
 from minipar.comm import Communicator, Trace
 from minipar.comm.collectives import all_gather, all_reduce, chunk_bounds, sum_over_ranks
 from minipar.comm.mesh import DeviceMesh
-from minipar.formulas.experts import all_to_all_bytes, exchanged_bytes, layer_parameters
 from minipar.nn import GPT, GPTConfig, MoE, MoEConfig
 from minipar.nn.gpt import make_mlp
 from minipar.nn.moe import Experts
 from minipar.nn.step_context import training_step
 from minipar.optim import AdamW
+from minipar.parallel.cost.experts import all_to_all_bytes, exchanged_bytes, layer_parameters
 from minipar.parallel.expert.distribute_experts import distribute_experts, moe_layers
 from minipar.parallel.expert.router_bias import balance_routers
 from minipar.parallel.registry import make_strategy

@@ -13,13 +13,13 @@ from minipar.backend.mapped_file import MappedFile
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.simulated.copy_stream import copy_streams
 from minipar.comm.simulated.links import Link
-from minipar.formulas.activations import gpt_activations
 from minipar.inference import generate
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
+from minipar.parallel.cost.activations import gpt_activations
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 from minipar.viz import draw_timeline, side_by_side
 

@@ -17,8 +17,8 @@ from minipar.optim import AdamW
 from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.wires.low_precision import LowPrecisionWire
-from minipar.parallel.wires.wire import UNCOMPRESSED
+from minipar.parallel.wire_formats.low_precision import LowPrecisionWire
+from minipar.parallel.wire_formats.wire import UNCOMPRESSED
 from minipar.precision import FP16, LossScaler, set_precision, unscale
 from minipar.viz import draw_precision
 

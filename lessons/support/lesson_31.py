@@ -14,10 +14,10 @@ from minipar.launcher import simulate
 from minipar.nn import MLP, Linear, Sequential
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.wires.gradient_compression.powersgd import PowerSGD
-from minipar.parallel.wires.gradient_compression.signs import Signs
-from minipar.parallel.wires.gradient_compression.tensor_wire import TensorWire
-from minipar.parallel.wires.gradient_compression.top_k import DGC
+from minipar.parallel.wire_formats.gradient_compression.powersgd import PowerSGD
+from minipar.parallel.wire_formats.gradient_compression.signs import Signs
+from minipar.parallel.wire_formats.gradient_compression.tensor_wire import TensorWire
+from minipar.parallel.wire_formats.gradient_compression.top_k import DGC
 from minipar.viz import CostedRun, draw_loss_by_cost
 
 from .kit import ABOUT, Lesson, Row

@@ -14,7 +14,7 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.optim import AdamW
 from minipar.parallel.strategy import Microbatch, Strategy
-from minipar.parallel.wires.wire import Wire
+from minipar.parallel.wire_formats.wire import Wire
 from minipar.viz.timelines.memory_timeline import MemoryStep, peak_of, phase_starts
 
 from .kept_trace import stop_trace

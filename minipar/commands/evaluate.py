@@ -9,7 +9,7 @@ It takes plain and compressed checkpoints.
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..checkpoint import file_size
+from ..checkpoint_file import file_size
 from ..compress.load import compression_steps
 from ..launcher import UsageError
 from ..train.checkpoints.models import check_numbers, open_model

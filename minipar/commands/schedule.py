@@ -15,8 +15,8 @@ from pathlib import Path
 from .. import viz
 from ..atomic_files import write_text
 from ..comm.simulated.links import Link
-from ..formulas import pipelines as predict
 from ..launcher import UsageError, errors_as_usage
+from ..parallel.cost import pipelines as predict
 from ..parallel.pipeline.schedule.actions import Placement, Schedule
 from ..parallel.pipeline.schedule.csv import from_csv, to_csv
 from ..parallel.pipeline.schedule.metrics import Bubble, bubble, num_messages, peak_memory

@@ -8,7 +8,7 @@
 
 `minipar quantize`, `prune` and `distill` use these methods; `train/recipes/` has the training runs
 of the last two.  `minipar study` compares the models that these commands make.  Messages of few
-bits, which training sends, are in `parallel/wires/`.
+bits, which training sends, are in `parallel/wire_formats/`.
 """
 
 from ..number_formats.affine import SCHEMES, IntGrid

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoint import Checkpoint, CheckpointError
-from ..checkpoint.description_rules import Table, fault
+from ..checkpoint_file import Checkpoint, CheckpointError
+from ..checkpoint_file.description_rules import Table, fault
 from ..nn import Module
 from .pruning.serialization import KIND as PRUNED
 from .pruning.serialization import Arrays, unpack_pruned

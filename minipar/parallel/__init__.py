@@ -14,7 +14,8 @@
     pipeline/        stages of layers on different ranks, and their schedules
     agreement        ranks that hold the same parameters use them alike
     errors           what several strategies refuse
-    wires/           how messages are encoded: as they are, in few bits, or few numbers
+    wire_formats/    how messages are encoded: as they are, in few bits, or few numbers
+    cost/            bytes, memory and seconds of each strategy, by formulas on paper
 
 To train, call `registry.make_strategy`, or make one of the classes.
 """

@@ -5,7 +5,7 @@
     strategy = make_strategy("ddp", model, DeviceMesh(comm, pp=4), schedule="1f1b")
     strategy = make_strategy("FILE.py:CLASS", model, comm)            of one's own
 
-The choices of `minipar train`, the costs of `formulas/data_parallel.py`, the tests and the page of
+The choices of `minipar train`, the costs of `cost/data_parallel.py`, the tests and the page of
 compositions follow from the table.  A strategy of your own is one file; with an entry, it is
 offered by name.
 """

@@ -65,7 +65,7 @@ from .cut_layers import check_axes, cut_layers, send_pieces
 from .microbatch import Microbatch, sum_over_samples, sum_targets
 from .pipeline.schedule.actions import Placement, Schedule
 from .pipeline.stages import OneStage, Stages
-from .wires.wire import UNCOMPRESSED, Wire
+from .wire_formats.wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
     from ..number_formats import Format

@@ -77,7 +77,7 @@ class Software:
     memory_base: float = 0.0        # bytes of a run without a model
     kept: float = 1.0               # activations kept, relative to those of fused kernels
     keeps_gathered: bool = False    # with sp, and no pipeline: backward finds its inputs gathered
-    activations: str = "fused"      # "minipar": by formulas/activations.py
+    activations: str = "fused"      # "minipar": by parallel/cost/activations.py
     fitted: str = ""                # which numbers were fitted, and on which runs
 
     @property

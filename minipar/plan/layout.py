@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..formulas import pipelines
 from ..nn import GPTConfig
+from ..parallel.cost import pipelines
 from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.registry import STRATEGIES
 

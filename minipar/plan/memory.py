@@ -1,7 +1,7 @@
 """Bytes of the fullest rank, by kind: states, activations in flight, logits.
 
-    states          elements by the strategy's formula (formulas/data_parallel.py), times the bytes
-                    of the framework's formats
+    states          elements by the strategy's formula (parallel/cost/data_parallel.py), times
+                    the bytes of the framework's formats
     activations     of a layer and microbatch, times layers and microbatches in flight (the
                     schedule's formula)
     logits          on the rank of the head: in 16 bits, and in float32 with softmax and gradient
@@ -11,9 +11,9 @@ Rajbhandari et al. 2020, section 3; Korthikanti et al. 2022, table 2.
 
 from functools import lru_cache
 
-from ..formulas.activations import layer_activations
-from ..formulas.data_parallel import memory_per_rank
 from ..nn import GPTConfig
+from ..parallel.cost.activations import layer_activations
+from ..parallel.cost.data_parallel import memory_per_rank
 from .cluster import Cluster
 from .layout import PREDICTED, Layout, in_flight
 from .models import active_ratio, mlp_matrices, mlp_width
@@ -93,7 +93,7 @@ def elements(kind: str, own: int, layers: int, shards: int) -> tuple[int, int, i
 def layer_bytes(cluster: Cluster, model: GPTConfig, layout: Layout, remat: str) -> float:
     """Bytes that a layer keeps of a microbatch for backward, on one rank.
 
-    minipar's are those of formulas/activations.py.  For others, bytes of a token in 16 bits:
+    minipar's are those of parallel/cost/activations.py.  For others, bytes of a token in 16 bits:
 
         Llama-like      16 for each width, 8 for each width of the MLP
         GPT-like        34 for each width, with dropout's masks; attention that is not fused keeps

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..formulas import experts
 from ..nn import GPTConfig, MoEConfig
 from ..nn.rotary import RopeConfig
+from ..parallel.cost import experts
 
 FILE = Path(__file__).with_name("models.toml")
 NEEDED = ("layers", "width", "heads", "vocab")

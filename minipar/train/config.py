@@ -217,9 +217,9 @@ class PrecisionConfig:
         "fp32", "format in which data-parallel ranks sum gradients (integers: sent as such, summed "
         "in float32, and the rounding error is sent in the next step), or a method that sends few "
         "numbers, or few bits of each (docs/pages/slow_networks.md)",
-        choices="parallel.wires.registry:WIRES", without=(ROUNDS,))
+        choices="parallel.wire_formats.registry:WIRES", without=(ROUNDS,))
     gather_dtype: str = option("fp32", "format in which fsdp gathers weights",
-                               choices="parallel.wires.registry:WIRES", without=(ROUNDS,))
+                               choices="parallel.wire_formats.registry:WIRES", without=(ROUNDS,))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.wires.wire import Wire
+from minipar.parallel.wire_formats.wire import Wire
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 
 ROOT, PROGRAM = Path(__file__).parents[2], Path(__file__).with_name("torch_ranks.py")

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from minipar.backend.malloc import keep_freed_memory
-from minipar.formulas.activations import gpt_activations
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
+from minipar.parallel.cost.activations import gpt_activations
 
 from .baselines.numpy_gpt import NumpyGPT
 from .timing import (

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, nullcontext
 
 from minipar.backend.malloc import keep_freed_memory
 from minipar.backend.mapped_file import MappedFile
-from minipar.formulas.activations import gpt_activations
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import plan_policy
 from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT
+from minipar.parallel.cost.activations import gpt_activations
 from minipar.precision import precision_preset, set_precision
 
 from .gpt import BATCH, CONFIG, make_batch, make_step

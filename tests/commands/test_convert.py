@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.main import main
 from minipar.data import ByteBPE, CharacterVocabulary, Numbers
 from minipar.interop import load_pretrained, open_safetensors, save_pretrained

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.main import main
 
 pytestmark = pytest.mark.usefixtures("no_pictures")

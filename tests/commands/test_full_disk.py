@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.main import main
 
 SMALL = ("--data", "digits", "--hidden", "32", "--batch", "8")

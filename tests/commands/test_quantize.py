@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.compress import quantize as quantize_command
 from minipar.commands.main import main
 from minipar.compress.quantization.post_training import quantize

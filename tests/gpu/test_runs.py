@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.backend import to_host
 from minipar.commands.main import main
 from minipar.environment import find_mpirun, mpirun_environment

@@ -5,9 +5,9 @@ import runpy
 import numpy as np
 import pytest
 
-from minipar.formulas.context_parallel import ring_elements, ulysses_elements
 from minipar.parallel.context.mask import AttentionMask
 from minipar.parallel.context.token_order import positions_of_ranks
+from minipar.parallel.cost.context_parallel import ring_elements, ulysses_elements
 from tests.lessons.test_answers import ROOT, says
 
 

@@ -10,8 +10,8 @@ from minipar.backend.shape_array import ShapeArray
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
 from minipar.comm.cost import predict
-from minipar.formulas.activations import gpt_activations, layer_activations
 from minipar.nn import GPT, GPTConfig
+from minipar.parallel.cost.activations import gpt_activations, layer_activations
 from tests.lessons.test_answers import PAGES, says
 
 

@@ -13,11 +13,11 @@ from minipar.comm.cost.traffic import bytes_by_axis
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated.links import Link
 from minipar.compress.quantization.int_matmul import EXACT, LARGEST
-from minipar.formulas.activations import gpt_activations, layer_activations
-from minipar.formulas.data_parallel import bytes_per_step, memory_per_rank, units_of
 from minipar.launcher import simulate
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import GPT, GPTConfig
+from minipar.parallel.cost.activations import gpt_activations, layer_activations
+from minipar.parallel.cost.data_parallel import bytes_per_step, memory_per_rank, units_of
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times
 from minipar.parallel.pipeline.schedule.simulate import simulate as play

@@ -15,7 +15,7 @@ from minipar.number_formats import BFLOAT16, FLOAT16
 from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Strategy
-from minipar.parallel.wires.low_precision import LowPrecisionWire
+from minipar.parallel.wire_formats.low_precision import LowPrecisionWire
 from minipar.testing import worlds
 from tests.support.low_precision_runs import (
     ROWS,

@@ -10,9 +10,9 @@ import pytest
 from minipar.autograd import no_grad
 from minipar.backend import observing_allocations
 from minipar.comm import Cluster
-from minipar.formulas.data_parallel import memory_per_rank, units_of
 from minipar.nn import GPT
 from minipar.optim import SGD
+from minipar.parallel.cost.data_parallel import memory_per_rank, units_of
 from minipar.parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES
 from minipar.testing import worlds
 from tests.support.cases import ALL, MODELS, ONE_PROCESS, Case, train

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.optim import SGD
-from minipar.parallel.wires.quantized.quantized_collectives import QuantizedWire
+from minipar.parallel.wire_formats.quantized.quantized_collectives import QuantizedWire
 from minipar.precision import unscale
 from minipar.testing import worlds
 from tests.support.cases import Case

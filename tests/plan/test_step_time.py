@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minipar.comm.simulated.links import Link
-from minipar.formulas.data_parallel import paper_bytes
+from minipar.parallel.cost.data_parallel import paper_bytes
 from minipar.parallel.pipeline.schedule.metrics import in_flight
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate

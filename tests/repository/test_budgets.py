@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3284,
     ("comm",): 4555,
-    ("parallel",): 5120,
+    ("parallel",): 5429,
     ("memory", "precision"): 1234,
     ("train", "commands"): 6155,
     ("viz",): 2546,

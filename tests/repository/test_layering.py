@@ -27,12 +27,12 @@ ALLOWED = {     # what each room may import, itself apart
     "memory": {*LOW, "autograd", "nn", "optim"},
     "parallel": {*LOW, "autograd", "nn", "optim", "comm", "memory"},
     "precision": {*LOW, "autograd", "nn", "comm"},      # comm: an overflow on any rank
-    "formulas": {*LOW, "autograd", "nn", "comm", "memory", "parallel"},
-    "plan": {"nn", "comm", "parallel", "formulas"},
+    "plan": {"nn", "comm", "parallel"},
     "simulation": {"backend", "environment", "autograd", "nn", "optim", "comm", "memory",
                    "parallel", "plan"},         # environment: the cores that it measures
-    "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
-    "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},
+    "checkpoint_file": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
+    "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel",
+                 "checkpoint_file"},
     "inference": {*LOW, "autograd", "nn", "comm", "parallel", "compress"},
     "gspmd": {*LOW, "units", "autograd", "nn", "comm", "parallel"},
     "interop": {"atomic_files", "number_formats", "nn", "data"},

@@ -14,7 +14,7 @@ from minipar.parallel.pipeline.schedule import advanced
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import STRATEGIES
 from minipar.parallel.strategy import Strategy
-from minipar.parallel.wires.registry import WIRES, tensor_wire
+from minipar.parallel.wire_formats.registry import WIRES, tensor_wire
 from tests.repository.test_layering import ROOT, lines_of_code
 
 MOST = 60

@@ -18,7 +18,7 @@ from minipar.commands.main import make_parser
 from minipar.optim.registry import OPTIMIZERS
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.registry import STRATEGIES, make_strategy
-from minipar.parallel.wires.registry import WIRES, tensor_wire
+from minipar.parallel.wire_formats.registry import WIRES, tensor_wire
 from minipar.train.config import OPTIONS
 from tests.repository.test_layering import tree_of
 

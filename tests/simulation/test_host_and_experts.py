@@ -8,8 +8,8 @@ import pytest
 
 from minipar.backend.shape_array import ShapeArray
 from minipar.commands.main import main
-from minipar.formulas.experts import all_to_all_bytes
 from minipar.nn import GPTConfig
+from minipar.parallel.cost.experts import all_to_all_bytes
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import KINDS, Layout
 from minipar.plan.memory import memory

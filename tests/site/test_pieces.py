@@ -8,9 +8,9 @@ import pytest
 
 from minipar.comm.cost import predict
 from minipar.comm.cost.alpha_beta import seconds
-from minipar.formulas.activations import gpt_activations
 from minipar.nn import GPT, GPTConfig
 from minipar.number_formats import FORMATS
+from minipar.parallel.cost.activations import gpt_activations
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.pipeline.schedule.validate import find_fault

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from minipar.parallel.wires.quantized.block_codec import BlockCodec
+from minipar.parallel.wire_formats.quantized.block_codec import BlockCodec
 
 EIGHT, FOUR = BlockCodec(), BlockCodec(bits=4, size=32)
 CODECS = pytest.mark.parametrize("codec", [EIGHT, FOUR], ids=["int8", "int4"])

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from minipar.atomic_files import replace_file
-from minipar.formulas.activations import PARALLEL, REMAT, layer_activations
 from minipar.memory.ledger import Ledger
 from minipar.memory.temporaries import StepLedger
 from minipar.nn import GPTConfig
+from minipar.parallel.cost.activations import PARALLEL, REMAT, layer_activations
 from tests.support.step_peaks import WAYS, peaks_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "memory.md"

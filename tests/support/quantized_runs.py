@@ -4,8 +4,8 @@ import numpy as np
 
 from minipar.parallel.agreement import ranks_that_differ
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.wires.quantized.block_codec import INT8 as CODEC
-from minipar.parallel.wires.quantized.quantized_collectives import QuantizedWire
+from minipar.parallel.wire_formats.quantized.block_codec import INT8 as CODEC
+from minipar.parallel.wire_formats.quantized.quantized_collectives import QuantizedWire
 from tests.support.cases import ALL, MODELS, Case
 
 

@@ -17,7 +17,8 @@ from itertools import groupby
 
 import numpy as np
 
-from minipar.formulas.data_parallel import (
+from minipar.memory.remat.plans import Plan, parts_of
+from minipar.parallel.cost.data_parallel import (
     all_gather_elements,
     all_reduce_elements,
     chunk_lengths,
@@ -25,8 +26,7 @@ from minipar.formulas.data_parallel import (
     peak_whole_gradients,
     reduce_scatter_elements,
 )
-from minipar.formulas.rematerialization import backward_steps
-from minipar.memory.remat.plans import Plan, parts_of
+from minipar.parallel.cost.rematerialization import backward_steps
 from minipar.parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
 
 Uses = Mapping[int, Sequence[str]]      # for each stage the names of its units

@@ -14,8 +14,8 @@ from minipar.comm import Cluster
 from minipar.comm.simulated.links import Link, Links
 from minipar.launcher import metered
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.wires.gradient_compression.top_k import TopK
-from minipar.parallel.wires.wire import UNCOMPRESSED
+from minipar.parallel.wire_formats.gradient_compression.top_k import TopK
+from minipar.parallel.wire_formats.wire import UNCOMPRESSED
 from minipar.train.check import checked
 from minipar.train.config import TrainConfig
 from minipar.train.loop import take_step

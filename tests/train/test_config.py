@@ -8,7 +8,7 @@ from dataclasses import fields
 
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.main import main, make_parser
 from minipar.launcher import UsageError
 from minipar.train import (

@@ -5,10 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.comm import Cluster
 from minipar.commands.main import main
-from minipar.parallel.wires.registry import WIRES, tensor_wire
+from minipar.parallel.wire_formats.registry import WIRES, tensor_wire
 from minipar.train.loop import microbatches
 from minipar.train.setup import device as device_options
 from minipar.train.start import start_run

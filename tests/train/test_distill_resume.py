@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.main import main
 
 GPT = ("--data", "synthetic", "--layers", 2, "--heads", 2, "--width", 16, "--context", 8,

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.main import main
 
 TEXT = "the quick brown fox jumps over the lazy dog, and the dog does not mind at all. " * 40

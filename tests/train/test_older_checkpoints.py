@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.main import main
 from minipar.train.checkpoints.models import read_config_to_resume
 from minipar.train.config import OPTIONS

@@ -15,8 +15,8 @@ from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, ScheduleEntry
 from minipar.parallel.pipeline.schedule.schedules import gpipe
 from minipar.parallel.registry import STRATEGIES, StrategyEntry
-from minipar.parallel.wires.low_precision import LowPrecisionWire
-from minipar.parallel.wires.registry import WIRES
+from minipar.parallel.wire_formats.low_precision import LowPrecisionWire
+from minipar.parallel.wire_formats.registry import WIRES
 from minipar.precision.policy import PRECISIONS, uniform
 from minipar.train.config import OPTIONS
 from tests.repository.test_layering import ROOT

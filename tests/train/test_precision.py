@@ -6,12 +6,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.comm import Cluster
 from minipar.commands.main import main
 from minipar.launcher import UsageError
-from minipar.parallel.wires.quantized.block_codec import BlockCodec
-from minipar.parallel.wires.quantized.quantized_collectives import QuantizedWire
+from minipar.parallel.wire_formats.quantized.block_codec import BlockCodec
+from minipar.parallel.wire_formats.quantized.quantized_collectives import QuantizedWire
 from minipar.precision import LossScaler
 from minipar.train import loop, start_run, train_steps
 from minipar.train.loop import take_step

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.main import main
 from minipar.compress.pruning.serialization import expand
 

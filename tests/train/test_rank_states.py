@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from minipar.checkpoint import NEWEST, PREVIOUS, load
-from minipar.parallel.wires.registry import WIRES, tensor_wire
-from minipar.parallel.wires.wire import Wire
+from minipar.checkpoint_file import NEWEST, PREVIOUS, load
+from minipar.parallel.wire_formats.registry import WIRES, tensor_wire
+from minipar.parallel.wire_formats.wire import Wire
 from minipar.train.config import TrainConfig
 from minipar.train.program import train
 from tests.support.cases import APART

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.main import main
 from minipar.data import digits
 from minipar.nn import MLP

@@ -6,9 +6,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.autograd import no_grad
-from minipar.checkpoint.description_rules import fault
+from minipar.checkpoint_file.description_rules import fault
 from minipar.comm import Cluster
 from minipar.commands.main import main
 from minipar.compress.pruning.masks import Masks, prunable_weights

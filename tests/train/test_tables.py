@@ -9,16 +9,16 @@ import pytest
 from minipar.compress.pruning.prune import prune
 from minipar.compress.quantization.gptq import column_order
 from minipar.compress.quantization.observers import Observer
-from minipar.formulas.experts import layer_parameters
 from minipar.nn import GPT, MLP, Activation, GPTConfig, MoEConfig
 from minipar.nn.gpt import MLPS, FeedForward
 from minipar.nn.moe.dispatch import queue_places
 from minipar.nn.step_context import training_step
 from minipar.number_formats.affine import IntGrid
 from minipar.optim.registry import OPTIMIZERS, make_optimizer
+from minipar.parallel.cost.experts import layer_parameters
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.registry import make_strategy
-from minipar.parallel.wires.registry import WIRES
+from minipar.parallel.wire_formats.registry import WIRES
 from minipar.precision.policy import precision_preset
 from minipar.train.config import TrainConfig
 from minipar.train.recipes.pruning import scores

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.comm import Cluster
 from minipar.commands.main import main, make_parser
 from minipar.parallel.registry import strategies_with

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.commands.main import main
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.train import save_model

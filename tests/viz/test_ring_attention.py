@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from minipar.formulas.context_parallel import pairs_by_hop
 from minipar.parallel.context.token_order import positions_of_ranks
+from minipar.parallel.cost.context_parallel import pairs_by_hop
 from minipar.viz import draw_ring_attention
 from minipar.viz.grids.ring_attention import visible_pairs
 from tests.viz.test_sharded_pictures import saved  # noqa: F401 (a fixture)

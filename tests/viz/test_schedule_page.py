@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from minipar.formulas import pipelines as predict
+from minipar.parallel.cost import pipelines as predict
 from minipar.parallel.pipeline.schedule.actions import Action, stages_on
 from minipar.parallel.pipeline.schedule.metrics import bubble, peak_memory
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule

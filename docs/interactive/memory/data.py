@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from minipar.formulas.activations import PARALLEL, REMAT, layer_activations
 from minipar.nn import GPT, GPTConfig
+from minipar.parallel.cost.activations import PARALLEL, REMAT, layer_activations
 
 MODELS = {"GPT-2 small": (12, 768, 12, 1024), "GPT-2 XL": (48, 1600, 25, 1024),
           "7 billion": (32, 4096, 32, 4096), "70 billion": (80, 8192, 64, 4096)}

@@ -7,11 +7,11 @@ to a hint; every number is compared up to `tolerance`, relative.
 from typing import Any, NamedTuple
 
 from minipar.comm.cost import predict
-from minipar.formulas import pipelines
-from minipar.formulas.context_parallel import imbalance, pairs_by_hop
 from minipar.inference.sampling.speculative import expected_tokens
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.context.token_order import positions_of_ranks
+from minipar.parallel.cost import pipelines
+from minipar.parallel.cost.context_parallel import imbalance, pairs_by_hop
 from minipar.parallel.pipeline.schedule.simulate import Times
 
 MEGA = 10**6

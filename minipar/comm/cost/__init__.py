@@ -16,7 +16,7 @@ entry of an algorithm in `comm/algorithms.py` names its rounds and its textbook 
     measure, fit, calibration       the same, measured on a real machine
     traffic                         bytes counted from a trace, for each axis of a mesh
 
-The cost of a whole training step, with all its collectives, is in `minipar/formulas`.
+The cost of a whole training step, with all its collectives, is in `minipar/parallel/cost`.
 """
 
 from ..collectives.all_reduce import BLOCK_BYTES

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ... import checkpoint as files
+from ... import checkpoint_file as files
 from ...compress import FLOAT_GRIDS, FloatGrid, Granularity, IntGrid, pack_quantized
 from ...compress.load import compression_steps
 from ...compress.quantization.gptq import ORDERS

@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from ... import viz
 from ...atomic_files import write_text
-from ...checkpoint import NEWEST, Checkpoint
+from ...checkpoint_file import NEWEST, Checkpoint
 from ...compress import FLOAT_GRIDS
 from ...compress.footprint import ModelVersion, measure
 from ...compress.pruning.shrink import without_masks

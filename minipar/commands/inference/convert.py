@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ...checkpoint import NEWEST
+from ...checkpoint_file import NEWEST
 from ...compress.load import compression_steps
 from ...compress.pruning.serialization import KIND as PRUNED
 from ...data import ByteBPE, CharacterVocabulary

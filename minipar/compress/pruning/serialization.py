@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoint import Checkpoint, CheckpointError
+from ...checkpoint_file import Checkpoint, CheckpointError
 from ...nn import Module
 
 KIND = "pruned"         # in description["compression"], the list of compression steps

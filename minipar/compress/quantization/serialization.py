@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoint.description_rules import FLAG, TEXT, one_of, whole
+from ...checkpoint_file.description_rules import FLAG, TEXT, one_of, whole
 from ...nn import Embedding, Linear, Module
 from ...number_formats.affine import SCHEMES, IntGrid
 from .float_grid import FLOAT_GRIDS

@@ -1,7 +1,7 @@
 """Rematerialization, also called activation checkpointing or recomputation.
 
 Forward keeps only the input of a segment of the model; backward recomputes the segment from it.
-(Checkpoints in the sense of files are in `minipar/checkpoint`.)
+(Checkpoints in the sense of files are in `minipar/checkpoint_file`.)
 
     recompute.py   checkpoint(function, x): drop what `function` saves, recompute it in backward
     selective.py   recompute only attention's probabilities, inside each block
@@ -12,6 +12,6 @@ Forward keeps only the input of a segment of the model; backward recomputes the 
     optimal.py     the plan with the fewest FLOPs within a budget of bytes; the Pareto front
     revolve.py     the optimal plan for a chain of equal steps, in closed form
 
-`minipar/formulas/rematerialization.py` predicts the messages that the same plans repeat under a
+`parallel/cost/rematerialization.py` predicts the messages that the same plans repeat under a
 parallel strategy.  The files here predict the bytes and FLOPs of one process.
 """

@@ -12,8 +12,8 @@ same, because masks follow from seed, step, sample and the layer's name.
 
 Segments nest.  An inner segment is dropped with the outer one.  When backward needs arrays of the
 inner segment, the outer one is recomputed first, which brings back the input of the inner one.
-Griewank & Walther 2000; Chen et al. 2016.  (`minipar/checkpoint` is something else: the state of a
-run in files.)
+Griewank & Walther 2000; Chen et al. 2016.  (A checkpoint is also the file of a run's state, as in
+`minipar/checkpoint_file`.)
 """
 
 import weakref

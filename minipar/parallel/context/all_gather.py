@@ -17,7 +17,7 @@ from ...autograd.online_softmax import finish, no_keys
 from ...backend import Array, asarray_like
 from ...comm import Communicator, collectives
 from ...number_formats import Format
-from ..wires.low_precision import decode, encode
+from ..wire_formats.low_precision import decode, encode
 from .blocks import (
     AttentionDropout,
     attend_block,

@@ -25,7 +25,7 @@ from ...comm import Communicator, collectives
 from ...number_formats import Format
 from ..conjugate import conjugate
 from ..errors import ulysses_heads_do_not_divide_error
-from ..wires.low_precision import decode, encode
+from ..wire_formats.low_precision import decode, encode
 from .token_order import sorting
 
 Columns = list[np.ndarray]      # of each rank

@@ -16,5 +16,5 @@ Each class is built on the one before, and overrides what a strategy may (parall
 
 Along a mesh's axis `replicate` (HSDP) ranks have the same pieces.  DDP's `reduce` sums over them,
 too; from ZeRO-1 on `finish` sums the reduced pieces over them.
-`formulas/data_parallel.py` predicts what each of them sends and keeps, except zero3_by_autograd.
+`cost/data_parallel.py` predicts what each of them sends and keeps, except zero3_by_autograd.
 """

@@ -54,7 +54,7 @@ from ...nn.parameter import Unmaterialized
 from ..agreement import check_uses
 from ..errors import NEEDS_ALL_STAGES_MESSAGE
 from ..flats import Flat
-from ..wires.wire import UNCOMPRESSED, Wire
+from ..wire_formats.wire import UNCOMPRESSED, Wire
 from .zero2 import ZeRO2
 
 BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` and call "

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...formulas.activations import visible_pairs
 from ...nn import GPTConfig
+from ...parallel.cost.activations import visible_pairs
 from ..cluster import Cluster
 from ..layout import Layout
 from ..models import head_width, mlp_width

@@ -1,7 +1,7 @@
 """Seconds of one layer and microbatch on one GPU, by part; and of the host that launches it."""
 
-from ...formulas.experts import all_to_all_bytes
 from ...nn import GPTConfig
+from ...parallel.cost.experts import all_to_all_bytes
 from ..cluster import Cluster
 from ..layout import Layout
 from ..models import head_width, layer_parameters, mlp_matrices, mlp_width
@@ -77,7 +77,7 @@ def context_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: f
 
 
 def expert_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
-    """Seconds of a layer's ep messages: two all-to-alls in each direction (formulas/experts.py)."""
+    """Seconds of a layer's ep messages: two all-to-alls in each direction (`all_to_all_bytes`)."""
     if layout.ep == 1:
         return Seconds(0, 0)
     sent = all_to_all_bytes(model, round(rows), layout.ep, 2) / layout.tp

@@ -14,8 +14,8 @@ Narayanan et al. 2021; Korthikanti et al. 2022.
 
 from typing import NamedTuple
 
-from ...formulas import pipelines
 from ...nn import GPTConfig
+from ...parallel.cost import pipelines
 from ...parallel.pipeline.schedule.simulate import Times
 from ...parallel.registry import STATES, STRATEGIES
 from ..cluster import Cluster

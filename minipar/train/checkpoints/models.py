@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import checkpoint as files
+from ... import checkpoint_file as files
 from ...compress import pack_quantized
 from ...compress.load import load_model
 from ...compress.pruning.serialization import KIND as PRUNED

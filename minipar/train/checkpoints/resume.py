@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...checkpoint import Checkpoint
-from ...checkpoint import save as write_files
+from ...checkpoint_file import Checkpoint
+from ...checkpoint_file import save as write_files
 from ...comm import Communicator
 from ...launcher import on_first_rank
 from .rank_states import gather_rank_states, load_rank_state, rank_state, rank_state_of

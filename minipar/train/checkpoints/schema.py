@@ -11,8 +11,8 @@ Sizes are also compared with the arrays of the file, before a model of that size
 import re
 from typing import Any
 
-from ...checkpoint import Checkpoint, CheckpointError
-from ...checkpoint.description_rules import (
+from ...checkpoint_file import Checkpoint, CheckpointError
+from ...checkpoint_file.description_rules import (
     FLAG,
     REAL,
     RECORD,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ... import checkpoint as files
+from ... import checkpoint_file as files
 from ...compress.distillation.distill import make_recipe
 from ...compress.distillation.feature_loss import DISTANCES
 from ...compress.distillation.teacher_parallel import SPLITS

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from ... import checkpoint as files
+from ... import checkpoint_file as files
 from ...comm import Communicator
 from ...compress.distillation.distill import Distillation, LocalTeacher, Recipe, without_projections
 from ...compress.distillation.teacher_parallel import AnnouncedBatches, ParallelTeacher

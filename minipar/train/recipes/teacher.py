@@ -8,7 +8,7 @@
 
 from pathlib import Path
 
-from ...checkpoint import Checkpoint
+from ...checkpoint_file import Checkpoint
 from ...comm import Cluster
 from ...compress.load import compression_steps, load_model
 from ...nn import Module

@@ -13,8 +13,8 @@ from ...nn import Module
 from ...number_formats import Format
 from ...parallel.data.trained_apart import TrainedApart
 from ...parallel.registry import entry_of, strategies_with
-from ...parallel.wires.registry import WIRES, arguments_of, tensor_wire
-from ...parallel.wires.wire import Wire
+from ...parallel.wire_formats.registry import WIRES, arguments_of, tensor_wire
+from ...parallel.wire_formats.wire import Wire
 from ...parallel.zero.zero1 import ZeRO1
 from ...precision import PRECISIONS, LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST

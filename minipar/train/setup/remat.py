@@ -19,7 +19,6 @@ from ...backend.shape_array import ShapeArray
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, chunk_bounds
 from ...comm.mesh import DeviceMesh
-from ...formulas.rematerialization import layer_messages, layer_messages_again
 from ...launcher import UsageError, errors_as_usage
 from ...memory.remat.optimal import DoesNotFit, optimal
 from ...memory.remat.plans import Plan, Policy, rematerialize
@@ -30,6 +29,7 @@ from ...nn import MLP, Module
 from ...nn.chain import chain
 from ...nn.module import ChainPart
 from ...nn.step_context import training_step
+from ...parallel.cost.rematerialization import layer_messages, layer_messages_again
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.metrics import in_flight
 from ...parallel.pipeline.schedule.registry import make_schedule

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...backend import Array
-from ...checkpoint import Checkpoint
+from ...checkpoint_file import Checkpoint
 from ...compress.load import check_size, compression_steps
 from ...compress.pruning.masks import Masks
 from ...compress.pruning.serialization import compact

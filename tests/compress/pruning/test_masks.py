@@ -5,9 +5,9 @@ import copy
 import numpy as np
 import pytest
 
-from minipar import checkpoint as files
+from minipar import checkpoint_file as files
 from minipar.autograd import Tensor, gradcheck
-from minipar.checkpoint import Checkpoint
+from minipar.checkpoint_file import Checkpoint
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.compress.pruning.masks import ApplyMask, Masks, prunable_weights

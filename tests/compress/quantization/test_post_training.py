@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Meter, Tensor, no_grad
-from minipar.checkpoint import Checkpoint, CheckpointError, save
+from minipar.checkpoint_file import Checkpoint, CheckpointError, save
 from minipar.compress import (
     FLOAT_GRIDS,
     Granularity,

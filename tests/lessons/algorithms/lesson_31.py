@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.parallel.wires.gradient_compression import signs as by_signs
-from minipar.parallel.wires.gradient_compression.powersgd import PowerSGD
-from minipar.parallel.wires.gradient_compression.signs import Signs
-from minipar.parallel.wires.gradient_compression.top_k import DGC
+from minipar.parallel.wire_formats.gradient_compression import signs as by_signs
+from minipar.parallel.wire_formats.gradient_compression.powersgd import PowerSGD
+from minipar.parallel.wire_formats.gradient_compression.signs import Signs
+from minipar.parallel.wire_formats.gradient_compression.top_k import DGC
 from tests.lessons.algorithms import Case, says
 
 

@@ -7,13 +7,6 @@ import pytest
 
 from minipar.autograd import Meter, Tensor
 from minipar.comm import Cluster
-from minipar.formulas.activations import layer_activations
-from minipar.formulas.context_parallel import (
-    computed_pairs,
-    product_flops,
-    ring_elements,
-    ulysses_elements,
-)
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import rematerialize, uniform
@@ -24,6 +17,13 @@ from minipar.parallel.context.attention import context_attention
 from minipar.parallel.context.parallelize_context import parallelize_context
 from minipar.parallel.context.rank_groups import ContextOptions, ContextSplit
 from minipar.parallel.context.token_order import positions_of_ranks
+from minipar.parallel.cost.activations import layer_activations
+from minipar.parallel.cost.context_parallel import (
+    computed_pairs,
+    product_flops,
+    ring_elements,
+    ulysses_elements,
+)
 from minipar.parallel.tensor.parallelize import parallelize
 from tests.support.counting import CountingArray
 from tests.support.sweeps import every

@@ -5,11 +5,11 @@ import pytest
 
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
-from minipar.formulas.activations import layer_activations
 from minipar.launcher import simulate
 from minipar.nn import GPTConfig
 from minipar.parallel.context.attention import context_attention
 from minipar.parallel.context.token_order import positions_of_ranks
+from minipar.parallel.cost.activations import layer_activations
 from tests.repository.test_layering import ROOT
 
 PAGE = (ROOT / "docs/pages/context.md").read_text("utf-8")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from minipar.formulas.context_parallel import computed_pairs, imbalance, pairs_by_hop
 from minipar.parallel.context.mask import AttentionMask
 from minipar.parallel.context.token_order import ORDERS, positions_of_ranks, sorting
+from minipar.parallel.cost.context_parallel import computed_pairs, imbalance, pairs_by_hop
 
 # order, tokens, ranks: the positions of each rank, one rank after the other
 KNOWN = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar.checkpoint import NEWEST, PREVIOUS, load
+from minipar.checkpoint_file import NEWEST, PREVIOUS, load
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated.links import Link

@@ -5,8 +5,8 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
-from minipar.formulas.data_parallel import all_reduce_elements
 from minipar.optim import SGD
+from minipar.parallel.cost.data_parallel import all_reduce_elements
 from minipar.parallel.registry import make_strategy
 from minipar.testing import worlds
 from tests.support.given_gradients import GivenGradients, step_along

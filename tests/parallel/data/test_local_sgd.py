@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.formulas.data_parallel import all_reduce_elements
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
+from minipar.parallel.cost.data_parallel import all_reduce_elements
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds

@@ -15,7 +15,7 @@ from minipar.launcher import simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Strategy
-from minipar.parallel.wires.wire import Wire
+from minipar.parallel.wire_formats.wire import Wire
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
 
 CONFIG = GPTConfig(64, context=32, num_layers=6, num_heads=2, width=32)

@@ -8,10 +8,10 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
-from minipar.formulas import pipelines as predict
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
+from minipar.parallel.cost import pipelines as predict
 from minipar.parallel.pipeline.schedule.csv import from_csv
 from minipar.parallel.pipeline.schedule.metrics import in_flight, num_messages
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule

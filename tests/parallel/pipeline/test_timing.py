@@ -7,7 +7,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.simulated.links import Link
-from minipar.formulas import pipelines as predict
+from minipar.parallel.cost import pipelines as predict
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.pipeline.schedule.csv import from_csv
 from minipar.parallel.pipeline.schedule.dependencies import cells, rank_of

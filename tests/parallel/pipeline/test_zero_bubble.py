@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from minipar.formulas import pipelines as predict
+from minipar.parallel.cost import pipelines as predict
 from minipar.parallel.pipeline.schedule.metrics import in_flight
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate

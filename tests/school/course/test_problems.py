@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from minipar.formulas import activations, context_parallel, data_parallel, pipelines
 from minipar.nn import GPTConfig
+from minipar.parallel.cost import activations, context_parallel, data_parallel, pipelines
 from minipar.parallel.pipeline.schedule.simulate import Times
 
 PAGE = (Path(__file__).parents[3] / "docs/pages/problems.md").read_text(encoding="utf-8")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.parallel.wires.gradient_compression.onebit_adam import OneBitAdam
-from minipar.parallel.wires.gradient_compression.onebit_sgd import OneBitSGD, column_means
-from minipar.parallel.wires.gradient_compression.sign_vote import SignVote
-from minipar.parallel.wires.gradient_compression.signs import Signs
-from minipar.parallel.wires.gradient_compression.sparse_sum import largest, sum_sparse
-from minipar.parallel.wires.gradient_compression.terngrad import TernGrad
-from minipar.parallel.wires.gradient_compression.threshold import Threshold
+from minipar.parallel.wire_formats.gradient_compression.onebit_adam import OneBitAdam
+from minipar.parallel.wire_formats.gradient_compression.onebit_sgd import OneBitSGD, column_means
+from minipar.parallel.wire_formats.gradient_compression.sign_vote import SignVote
+from minipar.parallel.wire_formats.gradient_compression.signs import Signs
+from minipar.parallel.wire_formats.gradient_compression.sparse_sum import largest, sum_sparse
+from minipar.parallel.wire_formats.gradient_compression.terngrad import TernGrad
+from minipar.parallel.wire_formats.gradient_compression.threshold import Threshold
 from tests.support import wires_by_definition as definition
 from tests.support.agreement import check_same
 

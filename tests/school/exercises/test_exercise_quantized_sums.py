@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.parallel.wires.quantized.block_codec import BlockCodec
-from minipar.parallel.wires.quantized.error_feedback import encode_with_feedback
-from minipar.parallel.wires.quantized.quantized_collectives import QuantizedWire
+from minipar.parallel.wire_formats.quantized.block_codec import BlockCodec
+from minipar.parallel.wire_formats.quantized.error_feedback import encode_with_feedback
+from minipar.parallel.wire_formats.quantized.quantized_collectives import QuantizedWire
 
 CODEC = BlockCodec(bits=4, size=8)
 

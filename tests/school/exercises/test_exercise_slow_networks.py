@@ -7,8 +7,8 @@ from minipar.comm import Cluster
 from minipar.optim import SGD
 from minipar.parallel.data.diloco import DiLoCo
 from minipar.parallel.data.gossip import Gossip
-from minipar.parallel.wires.gradient_compression.powersgd import PowerSGD
-from minipar.parallel.wires.gradient_compression.top_k import DGC, TopK
+from minipar.parallel.wire_formats.gradient_compression.powersgd import PowerSGD
+from minipar.parallel.wire_formats.gradient_compression.top_k import DGC, TopK
 from tests.support import wires_by_definition as definition
 from tests.support.agreement import check_same
 from tests.support.given_gradients import GivenGradients, step_along

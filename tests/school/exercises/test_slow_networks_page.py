@@ -6,7 +6,7 @@ from pathlib import Path
 from minipar.optim.registry import OPTIMIZERS
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.registry import STRATEGIES
-from minipar.parallel.wires.registry import WIRES
+from minipar.parallel.wire_formats.registry import WIRES
 from minipar.school.exercises import entries
 
 ROOT = Path(__file__).parents[3]

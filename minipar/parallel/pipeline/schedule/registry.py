@@ -1,7 +1,7 @@
 """Every schedule by its name: its function, the ranks of its stages, its paper's closed forms.
 
-The command `minipar schedule` and its page, `strategy.py`, `formulas/`, `plan/` and the tests read
-this table.
+The command `minipar schedule` and its page, `strategy.py`, `parallel/cost/`, `plan/` and the tests
+read this table.
 To add a schedule: CONTRIBUTING.md, "A pipeline schedule".
 
 Each formula is text that both Python and JavaScript can evaluate, so the page has no formulas of
