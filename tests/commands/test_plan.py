@@ -97,11 +97,12 @@ def test_train_takes_the_best(capsys, tmp_path):
 
 def test_simulate_takes_the_file_as_its_last_line_says(capsys, tmp_path):
     path = tmp_path / "run.toml"
-    out = run(capsys, *LLAMA, "--explain", "dp=8,tp=2", "--emit", str(path))
+    out = run(capsys, "--model", "llama3-1b", "--cluster", "1x4:h100", "--batch", "8",
+              "--explain", "dp=2,tp=2", "--emit", str(path))
     line = path.read_text().splitlines()[-1].replace("FILE", str(path))
     words = line.removeprefix("# minipar ").removesuffix(" reads it, too").split()
-    assert main([*words, "--cluster", "2x8:h100"]) == 0
-    said = "8.03 B parameters on 16 GPUs"
+    assert main([*words, "--cluster", "1x4:h100"]) == 0
+    said = "1.24 B parameters on 4 GPUs"
     assert said in out and said in capsys.readouterr().out
 
 
