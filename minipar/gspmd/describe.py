@@ -48,16 +48,6 @@ class Row:
     backward: list[Collective] = field(default_factory=list)
 
     @property
-    def forward_bytes(self) -> float:
-        """The bytes that a rank sends in forward."""
-        return sum(each.num_bytes for each in self.forward)
-
-    @property
-    def backward_bytes(self) -> float:
-        """The bytes that a rank sends in backward."""
-        return sum(each.num_bytes for each in self.backward)
-
-    @property
     def as_found(self) -> tuple:
         """The values in which the rows of two blocks agree if the blocks are alike: no names."""
         return (self.operation, self.shape, self.dims, self.local,

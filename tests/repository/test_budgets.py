@@ -12,12 +12,12 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("plan",): 1782,
     ("simulation",): 1019,
     ("compare",): 1167,
-    ("gspmd",): 2494,
+    ("gspmd",): 2488,
     ("inference", "serve", "interop"): 3792,
     ("compress",): 1878,
     ("school",): 3714,
 }
-ALL = 42246
+ALL = 42240
 
 
 def count(folder: str) -> int:
