@@ -14,7 +14,7 @@ from minipar.memory.temporaries import StepLedger
 from minipar.nn import GPT, GPTConfig
 from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.optim import AdamW
-from minipar.parallel.agreement import ranks_that_differ
+from minipar.parallel.compare_ranks import ranks_that_differ
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.wire_formats.low_precision import LowPrecisionWire

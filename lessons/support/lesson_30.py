@@ -16,7 +16,7 @@ from minipar.inference import Engine, Generation, SchedulerConfig
 from minipar.inference.arrivals import Arrival, poisson_arrivals
 from minipar.inference.engine_metrics import EngineMetrics, Summary
 from minipar.inference.model_runner import NewToken, StepWork
-from minipar.inference.scheduling import Step
+from minipar.inference.scheduling import ScheduledStep
 from minipar.inference.scheduling.scripted_requests import (
     Scenario,
     ScriptedRequest,
@@ -70,7 +70,7 @@ class StepLog(EngineMetrics):
         self.runner, self.steps = runner, []
         self.names: dict[str, str] = {}
 
-    def record_step(self, step: Step, num_blocks_used: int) -> None:
+    def record_step(self, step: ScheduledStep, num_blocks_used: int) -> None:
         """Count a step, and keep it."""
         super().record_step(step, num_blocks_used)
         record = as_record(step)

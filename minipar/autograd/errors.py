@@ -60,7 +60,8 @@ def not_a_leaf_error(tensor: "Tensor") -> AttributeError:
 def no_array_error() -> TypeError:
     """The error for a Tensor in the place of an array."""
     return TypeError("this needs an array, not a Tensor: pass tensor.data (and to differentiate "
-                     "through it, use an operation of minipar.autograd or parallel.conjugate)")
+                     "through it, use an operation of minipar.autograd or "
+                     "minipar.parallel.differentiable_collectives)")
 
 
 def freed_graph_error() -> RuntimeError:

@@ -19,10 +19,10 @@ from ..atomic_files import write_text
 from ..launcher import errors_as_usage
 from ..nn import GPTConfig
 from ..plan.calculator import PAGE, TITLE, page_data
-from ..plan.cluster import Cluster, read_cluster
-from ..plan.layout import AXES, Layout, find_fault, parse_layout
+from ..plan.cluster import ClusterSpec, read_cluster
+from ..plan.layout import AXES, Layout, layout_fault, parse_layout
 from ..plan.memory import GIB, memory, total
-from ..plan.minipar_itself.parts import queue_note
+from ..plan.minipar_formulas.parts import queue_note
 from ..plan.models import given_model, model_flops, num_parameters
 from ..plan.reasons import binding, changes, parts
 from ..plan.search import Candidate, best_of_meshes, frontier, predict, search
@@ -90,7 +90,7 @@ class Options(CommandOptions):
         without=tuple([Beside(key, "", "has models and layouts of its own") for key in OF_A_PLAN]))
 
 
-def print_rows(path: Path, cluster: Cluster, output: Output) -> None:
+def print_rows(path: Path, cluster: ClusterSpec, output: Output) -> None:
     """Write the rows of a file with their predictions.  Raises ValueError and OSError."""
     rows = [*predicted_columns(read_rows(path, cluster))]
     if output.as_json:
@@ -104,7 +104,7 @@ def print_rows(path: Path, cluster: Cluster, output: Output) -> None:
         output.document(text.getvalue().rstrip("\n"))
 
 
-def given(options: Options) -> tuple[Cluster, GPTConfig, int]:
+def given(options: Options) -> tuple[ClusterSpec, GPTConfig, int]:
     """The cluster, the model and the batch.  Raises ValueError."""
     if options.model is None or options.batch is None:
         raise ValueError("plan needs a model and a batch: --model llama3-8b --batch 256, or "
@@ -113,7 +113,7 @@ def given(options: Options) -> tuple[Cluster, GPTConfig, int]:
             options.batch)
 
 
-def ranked(cluster: Cluster, model: GPTConfig, batch: int, output: Output) -> list[Candidate]:
+def ranked(cluster: ClusterSpec, model: GPTConfig, batch: int, output: Output) -> list[Candidate]:
     """The layouts that fit, the fastest first, which are printed.  Raises ValueError for none."""
     found, tried = search(cluster, model, batch)
     if not found:
@@ -124,13 +124,13 @@ def ranked(cluster: Cluster, model: GPTConfig, batch: int, output: Output) -> li
     return found
 
 
-def explained(text: str, cluster: Cluster, model: GPTConfig, batch: int) -> Candidate:
+def explained(text: str, cluster: ClusterSpec, model: GPTConfig, batch: int) -> Candidate:
     """The prediction of a layout that the user names.  Raises ValueError if it cannot run."""
     layout = parse_layout(text, Layout(batch=batch))
     layout = replace(layout, sp=layout.sp and layout.tp > 1)
     if layout.v > 1 and layout.schedule == "1f1b":
         layout = replace(layout, schedule="interleaved")
-    if fault := find_fault(layout, model, cluster.num_gpus):
+    if fault := layout_fault(layout, model, cluster.num_gpus):
         raise ValueError(f"--explain {text}: {fault}")
     return predict(cluster, model, layout)
 
@@ -150,7 +150,7 @@ def config_of(model: GPTConfig, layout: Layout) -> TrainConfig:
         sequence_parallel=layout.sp and layout.tp > 1)
 
 
-def ranking(cluster: Cluster, model: GPTConfig, found: list[Candidate]) -> Table:
+def ranking(cluster: ClusterSpec, model: GPTConfig, found: list[Candidate]) -> Table:
     """The candidates with their seconds, tokens per second, MFU and memory."""
     stalls = any(candidate.stalls.share for candidate in found)
     made = Table.of("plan", "layout", Column("step", "s"), Column("tokens/s per GPU"),
@@ -168,7 +168,7 @@ def ranking(cluster: Cluster, model: GPTConfig, found: list[Candidate]) -> Table
     return made
 
 
-def say(output: Output, cluster: Cluster, model: GPTConfig, chosen: Candidate) -> None:
+def say(output: Output, cluster: ClusterSpec, model: GPTConfig, chosen: Candidate) -> None:
     """The parts of a layout's step, its memory, what binds it, and what a change would cost."""
     layout = chosen.layout
     output.text("", f"{count(num_parameters(model))} parameters on {cluster.num_gpus:,} GPUs "
@@ -202,7 +202,7 @@ def stall_text(stalls: StallRange) -> str:
     return f"  Or {other}, if it {what}: {share} of measured runs like it {did}."
 
 
-def parts_table(cluster: Cluster, model: GPTConfig, layout: Layout) -> Table:
+def parts_table(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> Table:
     """Seconds of the step by part, on the slowest rank."""
     made = Table.of("seconds of a step", "part", Column("time", "s"), "share")
     found = {name: part for name, part in parts(cluster, model, layout).items() if part > 1e-9}
@@ -212,7 +212,7 @@ def parts_table(cluster: Cluster, model: GPTConfig, layout: Layout) -> Table:
     return made
 
 
-def memory_table(cluster: Cluster, model: GPTConfig, layout: Layout) -> Table:
+def memory_table(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> Table:
     """Bytes of the fullest rank by kind."""
     kinds = memory(cluster, model, layout)
     made = Table.of("memory of the fullest rank", "kind", Column("size", "B"))
@@ -222,7 +222,7 @@ def memory_table(cluster: Cluster, model: GPTConfig, layout: Layout) -> Table:
     return made
 
 
-def changes_table(cluster: Cluster, model: GPTConfig, chosen: Candidate) -> Table:
+def changes_table(cluster: ClusterSpec, model: GPTConfig, chosen: Candidate) -> Table:
     """What one other choice would cost."""
     made = Table.of("one other choice", "change", "step", Column("because", is_text=True))
     for change in changes(cluster, model, chosen.layout):
@@ -250,7 +250,7 @@ def count(number: float) -> str:
     return str(number)
 
 
-def draw(folder: Path, cluster: Cluster, model: GPTConfig, found: list[Candidate],
+def draw(folder: Path, cluster: ClusterSpec, model: GPTConfig, found: list[Candidate],
          output: Output) -> None:
     """Write the three pictures."""
     meshes = best_of_meshes(found)

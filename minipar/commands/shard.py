@@ -18,8 +18,8 @@ from rich.box import SIMPLE_HEAD
 
 from .. import viz
 from ..comm.mesh import parse_mesh
-from ..gspmd import P, Plan, plan
-from ..gspmd.describe import Collective, folded, rows
+from ..gspmd import P, ShardingPlan, plan
+from ..gspmd.describe import CollectiveTotal, folded, rows
 from ..gspmd.search import Machine, memory_bytes, program_seconds, search
 from ..gspmd.spec import local_shape, show
 from ..launcher import errors_as_usage
@@ -87,14 +87,15 @@ class Options(CommandOptions):
                             default_text=f"{Machine.default_bandwidth:g}")
 
 
-def make_plan(options: Options, mesh: dict[str, int]) -> Plan:
+def make_plan(options: Options, mesh: dict[str, int]) -> ShardingPlan:
     """The plan of the model's loss.  Raises ValueError, KeyError."""
     model, inputs = make_model(options)
     return plan(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
                 annotations=annotations(options.annotate, options.priority))
 
 
-def find_plan(options: Options, mesh: dict[str, int], by_hand: dict[str, Plan]) -> Plan:
+def find_plan(options: Options, mesh: dict[str, int],
+              by_hand: dict[str, ShardingPlan]) -> ShardingPlan:
     """The cheapest plan of the model's loss, also compared with the plans `by_hand`.
 
     Raises ValueError, ImportError.
@@ -104,7 +105,7 @@ def find_plan(options: Options, mesh: dict[str, int], by_hand: dict[str, Plan]) 
                   machine=machine_of(options), memory=options.memory, beside=[*by_hand.values()])
 
 
-def plans_by_hand(options: Options, mesh: dict[str, int]) -> dict[str, Plan]:
+def plans_by_hand(options: Options, mesh: dict[str, int]) -> dict[str, ShardingPlan]:
     """Plans to compare with: the batch over all ranks; of a GPT, Megatron's layout on each axis."""
     model, inputs = make_model(options)
     first = next(iter(inputs))
@@ -118,7 +119,7 @@ def plans_by_hand(options: Options, mesh: dict[str, int]) -> dict[str, Plan]:
                        annotations=specs) for name, specs in by_hand.items()}
 
 
-def comparison_table(options: Options, plans: dict[str, Plan]) -> Table:
+def comparison_table(options: Options, plans: dict[str, ShardingPlan]) -> Table:
     """The time, the bytes and the memory of each plan."""
     machine = machine_of(options)
     table = Table.of("beside layouts by hand", "sharding", Column("a step", "s"),
@@ -185,7 +186,7 @@ def sizes_of(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape)) or "a number"
 
 
-def program_table(planned: Plan, title: str) -> Table:
+def program_table(planned: ShardingPlan, title: str) -> Table:
     """The operations of a rank with their collectives; of equal blocks only the first in full."""
     text = [Column(name, is_text=True) for name in (
         "operation", "shape", "sharding", "local shape", "forward sends", "backward sends")]
@@ -200,12 +201,12 @@ def program_table(planned: Plan, title: str) -> Table:
     return table
 
 
-def messages(collectives: list[Collective]) -> Shown:
+def messages(collectives: list[CollectiveTotal]) -> Shown:
     """Collectives as a cell: lines of text, or [kind, axes, of weights, bytes] for scripts."""
     return Shown([list(each) for each in collectives], "\n".join(map(str, collectives)))
 
 
-def inputs_table(planned: Plan) -> Table:
+def inputs_table(planned: ShardingPlan) -> Table:
     """The inputs and parameters, each with its sharding: given, or found."""
     table = Table.of("inputs", "name", Column("global shape", is_text=True),
                      Column("sharding", is_text=True), Column("from", is_text=True),
@@ -219,7 +220,7 @@ def inputs_table(planned: Plan) -> Table:
     return table
 
 
-def conflicts_table(planned: Plan) -> Table:
+def conflicts_table(planned: ShardingPlan) -> Table:
     """The conflicts: two annotations that wanted one axis, the one that won, and why."""
     texts = [Column(name, is_text=True) for name in ("value", "axis", "won", "lost", "since")]
     table = Table.of("conflicts", "at", *texts)

@@ -30,7 +30,7 @@ from ..nn.step_context import current_step
 from ..parallel.context.rank_groups import ContextSplit
 from ..parallel.data.classic_data_parallel import DataParallel
 from ..parallel.strategy import Strategy
-from .recorder import Record, Recorder, Runs, runs_of
+from .recorder import Record, Recorder, Runs, index_runs
 
 
 class Watch(Function):
@@ -59,10 +59,10 @@ class Columns(NamedTuple):
     runs: Runs
 
 
-class Observer:
+class StepObserver:
     """Records what `strategy` computes on this rank: a Strategy, or an object with its methods.
 
-        observer = Observer(strategy, recorder)
+        observer = StepObserver(strategy, recorder)
         observer.start(step, batch, rows)               before forward_backward
         observer.gradients(loss)                        after it
         observer.updated(norm, optimizer)               after the step
@@ -157,7 +157,7 @@ class Observer:
         if len(local) < 2 or local[0] != len(self.rows) or min(self.rows, default=0) < 0:
             return None
         shape = [len(self.batch.samples), *local[1:]]
-        box: list[Runs | None] = [runs_of(self.rows), *[None] * (len(local) - 1)]   # None: whole
+        box: list[Runs | None] = [index_runs(self.rows), *[None] * (len(local) - 1)]   # None: whole
         if len(local) == 3 and self.batch.inputs.ndim == 2:
             shape[1] = self.batch.inputs.shape[1]
             box[1] = self.tokens(local[1], shape[1])
@@ -176,7 +176,7 @@ class Observer:
         if here < len(mine) and isinstance(self.strategy, Strategy):        # sequence parallelism
             tp = self.strategy.tp
             mine = mine[slice(*chunk_bounds(len(mine), tp.size)[tp.rank])]
-        return runs_of(mine) if here == len(mine) else None
+        return index_runs(mine) if here == len(mine) else None
 
     def columns_of(self, module: Module, width: int) -> Columns | None:
         """The columns of a cut layer's output that are on this rank; None: all."""
@@ -189,7 +189,7 @@ class Observer:
         if weight is not None and not isinstance(module, Part):
             (start, stop), total = weight.box[-1], weight.global_shape[-1]
             order = np.arange(total) if weight.order is None else np.array(weight.order)
-            self.columns = Columns(width, total, runs_of(order[start:stop])) \
+            self.columns = Columns(width, total, index_runs(order[start:stop])) \
                 if width == stop - start < total else None
         elif module._modules or module._parameters or self.columns and self.columns.width != width:
             self.columns = None                     # an activation has the columns of its layer
@@ -217,7 +217,7 @@ class Observer:
 
     def term_of(self, parameter: Parameter) -> str:
         """The name of the term that this rank adds to a gradient: its rows, cp rank, stage."""
-        rows = " ".join(f"{a}-{b - 1}" for a, b in runs_of(self.rows))
+        rows = " ".join(f"{a}-{b - 1}" for a, b in index_runs(self.rows))
         strategy, words = self.strategy, [f"rows {rows}" if rows else "no rows"]
         if not isinstance(strategy, Strategy):
             return words[0]
@@ -282,7 +282,7 @@ def box_of(box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None) -> l
     """A parameter's box as runs of each axis; `order` reorders the last axis before."""
     runs: list[Runs] = [(bounds,) for bounds in box]
     if order is not None:
-        runs[-1] = runs_of(order[slice(*box[-1])])
+        runs[-1] = index_runs(order[slice(*box[-1])])
     return runs
 
 
@@ -291,7 +291,7 @@ def flat_box_of(shape: tuple[int, ...], box: tuple[tuple[int, int], ...],
                 order: tuple[int, ...] | None, part: tuple[int, int]) -> list[Runs]:
     """Elements part[0] to part[1] of a parameter's box, as indices of the flat parameter."""
     whole = np.arange(np.prod(shape)).reshape(shape)
-    return [runs_of(slice_box(whole, box, order).ravel()[slice(*part)])]
+    return [index_runs(slice_box(whole, box, order).ravel()[slice(*part)])]
 
 
 def watched(model: Module) -> Iterator[tuple[str, Module]]:

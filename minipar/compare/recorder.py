@@ -59,7 +59,7 @@ class Record(NamedTuple):
         return self.step, self.phase, self.name
 
 
-def runs_of(indices: Any) -> Runs:
+def index_runs(indices: Any) -> Runs:
     """Indices as runs: [0, 1, 2, 6, 7] → ((0, 3), (6, 8))."""
     indices = np.asarray(indices, np.int64).ravel()
     jumps = np.flatnonzero(np.diff(indices) != 1)

@@ -31,7 +31,7 @@ from ..nn import MoE
 from ..optim import AdamW, clip_grad_norm
 from ..parallel.strategy import Microbatch, Strategy
 from .difference import Comparison, Difference
-from .observe import Observer, gather_records, slabs_of
+from .observe import StepObserver, gather_records, slabs_of
 from .recorder import Record, Recorder
 
 Program = Callable[..., Any]        # program(comm) or program(comm, dtype)
@@ -68,7 +68,7 @@ def adamw(slabs: Sequence[Any]) -> AdamW:
     return AdamW(slabs, lr=1e-3, weight_decay=0.1)
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """How programs are trained: `batches.batch(step)` for each of `steps`."""
 
     batches: Any
@@ -109,7 +109,7 @@ def find_difference(left: Any, right: Any, batches: Any = None, *,
     """
     ours, theirs = (Side(program_of(program, size), size, count)
                     for program, size, count in zip((left, right), ranks, microbatches))
-    plan = Plan(batches, steps, optimizer, clip, seed)
+    plan = TrainingPlan(batches, steps, optimizer, clip, seed)
     results, _ = Cluster(max(ranks)).run(
         lambda comm: compare_sides(comm, ours, theirs, plan, dtype))
     return results[0]
@@ -130,7 +130,7 @@ def program_of(given: Any, num_ranks: int) -> Program:
     return program
 
 
-def compare_sides(comm: Communicator, left: Side, right: Side, plan: Plan, dtype: str
+def compare_sides(comm: Communicator, left: Side, right: Side, plan: TrainingPlan, dtype: str
                   ) -> Difference | None:
     """Collective.  `find_difference` on the first ranks of `comm`; its result is on rank 0."""
     low = "float32" if dtype == "float64" else dtype
@@ -156,7 +156,7 @@ def compare_sides(comm: Communicator, left: Side, right: Side, plan: Plan, dtype
 class ProgramRun:
     """One program on the first ranks of `comm`, a step at a time, in `dtype`.  Collective."""
 
-    def __init__(self, comm: Communicator, side: Side, dtype: str, plan: Plan):
+    def __init__(self, comm: Communicator, side: Side, dtype: str, plan: TrainingPlan):
         self.comm = comm.split(0 if comm.rank < side.num_ranks else None)
         self.side, self.plan, self.recorder = side, plan, Recorder(comm.rank)
         self.trained: Trained | None = None
@@ -167,7 +167,7 @@ class ProgramRun:
                 if len(inspect.signature(side.program).parameters) > 1 else side.program(self.comm)
         if made is not None:
             self.trained = trained(made, plan)
-            self.observer = Observer(self.trained.strategy, self.recorder)
+            self.observer = StepObserver(self.trained.strategy, self.recorder)
 
     def step(self, step: int, blocks: "Blocks | None" = None) -> list[Record]:
         """Take a step; return all ranks' records since the last step, on rank 0, else []."""
@@ -189,7 +189,7 @@ class ProgramRun:
         recorded_step(self.observer, self.trained, step, batch, rows)
 
 
-def recorded_step(observer: Observer, trained: Trained, step: int, batch: Batch,
+def recorded_step(observer: StepObserver, trained: Trained, step: int, batch: Batch,
                   rows: Sequence[np.ndarray]) -> float:
     """Take a step on these rows of the batch, a microbatch each; record it; return its loss."""
     observer.start(step, batch, rows, trained.scale())
@@ -200,7 +200,7 @@ def recorded_step(observer: Observer, trained: Trained, step: int, batch: Batch,
     return loss
 
 
-def trained(made: Any, plan: Plan) -> Trained:
+def trained(made: Any, plan: TrainingPlan) -> Trained:
     """A Trained of what a program returned; the plan gives what is missing, as the optimizer."""
     if isinstance(made, Trained):
         return made

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .recorder import PHASES, Record, indices_of, runs_of
+from .recorder import PHASES, Record, index_runs, indices_of
 
 Key = tuple[int, str, str]      # step, phase, name
 
@@ -171,7 +171,7 @@ class Gap(NamedTuple):
 def in_words(noun: str, numbers: Iterable[int]) -> str:
     """Numbers in words: "rank 1", "rows 0, 1", "tokens 3-11", "no ranks"."""
     found = sorted({*numbers})
-    runs = [f"{a}-{b - 1}" if b > a + 1 else str(a) for a, b in runs_of(found)]
+    runs = [f"{a}-{b - 1}" if b > a + 1 else str(a) for a, b in index_runs(found)]
     shown = map(str, found) if len(found) < 5 else runs[:4] + ["…"] * (len(runs) > 4)
     return f"{noun}{'s' * (len(found) != 1)} {', '.join(shown)}" if found else f"no {noun}s"
 

@@ -25,10 +25,10 @@ from .constrain import constrain
 from .graph import trace
 from .partitioning.partition import partition
 from .propagate import propagate
-from .shard import Plan, ShardedFunction, plan, shard
+from .shard import ShardedFunction, ShardingPlan, plan, shard
 from .shard_map import shard_map
 from .sharded_tensor import ShardedTensor, distribute, sharded
 from .spec import P, PartitionSpec
 
-__all__ = ["P", "PartitionSpec", "Plan", "ShardedFunction", "ShardedTensor", "constrain",
+__all__ = ["P", "PartitionSpec", "ShardingPlan", "ShardedFunction", "ShardedTensor", "constrain",
            "distribute", "partition", "plan", "propagate", "shard", "shard_map", "sharded", "trace"]

@@ -19,7 +19,7 @@ CONJUGATE = {"copy": "all-reduce", "all-gather": "reduce-scatter", "reduce-scatt
              "slice": "all-gather", "all-to-all": "all-to-all", "permute": "permute"}
 
 
-class Collective(NamedTuple):
+class CollectiveTotal(NamedTuple):
     """The collectives of one kind along some axes, and the bytes that a rank sends for them."""
 
     kind: str
@@ -44,8 +44,8 @@ class Row:
     inputs: list[str]
     weights: list[tuple[str, Dims]]
     weight_shape: tuple[int, ...] = ()      # of the first of them
-    forward: list[Collective] = field(default_factory=list)
-    backward: list[Collective] = field(default_factory=list)
+    forward: list[CollectiveTotal] = field(default_factory=list)
+    backward: list[CollectiveTotal] = field(default_factory=list)
 
     @property
     def as_found(self) -> tuple:
@@ -95,16 +95,16 @@ def note(row: Row, instruction: Instruction) -> None:
     kind = "all-gather" if instruction.kind == "gather" else instruction.kind
     if instruction.inner_bytes:
         kind = "rows exchanged" if row.operation == "GetItem" else "all-reduce"
-        add(row.forward, Collective(kind, instruction.axes, False, instruction.inner_bytes))
+        add(row.forward, CollectiveTotal(kind, instruction.axes, False, instruction.inner_bytes))
     elif instruction.num_bytes:
-        add(row.forward, Collective(kind, instruction.axes, value.is_parameter,
-                                    instruction.num_bytes))
+        add(row.forward, CollectiveTotal(kind, instruction.axes, value.is_parameter,
+                                         instruction.num_bytes))
     if instruction.gradient_bytes and value.needs_grad:
-        add(row.backward, Collective(CONJUGATE.get(kind, kind), instruction.axes,
-                                     value.is_parameter, instruction.gradient_bytes))
+        add(row.backward, CollectiveTotal(CONJUGATE.get(kind, kind), instruction.axes,
+                                          value.is_parameter, instruction.gradient_bytes))
 
 
-def add(known: list[Collective], new: Collective) -> None:
+def add(known: list[CollectiveTotal], new: CollectiveTotal) -> None:
     """Append a collective, or add its bytes to a known one of the same kind along the same axes."""
     for i, each in enumerate(known):
         if each[:3] == new[:3]:
@@ -113,14 +113,14 @@ def add(known: list[Collective], new: Collective) -> None:
     known.append(new)
 
 
-class Block(NamedTuple):
+class RepeatedRows(NamedTuple):
     """Rows that a program repeats: the first block's rows, and the names of all blocks."""
 
     rows: list[Row]
     names: list[str]
 
 
-def folded(rows: list[Row]) -> list[Block]:
+def folded(rows: list[Row]) -> list[RepeatedRows]:
     """The rows, with equal blocks of a model only once: rows of h.0, and the names h.0, h.1, …"""
     starts: dict[str, int] = {}
     for place, each in enumerate(rows):
@@ -129,7 +129,7 @@ def folded(rows: list[Row]) -> list[Block]:
             starts.setdefault(match[1], place)
     names = list(starts)
     if len(names) < 2:
-        return [Block(rows, [])]
+        return [RepeatedRows(rows, [])]
     begin, length = starts[names[0]], starts[names[1]] - starts[names[0]]
     first = [each.as_found for each in rows[begin:begin + length]]
     alike = [names[0]]
@@ -139,5 +139,5 @@ def folded(rows: list[Row]) -> list[Block]:
             break
         alike.append(name)
     end = begin + length * len(alike)
-    return [Block(rows[:begin], []), Block(rows[begin:begin + length], alike),
-            Block(rows[end:], [])]
+    return [RepeatedRows(rows[:begin], []), RepeatedRows(rows[begin:begin + length], alike),
+            RepeatedRows(rows[end:], [])]

@@ -25,7 +25,7 @@ from ..comm.mesh import DeviceMesh
 from ..nn import Module, Parameter, Slab
 from ..nn.parameter import mark_changed
 from ..nn.slab import Buffers
-from ..parallel.conjugate import gather_from
+from ..parallel.differentiable_collectives import gather_from
 from ..random import generator
 from .execution.execute import Executable
 from .execution.padding import Reorder, pad, strip
@@ -36,7 +36,7 @@ from .propagate import Shardings, propagate
 from .spec import PartitionSpec, all_axes
 
 
-class Plan(NamedTuple):
+class ShardingPlan(NamedTuple):
     """A partitioned program, worked out without any ranks."""
 
     graph: Graph
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
 def plan(function: Callable, *inputs: Any, mesh: Mapping[str, int],
          annotations: Mapping[str, PartitionSpec], model: Module | None = None,
-         names: Sequence[str] = (), dtype: Any = np.float32) -> Plan:
+         names: Sequence[str] = (), dtype: Any = np.float32) -> ShardingPlan:
     """Trace, propagate and partition function(*inputs), or function(model, *inputs).
 
     `mesh` maps axes to sizes; `annotations` map names of inputs, parameters and results to specs.
@@ -56,7 +56,7 @@ def plan(function: Callable, *inputs: Any, mesh: Mapping[str, int],
     shapes = None if model is None else shape_only(model, dtype)
     graph = trace(function, *inputs, model=shapes, names=names)
     shardings = propagate(graph, mesh, annotations)
-    return Plan(graph, shardings, partition(graph, shardings))
+    return ShardingPlan(graph, shardings, partition(graph, shardings))
 
 
 def shape_only(model: Module, dtype: Any) -> Module:
@@ -83,7 +83,7 @@ class ShardedFunction:
     An optimizer takes its `slabs`.  Construction, calls and backward are collective.
     """
 
-    def __init__(self, planned: Plan, mesh: DeviceMesh, model: Module | None = None):
+    def __init__(self, planned: ShardingPlan, mesh: DeviceMesh, model: Module | None = None):
         self.plan, self.mesh = planned, mesh
         self._executable = Executable(planned.program, mesh)
         self._data = {name: local for name, local in planned.program.inputs.items()

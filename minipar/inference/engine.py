@@ -1,8 +1,8 @@
 """The engine: requests in, tokens out, one step of the model after the other.
 
-    submit ─▶ scheduler ─▶ Step ─▶ runner: cache and model ─▶ tokens ─▶ Generation
-                 ▲                                              │
-                 └──────────── finish: append, or end ◀─────────┘
+    submit ─▶ scheduler ─▶ ScheduledStep ─▶ runner: cache and model ─▶ tokens ─▶ Generation
+                 ▲                                                       │
+                 └─────────────────── finish: append, or end ◀───────────┘
 
 One step, in this order:
 
@@ -35,7 +35,14 @@ from .cache import SequenceInput
 from .engine_metrics import EngineMetrics
 from .model_runner import Draw, NewToken, Runner, StepWork
 from .sampling import DrawInputs, SamplingParams
-from .scheduling import CachedSequence, Request, RequestTooLarge, Scheduler, SchedulerConfig, Step
+from .scheduling import (
+    CachedSequence,
+    Request,
+    RequestTooLarge,
+    ScheduledStep,
+    Scheduler,
+    SchedulerConfig,
+)
 
 IsStop = Callable[[list[int]], bool]
 
@@ -103,7 +110,7 @@ class Engine:
         self.engines = [self]               # a pipeline's engine has several
         self.generations: dict[str, Generation] = {}        # those that are not done, by name
         self._num_submitted = 0
-        self._step: Step
+        self._step: ScheduledStep
         self._drawing: list[tuple[Request, CachedSequence]] = []
 
     def submit(self, prompt: Collection[int], max_tokens: int,
@@ -234,7 +241,7 @@ class Engine:
             self.cancel(generation)
 
 
-def sequence_inputs(step: Step) -> tuple[list[SequenceInput], dict[CachedSequence, int]]:
+def sequence_inputs(step: ScheduledStep) -> tuple[list[SequenceInput], dict[CachedSequence, int]]:
     """(what each sequence of a step computes, each sequence's index in this list)."""
     inputs: list[SequenceInput] = []
     index_of: dict[CachedSequence, int] = {}

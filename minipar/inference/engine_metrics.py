@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .scheduling import Scheduler, Step
+from .scheduling import ScheduledStep, Scheduler
 
 
 class RequestTimes(NamedTuple):
@@ -65,7 +65,7 @@ class EngineMetrics:
         self.num_preemptions = self.tokens_computed = self.tokens_computed_again = 0
         self._computed_up_to: defaultdict[str, int] = defaultdict(int)      # of each request
 
-    def record_step(self, step: Step, num_blocks_used: int) -> None:
+    def record_step(self, step: ScheduledStep, num_blocks_used: int) -> None:
         """Count a step that is finished."""
         self.slots, self.filled = self.slots + step.slots, self.filled + step.filled
         self.peak_blocks = max(self.peak_blocks, num_blocks_used)

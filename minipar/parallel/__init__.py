@@ -1,6 +1,6 @@
 """Ways to spread a model over ranks.  Most are places to insert a conjugate collective.
 
-    conjugate        collectives as differentiable operations; `check_types` checks a graph
+    differentiable_collectives   collectives as operations; `check_types` checks a graph
     strategy         the base of every strategy: one path for any mesh
     microbatch       what a rank gets of a batch; `strategy` hands it on
     registry         every strategy by name, and make_strategy
@@ -12,7 +12,7 @@
     context/         context parallelism: the tokens of a sequence are spread; ring attention
     expert/          expert parallelism: tokens travel to the ranks of their experts
     pipeline/        stages of layers on different ranks, and their schedules
-    agreement        ranks that hold the same parameters use them alike
+    compare_ranks    do all ranks hold the same numbers, and use the same parameters?
     errors           what several strategies refuse
     wire_formats/    how messages are encoded: as they are, in few bits, or few numbers
     cost/            bytes, memory and seconds of each strategy, by formulas on paper

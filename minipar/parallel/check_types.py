@@ -9,8 +9,8 @@
 A loss remembers how it was made.  Before its backward the graph is walked once, from parameters to
 the loss, and every value gets a type for the ranks of one communicator:
 
-    a collective            takes and gives what the table of `conjugate.py` says; a reduction also
-                            takes V, for a sum of different things is one
+    a collective            takes and gives what `differentiable_collectives.py` says; a reduction
+                            also takes V, for a sum of different things is one
     all inputs I            I
     all inputs R            R
     R and V                 V
@@ -35,7 +35,7 @@ from ..autograd.ops.reductions import Sum
 from ..autograd.tensor import GradientSlot, GradTarget, Node
 from ..comm import Communicator
 from ..nn import Parameter
-from . import conjugate as pairs
+from . import differentiable_collectives as pairs
 from .context.attention import ContextAttention
 from .context.rank_groups import CutTokens, GatherTokens
 from .context.ulysses import ToHeads, ToTokens

@@ -48,7 +48,7 @@ class Flat:
         self.slab, self.comm, self.copies = slab, comm, copies
         self.parameters = [slab.parameters[i] for i in members]
         self.segments = [slab.segments[i] for i in members]
-        self.runs = runs_of(self.segments)
+        self.runs = merged_slices(self.segments)
         self.layout = [*end_to_end(self.segments)]
         self.name = self.segments[0].name if self.segments else ""     # of no other flat
         self.size = self.layout[-1].stop if self.layout else 0
@@ -98,7 +98,7 @@ def end_to_end(segments: Sequence[Segment]) -> Iterator[Segment]:
         start = stop
 
 
-def runs_of(segments: Sequence[Segment]) -> list[slice]:
+def merged_slices(segments: Sequence[Segment]) -> list[slice]:
     """The elements of the segments, as few runs of neighbours."""
     runs: list[slice] = []
     for segment in segments:

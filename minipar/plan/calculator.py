@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from .cluster import FOLDER, Cluster, from_file
+from .cluster import FOLDER, ClusterSpec, from_file
 from .export import Exporter
-from .layout import KINDS, PREDICTED, REMATS, Layout, find_fault
+from .layout import KINDS, PREDICTED, REMATS, Layout, layout_fault
 from .memory import memory, total
 from .models import KNOWN, known_models, model_flops, model_of, num_parameters
 from .reasons import parts
@@ -17,7 +17,7 @@ from .time.stalls import stall_range
 
 PAGE = Path(__file__).with_name("calculator.html")
 TITLE = "Time and memory of a training step"
-FUNCTIONS = (find_fault, memory, total, model_flops, model_of, num_parameters, parts, stall_range,
+FUNCTIONS = (layout_fault, memory, total, model_flops, model_of, num_parameters, parts, stall_range,
              Layout)
 START = {"model": "llama3-8b", "cluster": "h100/nanotron", "nodes": 4, "per_node": 8,
          "batch": 256, "dp": 8, "tp": 4, "kind": "zero1"}
@@ -35,7 +35,7 @@ def page_data() -> dict[str, Any]:
             "models": known_models(), "sizes": sizes, "choices": choices, "start": START}
 
 
-def all_clusters() -> dict[str, Cluster]:
+def all_clusters() -> dict[str, ClusterSpec]:
     """By "GPU/software": each GPU with the software generations of its file and of its `like`."""
     made = {}
     for path in sorted(FOLDER.glob("*.toml")):

@@ -82,7 +82,7 @@ class Software:
 
     @property
     def is_minipar(self) -> bool:
-        """True if formulas of minipar itself hold (minipar_itself/)."""
+        """True if formulas of minipar itself hold (minipar_formulas/)."""
         return self.split == MINIPAR
 
     def __post_init__(self):
@@ -98,7 +98,7 @@ class Software:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterSpec:
     """`nodes` of `per_node` GPUs; rates in FLOP/s and bytes/s in one direction."""
 
     name: str
@@ -136,7 +136,7 @@ class Cluster:
         return self.peak[self.dtype]
 
 
-def read_cluster(text: str) -> Cluster:
+def read_cluster(text: str) -> ClusterSpec:
     """The cluster of a text "8x8:h100" or "8x8:h100/SOFTWARE", or of a TOML file.
 
     Raises ValueError for a name that is unknown and a file that is wrong.
@@ -162,7 +162,7 @@ def file_of(name: str) -> Path:
 
 
 @cache
-def from_file(path: Path, software: str = "") -> Cluster:
+def from_file(path: Path, software: str = "") -> ClusterSpec:
     """The cluster that a file describes, by default with its first software.  Raises ValueError."""
     table = _table(path)
     if "like" in table:                 # the file of another GPU, for all that is not said
@@ -175,7 +175,7 @@ def from_file(path: Path, software: str = "") -> Cluster:
     software = software or next(iter(programs), "")
     numbers = _inherited(programs, software, str(path)) if software else {}
     made = _fill(Software, f"{path} [software.{software}]", {"name": software, **numbers})
-    return _fill(Cluster, str(path), {"name": path.stem, "software": made, **table})
+    return _fill(ClusterSpec, str(path), {"name": path.stem, "software": made, **table})
 
 
 def _table(path: Path) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _fill(kind: Any, where: str, values: dict[str, Any]) -> Any:
     for key, value in values.items():
         if key not in known:
             raise ValueError(f"{where}: unknown {key!r}: choose from {', '.join(known)}")
-        needs_more = kind is Cluster and key != "cores" or key in SHARES
+        needs_more = kind is ClusterSpec and key != "cores" or key in SHARES
         if known[key] in (int, float):
             if isinstance(value, bool | str | list) or value < 0 or needs_more and not value:
                 raise ValueError(f"{where}: {key} is a number {'>' if needs_more else '>='} 0, "

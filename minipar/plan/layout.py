@@ -93,7 +93,7 @@ def parse_layout(text: str, start: Layout) -> Layout:
     return replace(start, **values)
 
 
-def find_fault(layout: Layout, model: GPTConfig, num_gpus: int) -> str:
+def layout_fault(layout: Layout, model: GPTConfig, num_gpus: int) -> str:
     """The reason for which a layout cannot run, or ""."""
     unknown = find_unknown(layout)
     if unknown:

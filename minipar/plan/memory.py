@@ -14,7 +14,7 @@ from functools import lru_cache
 from ..nn import GPTConfig
 from ..parallel.cost.activations import layer_activations
 from ..parallel.cost.data_parallel import memory_per_rank
-from .cluster import Cluster
+from .cluster import ClusterSpec
 from .layout import PREDICTED, Layout, in_flight
 from .models import active_ratio, mlp_matrices, mlp_width
 from .time.stages import Stages, stages_of
@@ -23,7 +23,7 @@ LOGITS = 14             # bytes of a logit: bfloat16; float32 logits, softmax, g
 GIB = 2**30
 
 
-def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
+def memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most.
 
     Ranks with the head or the loss are tried.  So is the first of the ranks with equally many
@@ -31,7 +31,7 @@ def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, floa
     The software minipar has formulas of its own.
     """
     if cluster.software.is_minipar:
-        from .minipar_itself.memory import minipar_memory  # here: a page has formulas alone
+        from .minipar_formulas.memory import minipar_memory  # here: a page has formulas alone
         return minipar_memory(cluster, model, layout)
     stages = stages_of(cluster, model, layout)
     first = {stages.layers.index(count) for count in {*stages.layers}}
@@ -41,12 +41,12 @@ def memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, floa
     return max(ranks, key=lambda kinds: sum(kinds.values()))
 
 
-def total(cluster: Cluster, kinds: dict[str, float]) -> float:
+def total(cluster: ClusterSpec, kinds: dict[str, float]) -> float:
     """The bytes that the device reports: those of all kinds, and of a run without a model."""
     return cluster.software.memory_base + sum(kinds.values())
 
 
-def rank_memory(cluster: Cluster, model: GPTConfig, layout: Layout, stages: Stages,
+def rank_memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout, stages: Stages,
                 rank: int) -> dict[str, float]:
     """Bytes by kind on a rank of the pipeline."""
     software, rows = cluster.software, layout.microbatch * model.context / layout.cp
@@ -90,7 +90,7 @@ def elements(kind: str, own: int, layers: int, shards: int) -> tuple[int, int, i
             found["communication"])
 
 
-def layer_bytes(cluster: Cluster, model: GPTConfig, layout: Layout, remat: str) -> float:
+def layer_bytes(cluster: ClusterSpec, model: GPTConfig, layout: Layout, remat: str) -> float:
     """Bytes that a layer keeps of a microbatch for backward, on one rank.
 
     minipar's are those of parallel/cost/activations.py.  For others, bytes of a token in 16 bits:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..nn import GPTConfig
-from .cluster import Cluster
-from .layout import AXES, KINDS, Layout, find_fault
+from .cluster import ClusterSpec
+from .layout import AXES, KINDS, Layout, layout_fault
 from .memory import GIB
 from .search import predict
 from .time.stalls import stall_share
@@ -31,12 +31,12 @@ class Change(NamedTuple):
     reason: str
 
 
-def changes(cluster: Cluster, model: GPTConfig, layout: Layout) -> list[Change]:
+def changes(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> list[Change]:
     """Layouts that differ in one choice, with the part that makes most of the difference."""
     before = parts(cluster, model, layout)
     made = []
     for what, other in neighbours(layout):
-        if find_fault(other, model, cluster.num_gpus):
+        if layout_fault(other, model, cluster.num_gpus):
             continue
         found = predict(cluster, model, other)
         if found.num_bytes > cluster.usable:
@@ -51,7 +51,7 @@ def changes(cluster: Cluster, model: GPTConfig, layout: Layout) -> list[Change]:
     return made
 
 
-def parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
+def parts(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Seconds of the step that is expected, by part."""
     return step_time(cluster, model, layout, stall_share(cluster, model, layout) > 0.5).parts
 
@@ -81,7 +81,7 @@ def neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
                 yield f"{name} {value} instead of {getattr(layout, name)}", replace(layout, **other)
 
 
-def binding(cluster: Cluster, model: GPTConfig, layout: Layout, num_bytes: float) -> str:
+def binding(cluster: ClusterSpec, model: GPTConfig, layout: Layout, num_bytes: float) -> str:
     """A sentence on what limits a layout: the largest part that is no useful work, and memory."""
     found = step_time(cluster, model, layout, stall_share(cluster, model, layout) > 0.5)
     useful = ("products", "attention", "head and loss")

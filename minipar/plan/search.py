@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from ..nn import GPTConfig
 from ..parallel.pipeline.schedule.registry import SCHEDULES
-from .cluster import Cluster
-from .layout import KINDS, Layout, find_fault
+from .cluster import ClusterSpec
+from .layout import KINDS, Layout, layout_fault
 from .memory import memory, total
 from .time.stalls import StallRange, stall_range
 
@@ -40,13 +40,13 @@ class Candidate(NamedTuple):
         return self.stalls.seconds
 
 
-def predict(cluster: Cluster, model: GPTConfig, layout: Layout) -> Candidate:
+def predict(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> Candidate:
     """Seconds and bytes of a layout."""
     return Candidate(layout, stall_range(cluster, model, layout),
                      total(cluster, memory(cluster, model, layout)))
 
 
-def search(cluster: Cluster, model: GPTConfig, batch: int) -> tuple[list[Candidate], int]:
+def search(cluster: ClusterSpec, model: GPTConfig, batch: int) -> tuple[list[Candidate], int]:
     """The layouts that fit, the fastest first; and how many were tried."""
     tried = [*layouts(cluster, model, batch)]
     found = fastest(fitting(cluster, model, tried))
@@ -55,7 +55,7 @@ def search(cluster: Cluster, model: GPTConfig, batch: int) -> tuple[list[Candida
     return fastest([*found, *fitting(cluster, model, more)]), len(tried) + len(more)
 
 
-def fitting(cluster: Cluster, model: GPTConfig, tried: Iterable[Layout]) -> Iterator[Candidate]:
+def fitting(cluster: ClusterSpec, model: GPTConfig, tried: Iterable[Layout]) -> Iterator[Candidate]:
     """The layouts that fit, with offloaded states where they fit only so."""
     for layout in tried:
         for offload in ("", "optimizer"):
@@ -78,11 +78,11 @@ def other_schedules(layout: Layout, model: GPTConfig) -> Iterator[Layout]:
         for schedule in SCHEDULES:
             for remat in sorted({layout.remat, "none"}):
                 other = replace(layout, schedule=schedule, v=1, remat=remat)
-                if schedule not in known and not find_fault(other, model, layout.num_gpus):
+                if schedule not in known and not layout_fault(other, model, layout.num_gpus):
                     yield other
 
 
-def layouts(cluster: Cluster, model: GPTConfig, batch: int) -> Iterator[Layout]:
+def layouts(cluster: ClusterSpec, model: GPTConfig, batch: int) -> Iterator[Layout]:
     """The layouts that are tried: they can run, whether they fit or not."""
     remats = ["none", "full"] if cluster.software.flash else ["none", "selective", "full"]
     for axes in meshes(cluster.num_gpus, model, batch):
@@ -92,7 +92,7 @@ def layouts(cluster: Cluster, model: GPTConfig, batch: int) -> Iterator[Layout]:
                     for remat in remats:
                         layout = replace(axes, microbatch=microbatch, kind=kind, remat=remat,
                                          schedule=schedule, v=v)
-                        if not find_fault(layout, model, cluster.num_gpus):
+                        if not layout_fault(layout, model, cluster.num_gpus):
                             yield layout
 
 

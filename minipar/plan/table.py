@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from ..nn import GPTConfig
-from .cluster import MOST_GPUS, Cluster, file_of, from_file
-from .layout import ZERO, Layout, find_fault, find_unknown
+from .cluster import MOST_GPUS, ClusterSpec, file_of, from_file
+from .layout import ZERO, Layout, find_unknown, layout_fault
 from .memory import GIB, memory, total
 from .models import KNOWN, model_of, read_model
 from .time.stalls import StallRange, stall_range
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     """A row of a table: its columns, and the cluster, model and layout that they mean."""
 
     columns: dict[str, str]
-    cluster: Cluster
+    cluster: ClusterSpec
     model: GPTConfig
     layout: Layout
 
@@ -54,7 +54,7 @@ class Prediction(NamedTuple):
     stalls: StallRange              # the seconds with and without stalls
 
 
-def read_rows(path: Path, cluster: Cluster) -> list[Row]:
+def read_rows(path: Path, cluster: ClusterSpec) -> list[Row]:
     """The rows of a CSV file, on nodes of `cluster`'s kind.  Raises ValueError and OSError."""
     with path.open(newline="", encoding="utf-8") as file:
         lines = (line for line in file if not line.startswith("#"))
@@ -74,7 +74,7 @@ def read_rows(path: Path, cluster: Cluster) -> list[Row]:
     return rows
 
 
-def row_of(columns: dict[str, str], cluster: Cluster) -> Row:
+def row_of(columns: dict[str, str], cluster: ClusterSpec) -> Row:
     """The row that columns mean, on a cluster of their own if they name one.  ValueError."""
     layout = layout_of(columns)
     if columns.get("cluster"):
@@ -149,7 +149,7 @@ def sized_model(sizes: tuple[tuple[str, int], ...]) -> GPTConfig:
 
 
 @lru_cache(1000)
-def with_nodes(cluster: Cluster, nodes: int, nic_shared_by: float) -> Cluster:
+def with_nodes(cluster: ClusterSpec, nodes: int, nic_shared_by: float) -> ClusterSpec:
     """The cluster on that many nodes."""
     return replace(cluster, nodes=nodes, nic_shared_by=nic_shared_by)
 
@@ -159,7 +159,7 @@ def predict(row: Row) -> Prediction:
     cluster = row.cluster
     found = stall_range(cluster, row.model, row.layout)
     num_bytes = total(cluster, memory(cluster, row.model, row.layout))
-    can_run = not find_fault(row.layout, row.model, row.layout.num_gpus)
+    can_run = not layout_fault(row.layout, row.model, row.layout.num_gpus)
     return Prediction(found.seconds, row.tokens / found.seconds, num_bytes / GIB,
                       num_bytes <= cluster.usable and can_run, found)
 

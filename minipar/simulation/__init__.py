@@ -19,6 +19,6 @@ of a GPU.
 """
 
 from .report import fullest, parts, speed
-from .step import Step, simulate_step
+from .step import SimulatedStep, simulate_step
 
-__all__ = ["Step", "fullest", "parts", "simulate_step", "speed"]
+__all__ = ["SimulatedStep", "fullest", "parts", "simulate_step", "speed"]

@@ -18,7 +18,7 @@ from ..autograd.meter import Meter
 from ..backend import Array
 from ..memory.remat.recompute import is_recomputing
 from ..nn import GPTConfig
-from ..plan.cluster import Cluster
+from ..plan.cluster import ClusterSpec
 from ..plan.time.kernels import attention, loss, product
 from .offloading import HostArray
 
@@ -35,7 +35,7 @@ class Device:
     compute them again.  The GPU has `experts` of each layer, which share the rows.
     """
 
-    def __init__(self, cluster: Cluster, model: GPTConfig, tp: int = 1,
+    def __init__(self, cluster: ClusterSpec, model: GPTConfig, tp: int = 1,
                  recomputes_attention: bool = False, experts: int = 0):
         self.cluster, self.model, self.tp, self.experts = cluster, model, tp, experts
         self.recomputes_attention = recomputes_attention

@@ -13,7 +13,7 @@ within the node.  Exchanges along pp and ep are no rings: each rank sends by its
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..plan.cluster import Cluster
+from ..plan.cluster import ClusterSpec
 from ..plan.time.messages import nic
 
 PORTS = NEAR, FAR = 0, 1
@@ -30,7 +30,7 @@ class Link(NamedTuple):
 class Fabric:
     """The links of `cluster`; `slow` maps (source, dest) to the factor by which one is slower."""
 
-    def __init__(self, cluster: Cluster, slow: Mapping[tuple[int, int], float] | None = None):
+    def __init__(self, cluster: ClusterSpec, slow: Mapping[tuple[int, int], float] | None = None):
         self.cluster, self.slow = cluster, slow or {}
 
     @property

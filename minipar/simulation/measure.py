@@ -29,7 +29,7 @@ from ..environment import blas_threads, num_cores
 from ..nn import GPT, GPTConfig
 from ..optim import AdamW
 from ..parallel.strategy import Microbatch
-from ..plan.cluster import Cluster, Software
+from ..plan.cluster import ClusterSpec, Software
 from ..plan.layout import Layout
 from .step import make_parallel, mesh_sizes, take_step
 
@@ -41,7 +41,7 @@ PROBES = ((32, 16, 1), (64, 64, 2), (96, 128, 4), (192, 64, 8), (192, 256, 2), (
 
 
 def measure_machine(comm: Communicator, num_rounds: int,
-                    probes: Sequence[tuple[int, int, int]] = PROBES) -> Cluster:
+                    probes: Sequence[tuple[int, int, int]] = PROBES) -> ClusterSpec:
     """Collective.  This machine as a cluster, for the ranks of `comm` on one node.
 
     A simulated step takes the seconds of `operations`; the plan takes the rates, their summary.
@@ -61,7 +61,7 @@ def measure_machine(comm: Communicator, num_rounds: int,
         latency=latency, latency_rank=later, activations="minipar", weight_bytes=4,
         gradient_bytes=4, master_bytes=8, message_bytes=4, zero1_bytes=8,
         fitted="nothing to steps: each number is that of a small program")
-    return Cluster(
+    return ClusterSpec(
         name="", title=f"{platform.node()}: {p} ranks on {num_cores()} cores, measured while all "
         "of them compute; rates are those of a rank that has a core to itself",
         peak={"fp32": 1 / max(of_flop, 1e-15)}, memory=memory, usable=memory,

@@ -8,14 +8,14 @@ import numpy as np
 from ..parallel.pipeline.schedule.timeline import Interval, Timeline
 from ..plan.models import model_flops
 from .rank_log import IDLE
-from .step import RankStep, Step
+from .step import RankStep, SimulatedStep
 
 COMPUTING = {"forward": "forward", "backward": "backward: inputs", "weights": "backward: weights",
              "again": "recomputation", "both": "loss", "optimizer": "optimizer",
              "launch": "launching collectives", "host": "moving offloaded states"}
 
 
-def speed(step: Step) -> dict[str, float]:
+def speed(step: SimulatedStep) -> dict[str, float]:
     """FLOP/s of a GPU by the model's formula (MFU), and those that ran (HFU); tokens/s; bubble."""
     cluster, tokens = step.cluster, step.layout.batch * step.model.context
     each = step.seconds * cluster.num_gpus
@@ -26,7 +26,7 @@ def speed(step: Step) -> dict[str, float]:
             "tokens/s per GPU": tokens / each, "bubble": parts(step)[IDLE] / step.seconds}
 
 
-def parts_of_rank(step: Step, rank: RankStep) -> dict[str, float]:
+def parts_of_rank(step: SimulatedStep, rank: RankStep) -> dict[str, float]:
     """Seconds of a rank by what it did: computing, waiting for messages of an axis, idle time.
 
     They add up to the step.  All other seconds, such as waits for Works, count as "dp".
@@ -43,7 +43,7 @@ def parts_of_rank(step: Step, rank: RankStep) -> dict[str, float]:
     return found
 
 
-def parts(step: Step) -> dict[str, float]:
+def parts(step: SimulatedStep) -> dict[str, float]:
     """The mean of `parts_of_rank` over all ranks."""
     found = Counter[str]()
     for number, rank in step.ranks.items():
@@ -53,13 +53,13 @@ def parts(step: Step) -> dict[str, float]:
     return found
 
 
-def fullest(step: Step) -> tuple[int, dict[str, int]]:
+def fullest(step: SimulatedStep) -> tuple[int, dict[str, int]]:
     """The rank with the highest peak, and its bytes by kind at that time."""
     number = max(step.ranks, key=lambda rank: sum(step.ranks[rank].memory.values()))
     return number, step.ranks[number].memory
 
 
-def rank_maps(step: Step) -> Mapping[str, np.ndarray]:
+def rank_maps(step: SimulatedStep) -> Mapping[str, np.ndarray]:
     """For each rank (pp, dp·cp·tp): share of the step that it computes, and its peak in GiB."""
     names = {*COMPUTING.values()}
     shares = {number: sum(seconds for name, seconds in parts_of_rank(step, rank).items()
@@ -70,7 +70,7 @@ def rank_maps(step: Step) -> Mapping[str, np.ndarray]:
                               ("peak of memory, GiB", peaks))}
 
 
-def pipeline_timeline(step: Step, column: int = 0) -> Timeline:
+def pipeline_timeline(step: SimulatedStep, column: int = 0) -> Timeline:
     """The actions of the ranks of one pipeline: those of rank `column` of each stage."""
     width = len(step.stands_for) // step.layout.pp
     numbers = [stage * width + column for stage in range(step.layout.pp)]

@@ -1,6 +1,6 @@
 """One training step of a layout on a simulated cluster: minipar's own code, without numbers.
 
-    layout ─▶ classes of ranks ─▶ model, strategy, optimizer of one rank of each ─▶ Step
+    layout ─▶ classes of ranks ─▶ model, strategy, optimizer of one rank of each ─▶ SimulatedStep
 
 Arrays have shapes and no numbers, of 2 bytes where the cluster computes in 16 bits.  Operations
 take the seconds of `device.py`, messages those of `fabric.py`.  Routers choose experts in turn, so
@@ -30,8 +30,8 @@ from ..parallel.context.rank_groups import ContextOptions
 from ..parallel.pipeline.schedule.timeline import Interval
 from ..parallel.registry import STRATEGIES, make_strategy
 from ..parallel.strategy import Microbatch, Strategy
-from ..plan.cluster import Cluster
-from ..plan.layout import Layout, find_fault
+from ..plan.cluster import ClusterSpec
+from ..plan.layout import Layout, layout_fault
 from .classes import find_classes
 from .device import Device, DeviceMeter
 from .fabric import Fabric
@@ -60,10 +60,10 @@ class RankStep:
 
 
 @dataclass
-class Step:
+class SimulatedStep:
     """A simulated step: what the simulated ranks did, and which of them stands for each rank."""
 
-    cluster: Cluster
+    cluster: ClusterSpec
     model: GPTConfig
     layout: Layout
     stands_for: list[int]
@@ -82,11 +82,11 @@ class Step:
             rank.start for rank in self.ranks.values())
 
 
-def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
+def simulate_step(cluster: ClusterSpec, model: GPTConfig, layout: Layout, *,
                   traced: Iterable[int] = (), fold: bool = True, repeat: bool = True,
                   bucket_mb: float = 100.0,
                   slow_ranks: Mapping[int, float] | None = None,
-                  slow_links: Mapping[tuple[int, int], float] | None = None) -> Step:
+                  slow_links: Mapping[tuple[int, int], float] | None = None) -> SimulatedStep:
     """Simulate a step.  Raises ValueError for a layout that cannot run.
 
     `slow_ranks` maps ranks, and `slow_links` pairs of them, to the factor by which each is slower.
@@ -111,7 +111,7 @@ def simulate_step(cluster: Cluster, model: GPTConfig, layout: Layout, *,
         return simulate_step(cluster, model, layout, traced=traced, fold=fold, repeat=False,
                              bucket_mb=bucket_mb, slow_ranks=slow_ranks, slow_links=slow_links)
     ranks = {rank.world_rank: results[rank.world_rank] for rank in world.ranks}
-    return Step(cluster, model, layout, stands_for, ranks, of_step(world.trace, ranks))
+    return SimulatedStep(cluster, model, layout, stands_for, ranks, of_step(world.trace, ranks))
 
 
 def of_step(trace: Trace, ranks: Mapping[int, RankStep]) -> Trace:
@@ -126,7 +126,7 @@ def check_layout(layout: Layout, model: GPTConfig, num_gpus: int) -> None:
         if name not in OFFLOADS:
             raise ValueError(f"--offload {layout.offload}: a simulated step offloads "
                              f"{' and '.join(OFFLOADS)}, with a comma between them, not {name!r}")
-    if fault := find_fault(replace(layout, offload=""), model, num_gpus):
+    if fault := layout_fault(replace(layout, offload=""), model, num_gpus):
         raise ValueError(fault)
     experts = model.experts
     if experts and experts.capacity_factor is not None and experts.drop == "probability":
@@ -190,7 +190,7 @@ def take_step(strategy: Strategy, optimizer: AdamW, batch: list[Microbatch]) -> 
 class StepProgram:
     """What all ranks simulate; `main` is the program of each."""
 
-    cluster: Cluster
+    cluster: ClusterSpec
     model: GPTConfig
     layout: Layout
     slow: Mapping[int, float]

@@ -9,7 +9,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.compare.difference import compare_recordings
 from minipar.compare.recorder import Recorder, read
-from minipar.compare.run import Plan, ProgramRun, Side, adamw
+from minipar.compare.run import ProgramRun, Side, TrainingPlan, adamw
 from minipar.nn import GPT
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.testing import find_difference, record
@@ -82,7 +82,7 @@ def test_a_rank_without_rows_is_no_mistake():
 def recorded(program, ranks=1, dtype="float32", steps=2, optimizer=adamw):
     """The records of a program, of all ranks."""
     def main(comm):
-        run = ProgramRun(comm, Side(program, ranks), dtype, Plan(BATCHES, steps, optimizer))
+        run = ProgramRun(comm, Side(program, ranks), dtype, TrainingPlan(BATCHES, steps, optimizer))
         return [each for step in range(steps) for each in run.step(step)]
     return Cluster(ranks).run(main)[0][0]
 

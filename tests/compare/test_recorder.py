@@ -9,7 +9,7 @@ import pytest
 from minipar.compare import recorder
 from minipar.compare.difference import compare_recordings
 from minipar.compare.missing import rows_gaps
-from minipar.compare.recorder import Recorder, read, runs_of
+from minipar.compare.recorder import Recorder, index_runs, read
 from minipar.compare.whole import RankLayout, assemble
 
 
@@ -28,7 +28,7 @@ def test_boxes_and_terms_make_up_the_global_array(tmp_path):
         for term in range(2):
             each = Recorder(2 * rank + term)
             each.record("w", whole[:, columns] / 2, "gradient", 1, whole.shape,
-                        [None, runs_of(columns)], f"rows {term}")
+                        [None, index_runs(columns)], f"rows {term}")
             each.write(tmp_path / f"{2 * rank + term}.npz")
     [(key, found)] = assemble(read(tmp_path)).items()
     assert key == (1, "gradient", "w") and found.terms == {"rows 0", "rows 1"}

@@ -9,7 +9,7 @@ import numpy as np
 from minipar.autograd import Function, Tensor
 from minipar.comm import Communicator
 from minipar.comm.mesh import DeviceMesh
-from minipar.gspmd import P, Plan
+from minipar.gspmd import P, ShardingPlan
 from minipar.gspmd.execution.execute import Executable
 from minipar.gspmd.graph import trace
 from minipar.gspmd.partitioning.partition import partition
@@ -46,13 +46,13 @@ class Case(NamedTuple):
                 else rng.standard_normal(shape).astype(dtype)
                 for name, shape, kind, _, _ in inputs}
 
-    def plan(self, dtype: Any = np.float64) -> Plan:
+    def plan(self, dtype: Any = np.float64) -> ShardingPlan:
         arrays = self.arrays(dtype)
         annotations = {name: P(*dims(spec)) for name, _, _, spec, _ in self.inputs
                        if spec is not None and name in arrays}
         graph = trace(self.program, *as_leaves(arrays), names=list(arrays))
         shardings = propagate(graph, self.mesh, annotations)
-        return Plan(graph, shardings, partition(graph, shardings))
+        return ShardingPlan(graph, shardings, partition(graph, shardings))
 
 
 def as_leaves(arrays: dict[str, np.ndarray]) -> list:
@@ -91,7 +91,8 @@ def run_alone(program, arrays: dict, seed: int = 1) -> tuple[list, list, dict]:
             {name: x.grad for name, x in zip(arrays, tensors) if isinstance(x, Tensor)})
 
 
-def largest_error(comm: Communicator, mesh: dict, plan: Plan, arrays: dict, expected) -> float:
+def largest_error(comm: Communicator, mesh: dict, plan: ShardingPlan, arrays: dict,
+                  expected) -> float:
     """The largest difference of a rank's pieces of outputs and gradients from one device's."""
     outputs, grads, input_grads = expected
     rank = Executable(plan.program, DeviceMesh(comm, order=tuple(mesh), **mesh))

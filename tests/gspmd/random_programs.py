@@ -10,7 +10,7 @@ from minipar import Cluster
 from minipar.autograd import Tensor
 from minipar.autograd.ops.attention import attention_by_autograd
 from minipar.comm.mesh import DeviceMesh
-from minipar.gspmd import P, Plan, constrain, trace
+from minipar.gspmd import P, ShardingPlan, constrain, trace
 from minipar.gspmd.execution.execute import Executable
 from minipar.gspmd.partitioning.partition import partition
 from minipar.gspmd.propagate import propagate
@@ -168,7 +168,7 @@ class Program:
         return f"{self.inputs} on {self.mesh}: {self.steps}"
 
 
-def random_case(seed: int) -> tuple[Program, dict[str, np.ndarray], Plan]:
+def random_case(seed: int) -> tuple[Program, dict[str, np.ndarray], ShardingPlan]:
     """A program of at least one step, its inputs, and its plan for random annotations."""
     rng = random.Random(seed)
     mesh, steps = rng.choice(MESHES), []
@@ -182,10 +182,10 @@ def random_case(seed: int) -> tuple[Program, dict[str, np.ndarray], Plan]:
     graph = trace(program, *[Tensor(x, requires_grad=True) for x in arrays.values()],
                   names=list(arrays))
     shardings = propagate(graph, mesh, annotations)
-    return program, arrays, Plan(graph, shardings, partition(graph, shardings))
+    return program, arrays, ShardingPlan(graph, shardings, partition(graph, shardings))
 
 
-def check(mesh: dict[str, int], planned: Plan, program, arrays: dict, what: object) -> None:
+def check(mesh: dict[str, int], planned: ShardingPlan, program, arrays: dict, what: object) -> None:
     """Outputs and gradients are those of one device; all bytes that are sent are planned."""
     outputs, grads, input_grads = run_alone(program, arrays)
     local = planned.program

@@ -8,7 +8,7 @@ from minipar.autograd import GradientSlot, Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP, Linear
 from minipar.nn.layers import LayerNorm
-from minipar.parallel import conjugate as pairs
+from minipar.parallel import differentiable_collectives as pairs
 from minipar.parallel.check_types import check_types
 from minipar.parallel.context.attention import context_attention
 from minipar.parallel.context.parallelize_context import parallelize_context

@@ -12,7 +12,7 @@ from minipar.nn import MLP
 from minipar.nn.chain import chain
 from minipar.nn.module import ChainPart
 from minipar.optim import SGD, AdamW
-from minipar.parallel.agreement import ranks_that_differ
+from minipar.parallel.compare_ranks import ranks_that_differ
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds

@@ -12,7 +12,7 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.comm.mesh import DeviceMesh
 from minipar.number_formats import BFLOAT16, FLOAT16
-from minipar.parallel.agreement import ranks_that_differ
+from minipar.parallel.compare_ranks import ranks_that_differ
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Strategy
 from minipar.parallel.wire_formats.low_precision import LowPrecisionWire

@@ -9,7 +9,7 @@ import pytest
 
 from minipar.commands.main import main
 from minipar.plan.calculator import all_clusters, page_data
-from minipar.plan.layout import KINDS, REMATS, Layout, find_fault
+from minipar.plan.layout import KINDS, REMATS, Layout, layout_fault
 from minipar.plan.memory import memory, total
 from minipar.plan.models import known_models, model_flops, model_of, num_parameters
 from minipar.plan.reasons import parts
@@ -56,7 +56,7 @@ def python(sizes, name, nodes, per_node, layout):
     """What the page says, by Python."""
     model = model_of(sizes)
     cluster = replace(all_clusters()[name], nodes=nodes, per_node=per_node)
-    if fault := find_fault(layout, model, cluster.num_gpus):
+    if fault := layout_fault(layout, model, cluster.num_gpus):
         return {"fault": fault}
     kinds, stalls = memory(cluster, model, layout), stall_range(cluster, model, layout)
     tokens = layout.batch * model.context

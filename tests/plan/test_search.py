@@ -7,7 +7,7 @@ import pytest
 
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.plan.cluster import read_cluster
-from minipar.plan.layout import Layout, find_fault, parse_layout
+from minipar.plan.layout import Layout, layout_fault, parse_layout
 from minipar.plan.models import model_of, read_model
 from minipar.plan.reasons import binding, changes
 from minipar.plan.search import (
@@ -44,7 +44,7 @@ def test_every_mesh_is_tried():
 def test_each_layout_can_run_and_comes_once():
     every = [*layouts(CLUSTER, MODEL, BATCH)]
     assert len(every) == len(set(every)) > 500
-    assert not any(find_fault(e, MODEL, 16) for e in every)
+    assert not any(layout_fault(e, MODEL, 16) for e in every)
     for name in ("kind", "schedule", "remat", "microbatch", "v"):
         assert len({getattr(e, name) for e in every}) > 1
 
@@ -58,7 +58,7 @@ def test_the_fastest_meshes_meet_every_schedule(found, monkeypatch):
     assert tried > len(every)
     assert {e.schedule for e in [*others, *every]} == {*SCHEDULES}
     assert {e.remat for e in others} == {"none", "full"} and {e.num_gpus for e in others} == {16}
-    assert not any(find_fault(e, MODEL, 16) for e in others)
+    assert not any(layout_fault(e, MODEL, 16) for e in others)
     assert not [*other_schedules(Layout(dp=16, batch=BATCH), MODEL)]
     monkeypatch.setitem(SCHEDULES, "mine", SCHEDULES["zb_v"])
     assert len([*other_schedules(best, MODEL)]) == len(others) + 2
@@ -123,7 +123,7 @@ def test_changes_say_why(found):
     ("dp=16,ep=2", "ep=2 has to divide the experts and dp=16")])
 def test_faults(text, said):
     layout = parse_layout(text, Layout(batch=BATCH))
-    assert said in find_fault(layout, MODEL, 16)
+    assert said in layout_fault(layout, MODEL, 16)
 
 
 @pytest.mark.parametrize("text, said", [

@@ -13,7 +13,7 @@ from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import PREDICTED, Layout
-from minipar.plan.minipar_itself.step import row_ends, table_of
+from minipar.plan.minipar_formulas.step import row_ends, table_of
 from minipar.plan.models import read_model
 from minipar.plan.time.by_table import makespan, most_in_flight
 from minipar.plan.time.kernels import attention, full_waves, linear, product

@@ -6,7 +6,7 @@ import pytest
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.agreement import ranks_that_differ
+from minipar.parallel.compare_ranks import ranks_that_differ
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.precision import FP16, LossScaler, set_precision, unscale

@@ -11,8 +11,7 @@ from minipar.comm.simulated.links import Link, Links
 from minipar.nn import GPTConfig, MoEConfig, RopeConfig
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.zero.zero2 import ZeRO2
-from minipar.plan.cluster import Cluster as Hardware
-from minipar.plan.cluster import Software, read_cluster
+from minipar.plan.cluster import ClusterSpec, Software, read_cluster
 from minipar.plan.layout import Layout
 from minipar.simulation import simulate_step
 from minipar.simulation.classes import find_classes
@@ -216,8 +215,8 @@ def test_classes_are_found():
 @pytest.mark.parametrize("collective", [all_reduce, reduce_scatter, all_gather])
 def test_a_cluster_with_a_class_for_each_rank_is_the_simulated_cluster(collective):
     software = Software(link=1.0, nic=1.0, latency_rank=1e-6, latency=0.0)
-    hardware = Hardware("", "", {"bf16": 1e12}, 1e9, 1e9, 1e12, 1, link=1e11, nic=1e10, per_node=4,
-                        nodes=2, software=software)
+    hardware = ClusterSpec("", "", {"bf16": 1e12}, 1e9, 1e9, 1e12, 1, link=1e11, nic=1e10,
+                           per_node=4, nodes=2, software=software)
 
     def main(comm):
         for size in (800, 8, 4000):

@@ -9,8 +9,8 @@ from minipar.commands.simulate.cluster_file import as_toml, compare, layouts, wr
 from minipar.commands.tables import Output
 from minipar.launcher import UsageError
 from minipar.nn import GPTConfig
-from minipar.plan.cluster import Cluster, Software, read_cluster
-from minipar.plan.layout import Layout, find_fault
+from minipar.plan.cluster import ClusterSpec, Software, read_cluster
+from minipar.plan.layout import Layout, layout_fault
 from minipar.plan.search import search
 from minipar.simulation import simulate_step
 from minipar.simulation.measure import fit_line, measure_machine, measured_step
@@ -18,8 +18,8 @@ from minipar.testing import worlds
 
 MODEL = GPTConfig(vocab_size=64, context=16, num_layers=4, num_heads=4, width=32)
 PROBES = ((16, 8, 1), (32, 16, 2), (32, 32, 1))
-ALONE = Cluster("", "", {"fp32": 1e9}, 1e9, 1e9, 1e9, 1, link=1e9, nic=1e9, per_node=4,
-                dtype="fp32", software=Software(flash=None))
+ALONE = ClusterSpec("", "", {"fp32": 1e9}, 1e9, 1e9, 1e9, 1, link=1e9, nic=1e9, per_node=4,
+                        dtype="fp32", software=Software(flash=None))
 
 
 @worlds(1, 2, 4)
@@ -95,7 +95,7 @@ def test_a_rank_that_copies_its_messages_hides_none():
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 6, 16])
 def test_the_layouts_that_are_compared_can_run(num_ranks):
     for layout in layouts(num_ranks):
-        assert not find_fault(layout, replace(MODEL, num_heads=4), num_ranks)
+        assert not layout_fault(layout, replace(MODEL, num_heads=4), num_ranks)
 
 
 @worlds(2)

@@ -7,7 +7,7 @@ import pytest
 from minipar.plan.cluster import read_cluster
 from minipar.plan.layout import Layout
 from minipar.plan.memory import memory
-from minipar.plan.minipar_itself.parts import cut
+from minipar.plan.minipar_formulas.parts import cut
 from minipar.plan.models import read_model
 from minipar.plan.time.step_time import step_time
 from minipar.simulation import fullest, simulate_step

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minipar.atomic_files import write_text
-from minipar.plan.cluster import Cluster, read_cluster
+from minipar.plan.cluster import ClusterSpec, read_cluster
 from minipar.plan.layout import Layout, parse_layout
 from minipar.plan.memory import GIB, memory
 from minipar.plan.models import GPTConfig, given_model
@@ -138,7 +138,7 @@ class Compared(NamedTuple):
         return self.planned_bytes / self.simulated_bytes - 1
 
 
-def read(case: str) -> tuple[Cluster, GPTConfig, Layout]:
+def read(case: str) -> tuple[ClusterSpec, GPTConfig, Layout]:
     """The cluster, the model and the layout that a line of QUICK or SLOW says."""
     cluster, model, batch, text = case.split()
     layout = parse_layout(text, Layout(batch=int(batch)))

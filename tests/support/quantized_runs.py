@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from minipar.parallel.agreement import ranks_that_differ
+from minipar.parallel.compare_ranks import ranks_that_differ
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.wire_formats.quantized.block_codec import INT8 as CODEC
 from minipar.parallel.wire_formats.quantized.quantized_collectives import QuantizedWire

@@ -5,7 +5,13 @@ So a test sees whose keys and values a sequence would read, as attention does.
 
 from collections.abc import Iterable, Sequence
 
-from minipar.inference.scheduling import BlockPool, CachedSequence, Scheduler, Step, prefix_keys
+from minipar.inference.scheduling import (
+    BlockPool,
+    CachedSequence,
+    ScheduledStep,
+    Scheduler,
+    prefix_keys,
+)
 
 
 class SlotContents:
@@ -16,7 +22,7 @@ class SlotContents:
         self.device = [[None] * block_size for _ in range(num_blocks)]
         self.host: list[list] = [[None] * block_size for _ in range(num_blocks)]
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: ScheduledStep) -> None:
         """Move blocks, then write what the step computes."""
         for pairs, source, target in ((step.swapped_out, self.device, self.host),
                                       (step.swapped_in, self.host, self.device),

@@ -24,10 +24,10 @@ from ..collectives.broadcast import best_num_segments
 from .alpha_beta import Cost, seconds
 from .choose import candidates, choose, crossings
 from .fit import Fit, fit
-from .network import Network, network_of_cluster, runs_of, seconds_on
+from .network import Network, network_of_cluster, run_lengths, seconds_on
 from .predict import predict
 from .textbook import textbook
 
 __all__ = ["BLOCK_BYTES", "Cost", "Fit", "Network", "best_num_segments", "candidates", "choose",
-           "crossings", "fit", "network_of_cluster", "predict", "runs_of", "seconds", "seconds_on",
-           "textbook"]
+           "crossings", "fit", "network_of_cluster", "predict", "run_lengths", "seconds",
+           "seconds_on", "textbook"]

@@ -23,7 +23,7 @@ from ..algorithms import ALGORITHMS
 from ..communicator import Choose, Communicator
 from ..subgroup import Subgroup
 from .calibration import BUILT_IN, Calibration
-from .network import UNKNOWN, Network, network_of_cluster, runs_of, seconds_on
+from .network import UNKNOWN, Network, network_of_cluster, run_lengths, seconds_on
 
 MOST_KEPT = 4096        # sizes whose choice a communicator remembers
 
@@ -53,7 +53,7 @@ def network_of(comm: Any) -> Network:
         return network_of_cluster(comm.cluster, comm.cluster.groups[comm.group])
     known = comm.rank_state.calibration or BUILT_IN
     return Network(known.within, known.between, known.combining,
-                   runs_of([comm.node_of(rank) for rank in range(comm.size)]))
+                   run_lengths([comm.node_of(rank) for rank in range(comm.size)]))
 
 
 def model_choice(comm: Communicator) -> Choose:

@@ -46,7 +46,7 @@ class Network(NamedTuple):
 UNKNOWN = Network()
 
 
-def runs_of(nodes: Sequence[int]) -> tuple[int, ...]:
+def run_lengths(nodes: Sequence[int]) -> tuple[int, ...]:
     """The lengths of runs of equal numbers: 0 0 0 1 1 2 gives 3, 2, 1."""
     return tuple(sum(1 for _ in run) for _, run in groupby(nodes))
 
@@ -59,7 +59,7 @@ def network_of_cluster(cluster: Any, members: Sequence[int]) -> Network:
     common = Link(cluster.latency, cluster.bandwidth)
     within, between = cluster.links.slowest(members) if cluster.links else (common, common)
     return Network(within, between, float("inf"),
-                   runs_of([rank // cluster.devices_per_node for rank in members]))
+                   run_lengths([rank // cluster.devices_per_node for rank in members]))
 
 
 def seconds_on(operation: str, algorithm: str, p: int, num_bytes: int, network: Network) -> float:

@@ -66,7 +66,7 @@ def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine: Combine) -> None:
         combine(flat, tray, out=flat)
 
 
-class Block:
+class TrayBlock:
     """A block of the array on its way through the trays.
 
     A summed chunk is stored in the tray of the rank that summed it, at the chunk's own place.
@@ -114,12 +114,12 @@ class Block:
 def in_blocks(comm: Communicator, memory: NodeMemory, flat: np.ndarray, op: str) -> None:
     """Reduce a long array block by block, as drawn at the head of this file."""
     length = TRAY_BYTES // flat.itemsize
-    ahead: Block | None = None                  # the block to sum next …
-    behind: Block | None = None                 # … and the one to read next
+    ahead: TrayBlock | None = None                  # the block to sum next …
+    behind: TrayBlock | None = None                 # … and the one to read next
     for start in range(0, flat.size + 2 * length, length):
         block = None
         if start < flat.size:
-            block = Block(comm, memory, flat[start:start + length], op)
+            block = TrayBlock(comm, memory, flat[start:start + length], op)
             block.write()
         if ahead is not None:
             ahead.sum()

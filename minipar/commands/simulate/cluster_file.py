@@ -17,12 +17,12 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from ...atomic_files import write_text
-from ...comm import Cluster as SimulatedCluster
+from ...comm import ClusterSpec as SimulatedCluster
 from ...comm import Communicator
 from ...environment import blas_threads
 from ...launcher import UsageError, launch, on_first_rank
 from ...nn import GPTConfig
-from ...plan.cluster import Cluster
+from ...plan.cluster import ClusterSpec
 from ...plan.layout import Layout
 from ...simulation import simulate_step
 from ...simulation.measure import measure_machine, measured_step
@@ -57,7 +57,7 @@ def write_cluster(path: Path, num_rounds: int, output: Output, is_real: bool) ->
             SimulatedCluster(1).run(main)
 
 
-def as_toml(cluster: Cluster) -> str:
+def as_toml(cluster: ClusterSpec) -> str:
     """The text of a cluster file, which `read_cluster` reads."""
     s = cluster.software
     lines = [f"{json.dumps(name)} = {json.dumps(line)}" for name, line in s.operations.items()]
@@ -90,7 +90,7 @@ def layouts(num_ranks: int) -> list[Layout]:
     return found
 
 
-def compare(comm: Communicator, cluster: Cluster, num_steps: int, output: Output,
+def compare(comm: Communicator, cluster: ClusterSpec, num_steps: int, output: Output,
             models: Sequence[GPTConfig] = MODELS) -> None:
     """Collective.  Print the predicted and the measured seconds of steps."""
     made = Table.of(f"a step of a GPT of {models[0].num_layers} layers, {models[0].context} tokens "

@@ -5,7 +5,7 @@ from typing import Any
 
 from ...comm.mesh import parse_mesh
 from ...nn import GPTConfig
-from ...plan.cluster import Cluster
+from ...plan.cluster import ClusterSpec
 from ...plan.layout import Layout
 from ...plan.models import given_model
 from ...simulation.step import AXES, check_layout
@@ -14,7 +14,7 @@ from ...train.config_file import read_config
 from ...train.setup.gpt_sizes import gpt_config
 
 
-def read_run(options: Any, cluster: Cluster) -> tuple[GPTConfig, Layout]:
+def read_run(options: Any, cluster: ClusterSpec) -> tuple[GPTConfig, Layout]:
     """The model and the layout: from --config, over which other options win.  Raises ValueError."""
     config = TrainConfig()
     if options.config is not None:

@@ -3,12 +3,12 @@
 from ...plan.models import num_parameters
 from ...simulation.failures import Failures, failure_rows
 from ...simulation.report import fullest, parts, speed
-from ...simulation.step import Step
+from ...simulation.step import SimulatedStep
 from ...units import time_unit
 from ..tables import Column, Output, Shown, Table
 
 
-def say(output: Output, step: Step) -> None:
+def say(output: Output, step: SimulatedStep) -> None:
     """Print the step: its speed, its parts, its memory."""
     c, known = step.cluster, speed(step)
     output.text(f"{num_parameters(step.model) / 1e9:.3g} B parameters on {c.num_gpus:,} GPUs "

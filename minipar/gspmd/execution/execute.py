@@ -4,8 +4,8 @@
     outputs = executable(pieces)                    in every step; backward() as of any Tensors
 
 Each instruction becomes a call of a Function, collectives those of conjugate pairs
-(`parallel/conjugate.py`).  Between instructions, pieces are without padding: collectives, and
-lookups in a cut vocabulary, add it for themselves.
+(`parallel/differentiable_collectives.py`).  Between instructions, pieces are without padding:
+collectives, and lookups in a cut vocabulary, add it for themselves.
 """
 
 from collections.abc import Callable, Mapping

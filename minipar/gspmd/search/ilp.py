@@ -23,7 +23,7 @@ from ..graph import Graph, Operation, Value, trace
 from ..partitioning.partition import partition
 from ..partitioning.reshard import ShardedLayout
 from ..propagate import Shardings, all_open
-from ..shard import Plan, shape_only
+from ..shard import ShardingPlan, shape_only
 from ..spec import Dims
 from .choices import OperationChoice, choices_of, conversion_parts, layouts, local_bytes
 from .machine import COPIES, Machine, memory_bytes, program_seconds
@@ -234,14 +234,14 @@ class Problem:
                 pairs[chosen[self.edges[number].source], chosen[self.edges[number].user]]
                 for number, pairs in each.needed.items())))
 
-    def plan(self, chosen: Sequence[int]) -> Plan:
+    def plan(self, chosen: Sequence[int]) -> ShardingPlan:
         """The partitioned program of a choice."""
         for node, i in zip(self.nodes, chosen):
             self.shardings.dims[node.value] = list(node.homes[i])
             if node.choices:
                 assert node.value.operation is not None
                 self.shardings.cuts[node.value.operation] = node.choices[i].cut
-        return Plan(self.graph, self.shardings, partition(self.graph, self.shardings))
+        return ShardingPlan(self.graph, self.shardings, partition(self.graph, self.shardings))
 
 
 def make_problem(function: Callable, *inputs: Any, mesh: Mapping[str, int],
@@ -254,7 +254,7 @@ def make_problem(function: Callable, *inputs: Any, mesh: Mapping[str, int],
 
 
 def search(function: Callable, *inputs: Any, memory: float | None = None,
-           beside: Sequence[Plan] = (), **options: Any) -> Plan:
+           beside: Sequence[ShardingPlan] = (), **options: Any) -> ShardingPlan:
     """The plan of the cheapest sharding of a program that fits `memory` bytes on each rank.
 
     If one of the plans `beside` fits and is cheaper, it is returned instead.  `options` go to

@@ -17,8 +17,8 @@ from .block_table import CachedSequence
 from .request import Request
 from .scheduler import Scheduler
 from .scheduler_config import Policy, Preemption, RequestTooLarge, SchedulerConfig
-from .step import Scheduled, Step
+from .step import Scheduled, ScheduledStep
 
 __all__ = ["BlockPool", "CachedSequence", "OutOfBlocks", "Policy", "Preemption", "Request",
-           "RequestTooLarge", "Scheduled", "Scheduler", "SchedulerConfig", "Step", "blocks_for",
-           "prefix_keys"]
+           "RequestTooLarge", "Scheduled", "Scheduler", "SchedulerConfig", "ScheduledStep",
+           "blocks_for", "prefix_keys"]

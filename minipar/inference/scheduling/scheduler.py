@@ -14,7 +14,7 @@ One step, in this order.  The engine makes these calls, or `minipar replay` with
                 b  Swapped requests come back, the oldest first.
                 c  If none stays swapped, waiting requests are admitted, first come, first served.
     advance     The step's tokens count as computed; a finished prompt forks into its answers.
-    (run)       The runner moves blocks as the Step says, runs the model and draws tokens.
+    (run)       The runner moves blocks as the ScheduledStep says, runs the model and draws tokens.
     finish      The drawn tokens are appended; finished requests give their blocks back.
 
 Preemption is decided in `schedule`, where numbers of blocks change hands at once.  The keys and
@@ -36,7 +36,7 @@ from .block_pool import BlockPool, blocks_for, prefix_keys
 from .block_table import CachedSequence
 from .request import Request
 from .scheduler_config import Policy, Preemption, RequestTooLarge, SchedulerConfig
-from .step import Scheduled, Step
+from .step import Scheduled, ScheduledStep
 
 
 class Scheduler:
@@ -82,9 +82,9 @@ class Scheduler:
                 f"request {request.name!r} computes {at_once} tokens at once: raise token_budget "
                 f"from {budget} to {at_once}", needs_tokens=at_once, token_budget=budget)
 
-    def schedule(self) -> Step:
+    def schedule(self) -> ScheduledStep:
         """The next step: its blocks are taken, nothing is computed yet."""
-        step = Step(self.num_steps)
+        step = ScheduledStep(self.num_steps)
         self.num_steps += 1
         budget = self.config.token_budget or math.inf
         if self.config.policy is Policy.PROMPTS_FIRST and not self.swapped:
@@ -99,7 +99,7 @@ class Scheduler:
                 self._admit(step, budget)                           # c
         return step
 
-    def _schedule_running(self, step: Step, budget: float) -> float:
+    def _schedule_running(self, step: ScheduledStep, budget: float) -> float:
         """Let running requests compute, oldest first; preempt the latest if blocks run short."""
         for request in list(self.running):
             if request not in self.running:     # preempted below
@@ -119,7 +119,7 @@ class Scheduler:
         """The tokens that each sequence of a request computes within a budget."""
         return int(min(request.num_pending, budget // len(request.sequences)))
 
-    def _allocate(self, step: Step, request: Request, num_tokens: int) -> int:
+    def _allocate(self, step: ScheduledStep, request: Request, num_tokens: int) -> int:
         """Give a request the blocks of its next tokens; return how many all sequences compute."""
         step.scheduled.append(Scheduled(request, request.num_computed, num_tokens,
                                         len(request.sequences)))
@@ -131,7 +131,7 @@ class Scheduler:
             step.allocated += [(sequence.name, block) for block in blocks]
         return num_tokens * len(request.sequences)
 
-    def _preempt(self, step: Step, request: Request) -> None:
+    def _preempt(self, step: ScheduledStep, request: Request) -> None:
         """Take all blocks of a running request; one with several sequences is always swapped."""
         self.running.remove(request)
         step.preempted.append(request)
@@ -141,7 +141,7 @@ class Scheduler:
             step.freed += request.sequences[0].release(self.pool)
             self.waiting.appendleft(request)
 
-    def _swap_out(self, step: Step, request: Request) -> None:
+    def _swap_out(self, step: ScheduledStep, request: Request) -> None:
         """Move the blocks of a request to the host."""
         # several may be swapped out at once, and have more blocks than the device together
         self.host_pool.grow_to(request.num_blocks)
@@ -149,7 +149,7 @@ class Scheduler:
         step.swapped_out, step.freed = step.swapped_out + moved, step.freed + freed
         self.swapped.insert(0, request)         # it was admitted before the other swapped ones
 
-    def _swap_in(self, step: Step, budget: float) -> float:
+    def _swap_in(self, step: ScheduledStep, budget: float) -> float:
         """Bring swapped requests back, oldest first, while their blocks and next tokens fit."""
         while self.swapped:
             request = self.swapped[0]
@@ -162,7 +162,7 @@ class Scheduler:
             budget -= self._allocate(step, request, num_tokens)
         return budget
 
-    def _admit(self, step: Step, budget: float) -> None:
+    def _admit(self, step: ScheduledStep, budget: float) -> None:
         """Let waiting requests begin, first come, first served, while all limits last."""
         limit = self.config.max_requests or math.inf
         while self.waiting and budget > 0 and len(self.running) < limit:
@@ -190,7 +190,7 @@ class Scheduler:
         new = blocks_for(num_tokens, self.config.block_size) - len(hits)
         return new + sum(block in self.pool.free for block in hits) <= len(self.pool.free)
 
-    def _begin(self, step: Step, request: Request, hits: list[int]) -> None:
+    def _begin(self, step: ScheduledStep, request: Request, hits: list[int]) -> None:
         """Let an admitted request use the cached blocks of its prefix."""
         sequence = request.sequences[0]
         for block in hits:
@@ -204,7 +204,7 @@ class Scheduler:
             self.tokens_queried += len(sequence.tokens)
             self.tokens_hit += sequence.num_computed
 
-    def advance(self, step: Step) -> list[tuple[Request, CachedSequence]]:
+    def advance(self, step: ScheduledStep) -> list[tuple[Request, CachedSequence]]:
         """Before the model runs: book the step's tokens as computed; fork prompts that are done.
 
         Return the sequences that will draw a token from the model's logits.
@@ -220,7 +220,7 @@ class Scheduler:
                 drawing += [(request, sequence) for sequence in request.sequences]
         return drawing
 
-    def finish(self, step: Step, tokens: dict[CachedSequence, int],
+    def finish(self, step: ScheduledStep, tokens: dict[CachedSequence, int],
                stopped: Collection[CachedSequence] = ()) -> None:
         """Append each sequence's new token; then let complete and `stopped` sequences go."""
         for sequence, token in tokens.items():

@@ -16,7 +16,7 @@ from .block_table import CachedSequence
 from .request import Request
 from .scheduler import Scheduler
 from .scheduler_config import RequestTooLarge, SchedulerConfig
-from .step import Step
+from .step import ScheduledStep
 
 MOST = 2**20        # blocks, and tokens of a block: each block is an entry of several lists
 ALWAYS = ("step", "scheduled", "slots", "filled", "tables", "free_after")
@@ -172,7 +172,7 @@ class Replay:
             "free_queue_at_end": list(pool.free)}
 
 
-def as_record(step: Step) -> dict[str, Any]:
+def as_record(step: ScheduledStep) -> dict[str, Any]:
     """A step as JSON: lists that are empty are left out."""
     record = {
         "step": step.index,

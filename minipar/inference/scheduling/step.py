@@ -17,7 +17,7 @@ class Scheduled(NamedTuple):
 
 
 @dataclass
-class Step:
+class ScheduledStep:
     """One step.  The cache must swap out, swap in and copy, in this order, before it writes."""
 
     index: int

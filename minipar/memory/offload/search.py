@@ -1,6 +1,6 @@
 """Search for the decisions (keep, recompute, offload) with the shortest step within a memory limit.
 
-    best_decisions(costs, 64_000_000, Machine(1e13, 2.5e10))
+    best_decisions(costs, 64_000_000, OffloadMachine(1e13, 2.5e10))
         ─▶ (("offload", "offload", "recompute", "keep"), seconds, bytes)
 
 There are up to 4ⁿ choices of decisions for n parts.  The search goes through the chain once.  It
@@ -38,7 +38,7 @@ from .timeline import (
     KEEP,
     OFFLOAD_INPUT,
     RECOMPUTE,
-    Machine,
+    OffloadMachine,
     check_machine,
     copied,
     possible_decisions,
@@ -72,7 +72,7 @@ class Prefix(NamedTuple):
         return max(self.forward) + max(self.backward)
 
 
-def best_decisions(costs: ChainProfile, limit: int, machine: Machine) -> Solution:
+def best_decisions(costs: ChainProfile, limit: int, machine: OffloadMachine) -> Solution:
     """The decisions with the shortest step whose activations fit in `limit` bytes.
 
     The last part must be the loss.  Raises ValueError if nothing fits; the message names the
@@ -102,7 +102,7 @@ class _Chain:
     1 / speed.denominator FLOPs, so all times are integers.
     """
 
-    def __init__(self, costs: ChainProfile, machine: Machine):
+    def __init__(self, costs: ChainProfile, machine: OffloadMachine):
         nothing = (0,) * machine.ahead
         self.parts = costs.parts
         self.speed = Fraction(machine.flops_per_second) / Fraction(machine.bytes_per_second)

@@ -30,7 +30,7 @@ WAITING = "waiting"
 BACK = "back"           # a kind of storage: what was copied in
 
 
-class Machine(NamedTuple):
+class OffloadMachine(NamedTuple):
     """A device that computes in FLOP/s, and copies to and from its host in bytes/s each way.
 
     A copy starts `ahead` parts (at least 1) before it must have ended.
@@ -67,14 +67,15 @@ def copied(decision: str, cost: PartProfile) -> int:
     return {OFFLOAD: cost.saved_bytes[0], OFFLOAD_INPUT: cost.input_bytes}.get(decision, 0)
 
 
-def step_cost(decisions: Sequence[str], costs: ChainProfile, machine: Machine) -> tuple[float, int]:
+def step_cost(decisions: Sequence[str], costs: ChainProfile,
+              machine: OffloadMachine) -> tuple[float, int]:
     """Seconds that the step takes, and bytes of activations at its peak; see `simulate_step`."""
     computing = [step for step in simulate_step(decisions, costs, machine) if step.lane == COMPUTE]
     return max(step.end for step in computing), max(step.num_bytes for step in computing)
 
 
 def simulate_step(decisions: Sequence[str], costs: ChainProfile,
-                  machine: Machine) -> list[LaneStep]:
+                  machine: OffloadMachine) -> list[LaneStep]:
     """The steps of all lanes, in the order in which the program starts them.
 
     Raises ValueError for impossible decisions, for an impossible machine, and for a profile whose
@@ -94,7 +95,7 @@ def simulate_step(decisions: Sequence[str], costs: ChainProfile,
     return run.steps
 
 
-def check_machine(machine: Machine, costs: ChainProfile) -> None:
+def check_machine(machine: OffloadMachine, costs: ChainProfile) -> None:
     """Raise ValueError for an impossible machine, and for a profile whose loss is not a part."""
     if not (machine.flops_per_second > 0 and machine.bytes_per_second > 0 and machine.ahead >= 1):
         raise ValueError("a machine computes and copies with positive speeds, at least 1 part "
@@ -106,7 +107,7 @@ def check_machine(machine: Machine, costs: ChainProfile) -> None:
 class _Simulation(LiveStorages):
     """Three lanes: the `clock` of computation, and when each copy lane is free (`free_at`)."""
 
-    def __init__(self, decisions: Sequence[str], costs: ChainProfile, machine: Machine):
+    def __init__(self, decisions: Sequence[str], costs: ChainProfile, machine: OffloadMachine):
         super().__init__(costs)
         self.decisions, self.machine, self.steps = decisions, machine, []
         self.clock, self.free_at = 0.0, {COPY_OUT: 0.0, COPY_IN: 0.0}

@@ -40,14 +40,14 @@ class Front(NamedTuple):
     peaks: np.ndarray
     flops: np.ndarray       # floats: exact integers up to 2⁵³
     choices: np.ndarray
-    options: Sequence["Option"]
+    options: Sequence["Alternative"]
 
     def within(self, budgets: np.ndarray) -> np.ndarray:
         """The fewest FLOPs within each of `budgets`, in bytes; infinite where nothing fits."""
         return np.append(np.inf, self.flops)[np.searchsorted(self.peaks, budgets, side="right")]
 
 
-class Option(NamedTuple):
+class Alternative(NamedTuple):
     """One way to begin a run: it takes `flops`, and `own` bytes stay alive during the `rest`.
 
     `then` comes after the backward of the rest, and may use all bytes: the recomputed segment, or
@@ -112,7 +112,7 @@ def _plan(front: Front, budget: int, start: int) -> Plan:
     return tuple(items)
 
 
-def cheapest(options: Sequence[Option]) -> Front:
+def cheapest(options: Sequence[Alternative]) -> Front:
     """The front of a run that may begin in any of these ways."""
     budgets = np.unique(np.concatenate(
         [peaks for o in options for peaks in (o.own + o.rest.peaks, o.then.peaks)]))
@@ -161,7 +161,7 @@ class _Fronts:
             self.found[key] = cheapest(self._options(run))
         return self.found[key]
 
-    def _options(self, run: PartRun) -> list[Option]:
+    def _options(self, run: PartRun) -> list[Alternative]:
         start, stop, end, held, again, is_segment = run
         part = self.parts[start]
         stops_early = again and start + 1 == stop
@@ -169,14 +169,14 @@ class _Fronts:
         # A segment's input is freed once all is recomputed, unless the first part keeps it.
         at_end = 0 if is_segment and part.saves_input else end
         rest = PartRun(start + 1, stop, at_end, bool(part.saves_output), again)
-        options = [Option(flops, part.saved_bytes[held], self.of(rest),
-                          _empty_run(part.peak_bytes[held]))]
+        options = [Alternative(flops, part.saved_bytes[held], self.of(rest),
+                               _empty_run(part.peak_bytes[held]))]
         own, at_end, flops = 0 if held else part.input_bytes, 0 if is_segment else end, 0
         # A segment inside a segment is shorter: one as long would only recompute it twice.
         for middle in range(start + 1, stop if is_segment else stop + 1):
             flops += self.parts[middle - 1].forward_flops
             segment = PartRun(start, middle, own, held, again=True, is_segment=True)
-            options.append(Option(0 if again and middle == stop else flops, own,
-                                  self.of(PartRun(middle, stop, at_end, again=again)),
-                                  self.of(segment)))
+            options.append(Alternative(0 if again and middle == stop else flops, own,
+                                       self.of(PartRun(middle, stop, at_end, again=again)),
+                                       self.of(segment)))
         return options

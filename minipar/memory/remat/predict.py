@@ -25,7 +25,7 @@ from .profile import ChainProfile
 FORWARD, AGAIN, LOSS, BACKWARD = "forward", "again", "loss", "backward"
 
 
-class Step(NamedTuple):
+class PartStep(NamedTuple):
     """One run of a part, of `kind` forward, again (a recomputed forward) or backward; or the loss.
 
     It computes `flops`; `recomputed` of them were computed before.  At most `live` bytes of
@@ -58,7 +58,7 @@ def predict(plan: Plan, costs: ChainProfile) -> PlanCost:
                     tuple([runs[i] for i in range(len(costs.parts))]))
 
 
-def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[Step]:
+def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[PartStep]:
     """Yield every step of forward, loss and backward by `plan`, in order.
 
     Raises ValueError unless the plan names all parts in order.
@@ -69,7 +69,7 @@ def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[Step]:
                          "this order")
     walk = _PlanWalk(costs)
     yield from walk.forward(plan)
-    yield Step(LOSS, count, 0, 0, walk.live + costs.loss_bytes)
+    yield PartStep(LOSS, count, 0, 0, walk.live + costs.loss_bytes)
     yield from walk.backward(plan)
 
 
@@ -121,7 +121,7 @@ class _PlanWalk(LiveStorages):
         """True if any part of the plan saves an array."""
         return any(self.parts[i].num_saved for i in parts_of(plan))
 
-    def forward(self, plan: Plan, kind: str = FORWARD) -> Iterator[Step]:
+    def forward(self, plan: Plan, kind: str = FORWARD) -> Iterator[PartStep]:
         """Run the items in order; a recomputation stops after the last saved array."""
         for at, item in enumerate(plan):
             is_last = kind == AGAIN and not self.saves(plan[at + 1:])
@@ -133,19 +133,19 @@ class _PlanWalk(LiveStorages):
                     return
             for i in parts_of((item,)):
                 flops = self.parts[i].recompute_flops if is_last else self.parts[i].forward_flops
-                yield Step(kind, i, flops, flops if kind == AGAIN else 0, self.live)
+                yield PartStep(kind, i, flops, flops if kind == AGAIN else 0, self.live)
             if is_last:
                 return
 
-    def backward(self, plan: Plan) -> Iterator[Step]:
+    def backward(self, plan: Plan) -> Iterator[PartStep]:
         """Run the backward of the items, last first; recompute a segment before its backward."""
         for item in reversed(plan):
             if isinstance(item, int):
                 part = self.parts[item]
                 held = self.uses["input", item] > part.saves_input
                 nested = part.peak_bytes[held] - part.saved_bytes[held]     # of segments inside it
-                yield Step(BACKWARD, item, part.backward_flops + part.nested_flops,
-                           part.nested_flops, self.live + nested)
+                yield PartStep(BACKWARD, item, part.backward_flops + part.nested_flops,
+                               part.nested_flops, self.live + nested)
                 self.free(*self.saved_by(item))
             else:
                 if self.saves(item):

@@ -23,7 +23,7 @@ from ...autograd import Tensor
 from ...backend import Array, asarray_like
 from ...comm import Communicator, collectives
 from ...number_formats import Format
-from ..conjugate import conjugate
+from ..differentiable_collectives import conjugate
 from ..errors import ulysses_heads_do_not_divide_error
 from ..wire_formats.low_precision import decode, encode
 from .token_order import sorting

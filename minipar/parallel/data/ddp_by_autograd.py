@@ -16,7 +16,7 @@ slab, during backward.
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, broadcast
 from ...nn import Module
-from ..conjugate import copy_to
+from ..differentiable_collectives import copy_to
 
 
 def data_parallel(model: Module, comm: Communicator) -> Module:

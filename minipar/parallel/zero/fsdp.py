@@ -51,7 +51,7 @@ from ...comm.work import Work, start_work
 from ...memory.remat.recompute import is_recomputing
 from ...nn import Module, Parameter, Slab
 from ...nn.parameter import Unmaterialized
-from ..agreement import check_uses
+from ..compare_ranks import check_uses
 from ..errors import NEEDS_ALL_STAGES_MESSAGE
 from ..flats import Flat
 from ..wire_formats.wire import UNCOMPRESSED, Wire

@@ -28,8 +28,8 @@ from ...comm.collectives import broadcast
 from ...nn import Module
 from ...nn.parameter import Unmaterialized
 from ...nn.slab import Buffers
-from ..agreement import check_uses
-from ..conjugate import all_gather
+from ..compare_ranks import check_uses
+from ..differentiable_collectives import all_gather
 from ..flats import Flat, Piece, Pieces
 
 

@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 from ...nn import GPTConfig
-from ..cluster import Cluster
+from ..cluster import ClusterSpec
 from ..models import active_ratio, head_width, mlp_matrices, mlp_width
 
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.97), (128, 64, 0.85))    # and their rate
@@ -34,12 +34,12 @@ class Seconds(NamedTuple):
         return self.forward + self.backward
 
 
-def stream(cluster: Cluster) -> float:
+def stream(cluster: ClusterSpec) -> float:
     """Bytes per second of element-wise kernels."""
     return cluster.bandwidth * cluster.software.stream
 
 
-def product(cluster: Cluster, m: float, n: float, k: float) -> float:
+def product(cluster: ClusterSpec, m: float, n: float, k: float) -> float:
     """Seconds of (m, k) @ (k, n) in 16 bits."""
     software = cluster.software
     rate = cluster.rate * software.product * k / (k + SHORT)
@@ -58,13 +58,13 @@ def full_waves(units: int, m: float, n: float) -> float:
     return best
 
 
-def linear(cluster: Cluster, rows: float, n: float, k: float) -> Seconds:
+def linear(cluster: ClusterSpec, rows: float, n: float, k: float) -> Seconds:
     """Seconds of x (rows, k) @ w (k, n), and of both gradients."""
     return Seconds(product(cluster, rows, n, k),
                    product(cluster, rows, k, n) + product(cluster, k, n, rows))
 
 
-def attention(cluster: Cluster, model: GPTConfig, rows: float, tp: int) -> Seconds:
+def attention(cluster: ClusterSpec, model: GPTConfig, rows: float, tp: int) -> Seconds:
     """Seconds of one layer's softmax(q kᵀ) v for `rows` tokens, on one of tp ranks."""
     software, heads = cluster.software, model.num_heads / tp
     flops = 2 * rows * model.context * heads * head_width(model)        # the causal half of 4
@@ -78,7 +78,7 @@ def attention(cluster: Cluster, model: GPTConfig, rows: float, tp: int) -> Secon
                    4 * once + 11 * scores / memory)
 
 
-def elementwise(cluster: Cluster, model: GPTConfig, rows: float, tp: int, sp: bool) -> Seconds:
+def elementwise(cluster: ClusterSpec, model: GPTConfig, rows: float, tp: int, sp: bool) -> Seconds:
     """Seconds of one layer's norms, dropout, residuals and activations.
 
     The forward moves these bytes of a token, for each width.  Norms and residuals: 2 (2 + 2) +
@@ -94,6 +94,6 @@ def elementwise(cluster: Cluster, model: GPTConfig, rows: float, tp: int, sp: bo
                    unit * (32 / shared + (12 + 24 * inner) / tp))
 
 
-def loss(cluster: Cluster, model: GPTConfig, rows: float, tp: int) -> float:
+def loss(cluster: ClusterSpec, model: GPTConfig, rows: float, tp: int) -> float:
     """Seconds of the cross-entropy, which moves `loss` bytes a logit."""
     return cluster.software.loss * rows * model.vocab_size / tp / stream(cluster)

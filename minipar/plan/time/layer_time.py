@@ -2,14 +2,14 @@
 
 from ...nn import GPTConfig
 from ...parallel.cost.experts import all_to_all_bytes
-from ..cluster import Cluster
+from ..cluster import ClusterSpec
 from ..layout import Layout
 from ..models import head_width, layer_parameters, mlp_matrices, mlp_width
 from .kernels import Seconds, attention, elementwise, linear, stream
 from .messages import link, nic, ranks_in_node, ring
 
 
-def layer_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
+def layer_parts(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Seconds of one layer and microbatch on the GPU, forward and backward, by part."""
     rows = layout.microbatch * model.context / layout.cp
     parts = {"products": products(cluster, model, layout, rows),
@@ -29,7 +29,7 @@ def layer_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str,
     return found | {"recomputation": again}
 
 
-def products(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
+def products(cluster: ClusterSpec, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
     """Seconds of the products of one layer."""
     width, d = model.width, head_width(model)
     heads, kv_heads = model.num_heads, model.num_kv_heads or model.num_heads
@@ -50,7 +50,7 @@ def products(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) ->
     return whole
 
 
-def tensor_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
+def tensor_messages(cluster: ClusterSpec, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
     """Seconds of a layer's tp messages: two all-reduces in each direction, 4 passes of a ring.
 
     With sequence parallelism they are gathers and scatters, as many passes.  If backward gathers
@@ -64,7 +64,8 @@ def tensor_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: fl
     return Seconds(4 * one, (6 if layout.sp and software.regather else 4) * one)
 
 
-def context_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
+def context_messages(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                     rows: float) -> Seconds:
     """Seconds of a layer's cp messages: forward gathers keys and values from all cp ranks.
 
     Backward gathers them once more, and reduce-scatters their gradients.
@@ -76,7 +77,7 @@ def context_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: f
     return Seconds(one, 2 * one)
 
 
-def expert_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
+def expert_messages(cluster: ClusterSpec, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
     """Seconds of a layer's ep messages: two all-to-alls in each direction (`all_to_all_bytes`)."""
     if layout.ep == 1:
         return Seconds(0, 0)
@@ -87,7 +88,7 @@ def expert_messages(cluster: Cluster, model: GPTConfig, layout: Layout, rows: fl
     return Seconds(2 * one, 2 * one)
 
 
-def launch(cluster: Cluster, layout: Layout, stalls: bool = False) -> float:
+def launch(cluster: ClusterSpec, layout: Layout, stalls: bool = False) -> float:
     """Seconds that the host needs to launch a layer.
 
     On several nodes tp collectives are launched late beside pipeline messages.  In a run that

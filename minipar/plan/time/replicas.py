@@ -6,7 +6,7 @@ Rajbhandari et al. 2022 (DeepSpeed-MoE), section 5.
 """
 
 from ...parallel.registry import STATES, STRATEGIES
-from ..cluster import Cluster
+from ..cluster import ClusterSpec
 from ..layout import Layout
 from .kernels import stream
 from .stages import Stages
@@ -25,7 +25,7 @@ def replicas(layout: Layout, stages: Stages) -> list[tuple[float, int, int, floa
     return [(n, size, stride, n / size if sharded else n) for n, size, stride in groups]
 
 
-def optimizer(cluster: Cluster, layout: Layout, stages: Stages) -> float:
+def optimizer(cluster: ClusterSpec, layout: Layout, stages: Stages) -> float:
     """Seconds of Adam: the bytes of weights, gradients and averages that it moves.
 
     Offloaded states come from the host's memory, and go back.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ...nn import GPTConfig
 from ...parallel.pipeline.schedule.registry import SCHEDULES
-from ..cluster import Cluster
+from ..cluster import ClusterSpec
 from ..layout import Layout
 from ..models import (
     layer_parameters,
@@ -38,7 +38,7 @@ class Stages(NamedTuple):
     copies: int = 1                 # of each stage, on different ranks
 
 
-def stages_of(cluster: Cluster, model: GPTConfig, layout: Layout) -> Stages:
+def stages_of(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> Stages:
     """The stages of a layout: as its schedule needs them, else as the cluster's software cuts."""
     entry, split = SCHEDULES[layout.schedule], cluster.software.split
     if layout.pp > 1 and entry.two_ways:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...nn import GPTConfig
-from ..cluster import Cluster
+from ..cluster import ClusterSpec
 from ..layout import Layout
 from ..memory import memory, total
 from .step_time import message_bytes, step_time
@@ -31,14 +31,14 @@ class StallRange(NamedTuple):
         return self.stalled if self.share > 0.5 else self.usual
 
 
-def stall_range(cluster: Cluster, model: GPTConfig, layout: Layout) -> StallRange:
+def stall_range(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> StallRange:
     """The seconds of a step without and with stalls, and the share of such runs that stalled."""
     usual, share = step_time(cluster, model, layout).seconds, stall_share(cluster, model, layout)
     stalled = step_time(cluster, model, layout, stalls=True).seconds if share else usual
     return StallRange(usual, stalled, share)
 
 
-def stall_share(cluster: Cluster, model: GPTConfig, layout: Layout) -> float:
+def stall_share(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> float:
     """The share of measured runs like this layout that stalled, by the tables of the software.
 
         no pipeline             none without tp, or where tp spans four nodes; else a table

@@ -8,7 +8,7 @@ its table (by_table.py).
 
     t = max(layers on the GPU + head + loss, launching its layers) + messages to neighbours
 
-Clusters with the software `minipar` have formulas of their own, in `plan/minipar_itself/`.
+Clusters with the software `minipar` have formulas of their own, in `plan/minipar_formulas/`.
 Narayanan et al. 2021; Korthikanti et al. 2022.
 """
 
@@ -18,7 +18,7 @@ from ...nn import GPTConfig
 from ...parallel.cost import pipelines
 from ...parallel.pipeline.schedule.simulate import Times
 from ...parallel.registry import STATES, STRATEGIES
-from ..cluster import Cluster
+from ..cluster import ClusterSpec
 from ..layout import PREDICTED, Layout
 from .kernels import linear, loss
 from .layer_time import launch, layer_parts
@@ -36,10 +36,11 @@ class StepTime(NamedTuple):
     parts: dict[str, float]
 
 
-def step_time(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool = False) -> StepTime:
+def step_time(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+              stalls: bool = False) -> StepTime:
     """Predict a step; with `stalls`, one that loses time at each message (stalls.py)."""
     if cluster.software.is_minipar:
-        from ..minipar_itself.step import minipar_parts  # here: a page has formulas alone
+        from ..minipar_formulas.step import minipar_parts  # here: a page has formulas alone
         own = minipar_parts(cluster, model, layout)
         return StepTime(sum(own.values()), own)
     stages = stages_of(cluster, model, layout)
@@ -69,7 +70,7 @@ def step_time(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool =
     return StepTime(sum(parts.values()), parts)
 
 
-def pipeline_message(cluster: Cluster, model: GPTConfig, layout: Layout, stalls: bool) -> float:
+def pipeline_message(cluster: ClusterSpec, model: GPTConfig, layout: Layout, stalls: bool) -> float:
     """Seconds of a microbatch's messages with one neighbour: activations there, gradients back."""
     if layout.pp == 1:
         return 0.0
@@ -101,7 +102,7 @@ def bubble_share(layout: Layout, layer: dict[str, float]) -> float:
     return (known / of_gpu - layout.microbatches) / (layout.pp - 1)
 
 
-def gradients(cluster: Cluster, layout: Layout, stages: Stages, slowest: float) -> float:
+def gradients(cluster: ClusterSpec, layout: Layout, stages: Stages, slowest: float) -> float:
     """Seconds of the data-parallel messages that nothing hides.
 
     DDP and ZeRO-1 send once a step.  A part of the last 1 + pp (v - 1)/v microbatches, of `slowest`

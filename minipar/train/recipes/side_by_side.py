@@ -18,9 +18,9 @@ import numpy as np
 from ...comm import Communicator
 from ...comm.collectives import broadcast
 from ...compare.difference import Difference
-from ...compare.observe import Observer
+from ...compare.observe import StepObserver
 from ...compare.recorder import Recorder
-from ...compare.run import Plan, Side, Trained, compare_sides, recorded_step, rows_of
+from ...compare.run import Side, Trained, TrainingPlan, compare_sides, recorded_step, rows_of
 from ...launcher import UsageError
 from ...parallel.expert.router_bias import forget_loads
 from ...parallel.registry import entry_of
@@ -114,7 +114,7 @@ def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int
     if rank == 0:
         for old in run.record.glob("rank*.npz"):        # of other ranks, perhaps
             old.unlink()
-    observer, trained = Observer(state.strategy, recorder), trained_by(state)
+    observer, trained = StepObserver(state.strategy, recorder), trained_by(state)
 
     def take(state: TrainState, step: int) -> float:
         if step >= state.first_step + run.record_steps:
@@ -127,9 +127,9 @@ def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int
     recorder.write(run.record / f"rank{rank}.npz")
 
 
-def plan_of(config: TrainConfig, steps: int) -> Plan:
+def plan_of(config: TrainConfig, steps: int) -> TrainingPlan:
     """The plan of a comparison: the batches of a run, for `steps` steps."""
-    return Plan(make_task(config).batches, steps)
+    return TrainingPlan(make_task(config).batches, steps)
 
 
 def compare_with_one_rank(comm: Communicator, config: TrainConfig) -> Difference:

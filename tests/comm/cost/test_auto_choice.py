@@ -13,7 +13,7 @@ from minipar.comm.cost import Network, candidates, choose, crossings, seconds_on
 from minipar.comm.cost.alpha_beta import seconds
 from minipar.comm.cost.calibration import Calibration, Table
 from minipar.comm.cost.choose import network_of, pick
-from minipar.comm.cost.network import closed_parts, runs_of
+from minipar.comm.cost.network import closed_parts, run_lengths
 from minipar.comm.simulated.links import Link, Links
 from minipar.comm.simulated.replay import replay
 from minipar.testing import worlds
@@ -156,7 +156,7 @@ def test_it_is_worked_out_once_for_all_ranks(monkeypatch):
 def real_ranks(*tables: Table, size: int = 4, nodes: int = 1):
     """The first arguments of `pick` for real ranks."""
     return (Calibration(FAST, FAST, inf, tables), size,
-            Network(FAST, FAST, inf, runs_of([rank * nodes // size for rank in range(size)])))
+            Network(FAST, FAST, inf, run_lengths([rank * nodes // size for rank in range(size)])))
 
 
 def test_a_measured_table_decides_and_what_cannot_run_is_passed_over():

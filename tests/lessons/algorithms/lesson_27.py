@@ -8,7 +8,7 @@ import numpy as np
 
 from minipar.comm.cost.textbook import textbook
 from minipar.plan import search
-from minipar.plan.cluster import Cluster, Software
+from minipar.plan.cluster import ClusterSpec, Software
 from minipar.plan.models import layer_parameters, model_of
 from minipar.plan.time import messages
 from minipar.plan.time.step_time import step_time
@@ -17,8 +17,8 @@ from tests.lessons.algorithms import Case, says
 # Nothing but what the lesson has: no latency, no attention, no head, products at their full rate.
 SOFTWARE = Software(product=1.0, flash=(1e9, 1e9), unfused=1e-12, loss=0.0, link=1.0, nic=1.0,
                     adam_bytes=0.0, zero1_bytes=4.0)
-CARDS, SAMPLES = Cluster("", "", {"bf16": 5e14}, 8e10, 8e10, 1e20, 128, 3e11, 4e10,
-                         software=SOFTWARE), 48
+CARDS, SAMPLES = ClusterSpec("", "", {"bf16": 5e14}, 8e10, 8e10, 1e20, 128, 3e11, 4e10,
+                             software=SOFTWARE), 48
 
 
 def wide_model(layers):

@@ -22,7 +22,7 @@ from minipar.memory.offload.timeline import (
     OFFLOAD,
     RECOMPUTE,
     WAITING,
-    Machine,
+    OffloadMachine,
     possible_decisions,
     simulate_step,
     step_cost,
@@ -83,7 +83,7 @@ def check(kind, decisions, machine):
 @cache
 def plain_gradients(kind):
     count = len(costs_with_loss(kind).parts)
-    return executed(kind, (KEEP,) * count, Machine(1e9, 1e9))[-1]
+    return executed(kind, (KEEP,) * count, OffloadMachine(1e9, 1e9))[-1]
 
 
 @pytest.mark.parametrize("ahead", [1, 2])
@@ -93,7 +93,7 @@ def test_any_decisions_take_what_is_predicted(kind, ahead):
     rng, parts = np.random.default_rng(ahead), costs_with_loss(kind).parts
     for speed in (1e6, 1e8):
         decisions = [str(rng.choice(possible_decisions(part))) for part in parts[:-1]] + [KEEP]
-        check(kind, decisions, Machine(1e9, speed, ahead))
+        check(kind, decisions, OffloadMachine(1e9, speed, ahead))
 
 
 @pytest.mark.slow
@@ -102,13 +102,13 @@ def test_any_decisions_take_what_is_predicted_often(kind):
     rng, parts = np.random.default_rng(5), costs_with_loss(kind).parts
     for _ in range(60):
         decisions = [str(rng.choice(possible_decisions(part))) for part in parts[:-1]] + [KEEP]
-        check(kind, decisions, Machine(1e9, float(10**rng.uniform(5, 10)),
-                                       int(rng.integers(1, 5))))
+        check(kind, decisions, OffloadMachine(1e9, float(10**rng.uniform(5, 10)),
+                                              int(rng.integers(1, 5))))
 
 
 @pytest.mark.parametrize("speed, most", [(1e10, OFFLOAD), (1e5, RECOMPUTE)])
 def test_what_was_chosen_fits_and_takes_what_was_promised(speed, most):
-    costs, machine = costs_with_loss("gpt"), Machine(1e9, speed)
+    costs, machine = costs_with_loss("gpt"), OffloadMachine(1e9, speed)
     seconds, kept = step_cost((KEEP,) * len(costs.parts), costs, machine)
     choice = best_decisions(costs, kept // 2, machine)
     assert choice.peak <= kept // 2
@@ -119,7 +119,7 @@ def test_what_was_chosen_fits_and_takes_what_was_promised(speed, most):
 
 
 def test_a_slow_link_is_the_bound():
-    costs, machine = costs_with_loss("gpt"), Machine(1e9, 1e6)
+    costs, machine = costs_with_loss("gpt"), OffloadMachine(1e9, 1e6)
     decisions = [OFFLOAD] * (len(costs.parts) - 1) + [KEEP]
     steps = simulate_step(decisions, costs, machine)
     for lane in (COPY_OUT, COPY_IN):

@@ -11,7 +11,7 @@ from minipar.memory.offload.timeline import (
     OFFLOAD,
     OFFLOAD_INPUT,
     RECOMPUTE,
-    Machine,
+    OffloadMachine,
     possible_decisions,
     simulate_step,
     step_cost,
@@ -37,7 +37,7 @@ def chain_of(rng, length):
 def check_best(rng, length):
     """Within every limit that makes a difference, no decisions are better."""
     costs = chain_of(rng, length)
-    machine = Machine(*map(float, rng.integers(1, 6, 2)), ahead=int(rng.integers(1, 4)))
+    machine = OffloadMachine(*map(float, rng.integers(1, 6, 2)), ahead=int(rng.integers(1, 4)))
     prices = [step_cost(decisions, costs, machine)
               for decisions in itertools.product(*map(possible_decisions, costs.parts))]
     limits = sorted({peak for _, peak in prices})
@@ -68,7 +68,7 @@ def test_the_link_decides():
     costs = ChainProfile((BLOCK,) * 8)
 
     def choose_at(speed, limit):
-        return best_decisions(costs, limit, Machine(1000.0, speed))
+        return best_decisions(costs, limit, OffloadMachine(1000.0, speed))
 
     for speed in (1e-3, 1.0, 1e6):
         assert choose_at(speed, 800) == ((KEEP,) * 8, 24.0, 800)
@@ -83,10 +83,11 @@ def test_the_link_decides():
 
 def test_more_room_or_a_faster_link_is_never_worse():
     costs = chain_of(np.random.default_rng(3), 14)
-    most = step_cost((KEEP,) * 14, costs, Machine(1.0, 1.0))[1]
+    most = step_cost((KEEP,) * 14, costs, OffloadMachine(1.0, 1.0))[1]
     for first, second in ([(most, 1.0), (most // 2, 1.0)], [(most // 2, 4.0), (most // 2, 1.0)]):
-        assert best_decisions(costs, first[0], Machine(1.0, first[1])).seconds <= best_decisions(
-            costs, second[0], Machine(1.0, second[1])).seconds
+        better, worse = (best_decisions(costs, room, OffloadMachine(1.0, speed)).seconds
+                         for room, speed in (first, second))
+        assert better <= worse
 
 
 def test_a_lane_computes_waits_and_copies():
@@ -99,12 +100,12 @@ def test_a_lane_computes_waits_and_copies():
 
 def test_what_cannot_be_is_refused():
     costs = ChainProfile((BLOCK,) * 2)
-    for machine in (Machine(0.0, 1.0), Machine(1.0, -1.0), Machine(1.0, 1.0, 0)):
+    for numbers in ((0.0, 1.0), (1.0, -1.0), (1.0, 1.0, 0)):
         with pytest.raises(ValueError, match="a machine computes and copies with positive speeds"):
-            best_decisions(costs, 100, machine)
+            best_decisions(costs, 100, OffloadMachine(*numbers))
     with pytest.raises(ValueError, match="profile it as the last part"):
-        best_decisions(costs._replace(loss_bytes=3), 100, Machine(1.0, 1.0))
+        best_decisions(costs._replace(loss_bytes=3), 100, OffloadMachine(1.0, 1.0))
     with pytest.raises(ValueError, match="2 parts need as many decisions, not 1"):
-        simulate_step((KEEP,), costs, Machine(1.0, 1.0))
+        simulate_step((KEEP,), costs, OffloadMachine(1.0, 1.0))
     with pytest.raises(ValueError, match="part 1 cannot 'drop': keep, recompute, offload, offload"):
-        simulate_step((KEEP, "drop"), costs, Machine(1.0, 1.0))
+        simulate_step((KEEP, "drop"), costs, OffloadMachine(1.0, 1.0))

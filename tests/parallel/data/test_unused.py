@@ -9,7 +9,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel.agreement import ranks_that_differ
+from minipar.parallel.compare_ranks import ranks_that_differ
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel

@@ -7,7 +7,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import clip
-from minipar.parallel.agreement import ranks_that_differ
+from minipar.parallel.compare_ranks import ranks_that_differ
 from minipar.parallel.expert.distribute_experts import distribute_experts
 from minipar.parallel.expert.router_bias import balance_routers, forget_loads
 from minipar.parallel.registry import make_strategy

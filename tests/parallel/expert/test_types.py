@@ -8,7 +8,7 @@ from minipar.comm import Cluster
 from minipar.nn import GPTConfig, MoEConfig
 from minipar.nn.gpt import make_mlp
 from minipar.parallel.check_types import check_types
-from minipar.parallel.conjugate import copy_to
+from minipar.parallel.differentiable_collectives import copy_to
 from minipar.parallel.expert.distribute_experts import distribute_experts
 from minipar.parallel.expert.exchange import return_rows, send_rows
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from minipar.school.course.milestones.attempt import Step, Version, compare, train
+from minipar.school.course.milestones.attempt import TrainedStep, Version, compare, train
 from minipar.school.course.milestones.goal import milestones
 from minipar.school.exercises.source import as_block
 from minipar.school.exercises.workspace import Workspace
@@ -73,7 +73,7 @@ def test_another_right_function_reaches_it_too(name, exercise, body):
 
 def test_all_ranks_together_send_no_more_than_the_reference():
     def run(*sent):
-        return Version([Step(1.0, 1.0, [{"control": one} for one in sent], [1] * len(sent))])
+        return Version([TrainedStep(1.0, 1.0, [{"control": one} for one in sent], [1] * len(sent))])
     reference = run((56, 7), (64, 7))
     assert compare(reference, run((64, 7), (56, 7))) == ""
     assert compare(reference, run((56, 6), (64, 7))) == "", "fewer is no fault"

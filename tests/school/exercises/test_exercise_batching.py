@@ -5,7 +5,7 @@ import pytest
 
 from minipar.inference.sampling.sampler import keep_top_p
 from minipar.inference.sampling.speculative import residual, verify
-from minipar.inference.scheduling import Request, Scheduler, SchedulerConfig, Step
+from minipar.inference.scheduling import Request, ScheduledStep, Scheduler, SchedulerConfig
 
 
 def scheduler_with(requests: list[tuple[str, int, int, int]], **settings) -> Scheduler:
@@ -16,7 +16,7 @@ def scheduler_with(requests: list[tuple[str, int, int, int]], **settings) -> Sch
     return scheduler
 
 
-def run_step(scheduler: Scheduler) -> Step:
+def run_step(scheduler: Scheduler) -> ScheduledStep:
     """One step, in which every request that samples draws token 0."""
     step = scheduler.schedule()
     tokens = {sequence: 0 for _, sequence in scheduler.advance(step)}
@@ -24,7 +24,7 @@ def run_step(scheduler: Scheduler) -> Step:
     return step
 
 
-def computed(step: Step) -> list[tuple[str, int, int]]:
+def computed(step: ScheduledStep) -> list[tuple[str, int, int]]:
     """The requests that compute: their first position and number of tokens."""
     return [(each.request.name, each.start, each.num_tokens) for each in step.scheduled]
 

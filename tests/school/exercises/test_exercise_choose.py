@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from minipar.memory.offload.search import advance_lane, best_decisions
-from minipar.memory.offload.timeline import Machine, possible_decisions, step_cost
+from minipar.memory.offload.timeline import OffloadMachine, possible_decisions, step_cost
 from minipar.memory.remat.profile import ChainProfile, PartProfile
 
 SIZES = ((10, 60, 9), (20, 100, 20), (5, 80, 7), (30, 40, 12), (8, 20, 3))
@@ -34,7 +34,7 @@ def test_copies_go_one_after_the_other():
 @pytest.mark.parametrize("ahead", [1, 2, 3])
 def test_the_choice_is_the_best_of_all(ahead):
     for speed in (1.0, 4.0, 12.0):
-        machine = Machine(1.0, speed, ahead)
+        machine = OffloadMachine(1.0, speed, ahead)
         prices = [step_cost(decisions, COSTS, machine)
                   for decisions in itertools.product(*map(possible_decisions, COSTS.parts))]
         for limit in (140, 200, 260):

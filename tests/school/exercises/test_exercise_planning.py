@@ -6,7 +6,7 @@ import pytest
 
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
-from minipar.plan.cluster import Cluster, Software
+from minipar.plan.cluster import ClusterSpec, Software
 from minipar.plan.layout import Layout
 from minipar.plan.memory import elements, layer_bytes, rank_memory
 from minipar.plan.models import model_of
@@ -15,8 +15,8 @@ from minipar.plan.time.stages import cut
 from minipar.plan.time.step_time import bubble_share
 
 SOFTWARE = Software(link=0.5, nic=0.5, gradient_bytes=4, kept=0.5)
-CLUSTER = Cluster("", "", {"bf16": 1e15}, 8e10, 8e10, 3e12, 100, link=800e9, nic=100e9, nodes=4,
-                  software=SOFTWARE)
+CLUSTER = ClusterSpec("", "", {"bf16": 1e15}, 8e10, 8e10, 3e12, 100, link=800e9, nic=100e9, nodes=4,
+                      software=SOFTWARE)
 MODEL = model_of({"layers": 12, "width": 64, "heads": 4, "vocab": 1000, "sequence": 32})
 
 

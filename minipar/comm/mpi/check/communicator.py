@@ -40,7 +40,7 @@ class Wait(tuple):
     alternatives: Sequence[Sequence[Post]] = ()
 
 
-class Record:
+class CallRecord:
     """The notes of a rank, which the thread of its Observer (`observer`) reads."""
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class CheckedCommunicator(MPICommunicator):
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         if self.rank_state.record is None:
-            self.rank_state.record = Record()
-        self.record: Record = self.rank_state.record
+            self.rank_state.record = CallRecord()
+        self.record: CallRecord = self.rank_state.record
         # of the program's messages: the upper half
         self.own_tags = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS // 2 * NUM_TAGS
         if not self.record.logs:

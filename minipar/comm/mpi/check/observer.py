@@ -49,14 +49,14 @@ def connect_checked(mpi_comm: Any, MPI: Any, chooser: Chooser, own_algorithms: A
         raise RuntimeError("MINIPAR_CHECK=1 needs an MPI library with threads "
                            "(MPI_THREAD_MULTIPLE), and this one has none: unset MINIPAR_CHECK")
     comm: Any = connect(mpi_comm, MPI, chooser, own_algorithms, watch, CheckedCommunicator)
-    comm.record.observer = Observer(comm)
+    comm.record.observer = CallObserver(comm)
     return comm
 
 
-class Observer:
+class CallObserver:
     """The observer of one rank in one world."""
 
-    made: ClassVar[list["Observer"]] = []
+    made: ClassVar[list["CallObserver"]] = []
 
     def __init__(self, comm: CheckedCommunicator):
         self.MPI, self.process, self.record = comm.MPI, comm.rank_state, comm.record
@@ -293,7 +293,7 @@ def is_stopped(pid: int) -> bool:
 
 def leave() -> None:
     """At the end of the program: wait until all ranks have left, and are found to agree."""
-    for observer in Observer.made:
+    for observer in CallObserver.made:
         observer.finish()
-    for observer in Observer.made:
+    for observer in CallObserver.made:
         observer.thread.join()

@@ -24,7 +24,7 @@ SLOWER = 1.02           # times the reference's virtual seconds: messages wait t
 LARGER = 1.01           # times the reference's peak: something is kept that need not be
 
 
-class Step(NamedTuple):
+class TrainedStep(NamedTuple):
     """A step of training, as `train.recipes.observed_run` tells it."""
 
     loss: float
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 class Version(NamedTuple):
     """A run: its steps, and why it ended, if it did so early."""
 
-    steps: list[Step]
+    steps: list[TrainedStep]
     fault: str = ""
     frames: list[tuple[str, int]] = []          # of the fault: file and line, the innermost first
 
@@ -82,7 +82,7 @@ def train(workspace: Workspace, replaced: Patches, options: str) -> Version:
     """Train in a process of its own, with some functions `replaced`."""
     job = {"root": str(workspace.root), "patches": replaced, "options": options}
     ended = run_module("minipar.school.course.milestones.version", workspace.root, job, LIMIT)
-    steps = [Step(line["loss"], line["seconds"], line["sent"], line["peaks"])
+    steps = [TrainedStep(line["loss"], line["seconds"], line["sent"], line["peaks"])
              for line in ended.lines if line["kind"] == "step"]
     last = ended.lines[-1] if ended.lines else {"kind": ""}
     if last["kind"] == "end":

@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.optim import SGD
-from minipar.parallel.agreement import ranks_that_differ
+from minipar.parallel.compare_ranks import ranks_that_differ
 from minipar.parallel.cost.data_parallel import all_reduce_elements, chunk_lengths
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.wire_formats.gradient_compression.onebit_adam import OneBitAdam

@@ -6,7 +6,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_gather, chunk_bounds, reduce_scatter
-from minipar.parallel.agreement import ranks_that_differ
+from minipar.parallel.compare_ranks import ranks_that_differ
 from minipar.parallel.wire_formats.quantized.block_codec import BlockCodec
 from minipar.parallel.wire_formats.quantized.quantized_collectives import QuantizedWire
 from minipar.parallel.wire_formats.wire import UNCOMPRESSED

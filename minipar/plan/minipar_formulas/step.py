@@ -14,7 +14,7 @@ from ...parallel.pipeline.schedule.dependencies import OPS, cells, needs, rank_o
 from ...parallel.pipeline.schedule.registry import SCHEDULES
 from ...parallel.pipeline.schedule.simulate import Times, simulate
 from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
-from ..cluster import Cluster
+from ..cluster import ClusterSpec
 from ..layout import Layout
 from ..models import table_parameters
 from ..time import messages
@@ -22,12 +22,12 @@ from ..time.by_table import simulated
 from ..time.kernels import loss, product, stream
 from ..time.replicas import optimizer
 from ..time.stages import Stages
-from .layer import Work, layer_widths, layer_work, message, shared_vector, vectors_of
+from .layer import LayerSeconds, layer_widths, layer_work, message, shared_vector, vectors_of
 from .parts import Stage, refuse, shared_by, stages_of, stages_of_rank, table_of
 from .reductions import each_microbatch, gather_weights, once_a_step, rings_of
 
 
-def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
+def minipar_parts(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Seconds of the step by part, on its slowest rank."""
     refuse(cluster, model)
     layer, stages = layer_work(cluster, model, layout), stages_of(model, layout)
@@ -59,8 +59,8 @@ def minipar_parts(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[st
     return parts
 
 
-def gradients(cluster: Cluster, model: GPTConfig, layout: Layout, done: Sequence[float],
-              layer: dict[str, Work]) -> float:
+def gradients(cluster: ClusterSpec, model: GPTConfig, layout: Layout, done: Sequence[float],
+              layer: dict[str, LayerSeconds]) -> float:
     """The time when all gradients are summed, if ranks are `done` with their last backward."""
     cost, rings = STRATEGIES[layout.kind].cost, rings_of(cluster, layout)
     stages, summed = stages_of(model, layout), max(done)
@@ -80,7 +80,8 @@ def gradients(cluster: Cluster, model: GPTConfig, layout: Layout, done: Sequence
     return summed
 
 
-def stage_times(layer: dict[str, Work], ends: tuple[Work, Work], stage: Stage) -> Times:
+def stage_times(layer: dict[str, LayerSeconds], ends: tuple[LayerSeconds, LayerSeconds],
+                stage: Stage) -> Times:
     """F, I and W of a stage and microbatch."""
     works = [(stage.embed, ends[0]), (stage.head, ends[1]),
              *((stage.layers, each) for each in layer.values())]
@@ -90,7 +91,8 @@ def stage_times(layer: dict[str, Work], ends: tuple[Work, Work], stage: Stage) -
 
 
 @lru_cache(10_000)
-def end_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> tuple[Work, Work]:
+def end_work(cluster: ClusterSpec, model: GPTConfig,
+             layout: Layout) -> tuple[LayerSeconds, LayerSeconds]:
     """The embedding's and the head's seconds of a microbatch."""
     rows, d, tp = layout.microbatch * model.context / layout.cp, model.width, layout.tp
     widths = layer_widths(model, layout)
@@ -99,17 +101,18 @@ def end_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> tuple[Work, 
     table_bytes = 2 * vocabulary * d * cluster.software.unfused / stream(cluster)
     one = message(cluster, tp, 1, 2 * rows * d, cluster.software.tp_overlap,
                   1 if widths.gathers else 2)
-    embed = Work(2 * unit + one + (model.rope is None) * 3 * unit / widths.shared, 0.0,
-                 one * (widths.gathers > 0), unit + table_bytes)
-    head = Work(product(cluster, rows, vocabulary, d) + 2 * unit / widths.shared
-                + loss(cluster, model, rows, tp) + one * (widths.gathers > 0), 0.0,
-                product(cluster, rows, d, vocabulary) + 3 * unit / widths.shared + one,
-                product(cluster, d, vocabulary, rows) + (vectors_of(model) - 2 * model.bias) / 2
-                * shared_vector(cluster, model, layout))
+    embed = LayerSeconds(2 * unit + one + (model.rope is None) * 3 * unit / widths.shared, 0.0,
+                         one * (widths.gathers > 0), unit + table_bytes)
+    head = LayerSeconds(product(cluster, rows, vocabulary, d) + 2 * unit / widths.shared
+                        + loss(cluster, model, rows, tp) + one * (widths.gathers > 0), 0.0,
+                        product(cluster, rows, d, vocabulary) + 3 * unit / widths.shared + one,
+                        product(cluster, d, vocabulary, rows)
+                        + (vectors_of(model) - 2 * model.bias) / 2
+                        * shared_vector(cluster, model, layout))
     return embed, head
 
 
-def timeline_ends(cluster: Cluster, model: GPTConfig, layout: Layout,
+def timeline_ends(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
                   times: tuple[Times, ...]) -> list[float]:
     """The times when the ranks of a pipeline end their last backward."""
     if layout.pp == 1:

@@ -24,14 +24,14 @@ from typing import NamedTuple
 
 from ...nn import GPTConfig
 from ...parallel.cost.activations import visible_pairs
-from ..cluster import Cluster
+from ..cluster import ClusterSpec
 from ..layout import Layout
 from ..models import head_width, mlp_width
 from ..time.kernels import attention, product, stream
 from ..time.messages import rate
 
 
-class Work(NamedTuple):
+class LayerSeconds(NamedTuple):
     """Seconds of forward, of it again in backward, of gradients of inputs and of weights."""
 
     forward: float = 0.0
@@ -76,7 +76,7 @@ def layer_widths(model: GPTConfig, layout: Layout) -> LayerWidths:
                        *mixture)
 
 
-def message(cluster: Cluster, size: int, stride: int, num_bytes: float, hidden: float = 0.0,
+def message(cluster: ClusterSpec, size: int, stride: int, num_bytes: float, hidden: float = 0.0,
             passes: int = 1) -> float:
     """Seconds of a ring's `passes` over `num_bytes` that are launched together."""
     software = cluster.software
@@ -87,7 +87,7 @@ def message(cluster: Cluster, size: int, stride: int, num_bytes: float, hidden: 
 
 
 @lru_cache(10_000)
-def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, Work]:
+def layer_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, LayerSeconds]:
     """Seconds of a layer and microbatch, by part."""
     widths, rows = layer_widths(model, layout), layout.microbatch * model.context / layout.cp
     is_full = layout.remat == "full"
@@ -105,10 +105,10 @@ def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, 
     each = products(cluster, rows * widths.rows / widths.experts, d,
                     [(widths.expert, 1.0)] * columns + [(1.0, widths.expert)], widths.experts)
     return {
-        "products": Work(sums[0], is_full * (sums[0] - last), *sums[1:]),
-        "expert products": Work(each[0], is_full * each[0], *each[1:]),
+        "products": LayerSeconds(sums[0], is_full * (sums[0] - last), *sums[1:]),
+        "expert products": LayerSeconds(each[0], is_full * each[0], *each[1:]),
         "attention": attention_work(cluster, model, layout, rows),
-        "element-wise": Work(unit * forward, unit * again, unit * (
+        "element-wise": LayerSeconds(unit * forward, unit * again, unit * (
             (shared + 2) / widths.shared + rope + 2 * columns * widths.wide + routed
             + (widths.rows > 0) + 4 * beside),
             unit * (vectors_of(model) / widths.shared + model.bias * (widths.qkv + widths.wide))),
@@ -117,7 +117,7 @@ def layer_work(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, 
         "ep messages": expert_work(cluster, model, layout, rows)}
 
 
-def products(cluster: Cluster, rows: float, d: int,
+def products(cluster: ClusterSpec, rows: float, d: int,
              matrices: Sequence[tuple[float, float]], times: float = 1) -> list[float]:
     """Seconds of products: of forward, of the gradients of inputs, of the gradients of weights.
 
@@ -129,17 +129,19 @@ def products(cluster: Cluster, rows: float, d: int,
     return [times * sum(each) for each in zip(*found)] or [0.0] * 3
 
 
-def attention_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
+def attention_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                   rows: float) -> LayerSeconds:
     """Fused; with cp it is a chain of products, which backward computes again."""
     if layout.cp == 1:
         fused = attention(cluster, model, rows, layout.tp)
-        return Work(fused.forward, fused.forward * (layout.remat == "full"), fused.backward)
+        return LayerSeconds(fused.forward, fused.forward * (layout.remat == "full"), fused.backward)
     pairs = 2 * rows * model.context * model.num_heads / layout.tp * (head_width(model) + 2)
     one = pairs / (cluster.rate * cluster.software.product)
-    return Work(one, one, 2.5 * one)
+    return LayerSeconds(one, one, 2.5 * one)
 
 
-def tensor_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
+def tensor_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                rows: float) -> LayerSeconds:
     """Sums over tp after attention and MLP, and backward of each layer by columns.
 
     With sequence parallelism a sum is a scatter, and each layer by columns gathers its input; and
@@ -153,11 +155,11 @@ def tensor_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
         whole, moved = [message(cluster, layout.tp, 1, share * num_bytes, hidden, 2) * (share > 0)
                         for share in (float(widths.inner > 0), widths.rows)]
         outside = (3 if widths.gathers else 1) * one
-        return Work(outside + moved + whole, (outside + moved) * (layout.remat == "full"),
-                    outside + widths.columns * (moved + whole), vectors)
+        return LayerSeconds(outside + moved + whole, (outside + moved) * (layout.remat == "full"),
+                            outside + widths.columns * (moved + whole), vectors)
     number = columns + 2 if widths.gathers else 2
-    return Work(number * one, (number - 1) * one * (layout.remat == "full"),
-                (number if widths.gathers else columns) * one, vectors)
+    return LayerSeconds(number * one, (number - 1) * one * (layout.remat == "full"),
+                        (number if widths.gathers else columns) * one, vectors)
 
 
 def vectors_of(model: GPTConfig) -> int:
@@ -165,21 +167,23 @@ def vectors_of(model: GPTConfig) -> int:
     return (2 if model.norm == "rms" else 4) + 2 * model.bias
 
 
-def shared_vector(cluster: Cluster, model: GPTConfig, layout: Layout) -> float:
+def shared_vector(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> float:
     """Seconds to sum the gradient of such a parameter, with sequence parallelism."""
     software, widths = cluster.software, layer_widths(model, layout)
     return message(cluster, widths.shared, 1, 2 * model.width, software.tp_overlap, passes=2)
 
 
-def context_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
+def context_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                 rows: float) -> LayerSeconds:
     """Keys and values of all cp ranks are gathered, and again; float32 gradients are scattered."""
     kv = (layer_widths(model, layout).qkv - layer_widths(model, layout).result) * model.width
     one, two = (message(cluster, layout.cp, layout.tp, itemsize * rows * layout.cp * kv)
                 for itemsize in (2, 4))
-    return Work(one, one, one + two)
+    return LayerSeconds(one, one, one + two)
 
 
-def expert_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float) -> Work:
+def expert_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                rows: float) -> LayerSeconds:
     """Numbers of rows, a control message; rows go to their experts, and back.
 
     No ring: in each round a rank sends to another one, and all wait for those that leave a node.
@@ -188,7 +192,7 @@ def expert_work(cluster: Cluster, model: GPTConfig, layout: Layout, rows: float)
     stride = stride if stride * ep <= cluster.per_node else max(stride, cluster.per_node)
     there = 2 * message(cluster, ep, stride, 2 * rows * model.width * widths.rows)
     known = message(cluster, 2, stride, 0, passes=(ep - 1).bit_length()) * (ep > 1)
-    return Work(there + known, (there + known) * (layout.remat == "full"), there)
+    return LayerSeconds(there + known, (there + known) * (layout.remat == "full"), there)
 
 
 @lru_cache(1000)
@@ -245,7 +249,7 @@ def passing_units(model: GPTConfig, layout: Layout) -> float:
     return max(of_weight + received, of_message + received, of_attention, of_experts)
 
 
-def layer_polls(cluster: Cluster, model: GPTConfig, layout: Layout,
+def layer_polls(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
                 seconds: float) -> tuple[float, int, int, int]:
     """How often the backward of a layer polls: between operations; waiting for tp; cp; ep.
 

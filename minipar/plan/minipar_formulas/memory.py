@@ -14,7 +14,7 @@ from ...nn import GPTConfig
 from ...parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from ...parallel.pipeline.schedule.registry import SCHEDULES
 from ...parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES
-from ..cluster import Cluster
+from ..cluster import ClusterSpec
 from ..layout import Layout, in_flight
 from ..time.by_table import simulated
 from .layer import deferred_units, kept_units, layer_widths, passing_units
@@ -24,7 +24,7 @@ from .reductions import layer_buckets
 FIRST_IS_FULLEST = ("1f1b", "gpipe", "interleaved")
 
 
-def minipar_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[str, float]:
+def minipar_memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Bytes by kind on the rank that needs most."""
     refuse(cluster, model)
     seen, ranks = set(), []
@@ -36,7 +36,8 @@ def minipar_memory(cluster: Cluster, model: GPTConfig, layout: Layout) -> dict[s
     return max(ranks, key=lambda kinds: sum(kinds.values()))
 
 
-def rank_memory(cluster: Cluster, model: GPTConfig, layout: Layout, rank: int) -> dict[str, float]:
+def rank_memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                rank: int) -> dict[str, float]:
     """Bytes by kind on a rank of the pipeline."""
     software, parts = cluster.software, rank_sizes(model, layout, rank)
     own, piece = sum(size for size, _ in parts), sum(size / shards for size, shards in parts)

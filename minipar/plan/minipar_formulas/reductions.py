@@ -16,10 +16,10 @@ from typing import NamedTuple
 from ...nn import GPTConfig
 from ...parallel.data.ddp import MB, assign_buckets
 from ...parallel.registry import PARAMETERS, STATES, STRATEGIES
-from ..cluster import Cluster
+from ..cluster import ClusterSpec
 from ..layout import Layout
 from ..time.messages import ranks_in_node
-from .layer import Work, layer_polls, layer_widths, message
+from .layer import LayerSeconds, layer_polls, layer_widths, message
 from .parts import Stage, part_sizes
 
 BUCKET = 100 * MB       # of a simulated run
@@ -36,7 +36,7 @@ class Ring(NamedTuple):
     `experts`: those of experts, which other ranks share.
     """
 
-    cluster: Cluster
+    cluster: ClusterSpec
     size: int
     stride: int
     experts: bool = False
@@ -59,7 +59,7 @@ class Ring(NamedTuple):
         return max(0.0, 1 - polls / (1 + passes * (self.size - 1)))
 
 
-def rings_of(cluster: Cluster, layout: Layout) -> list[Ring]:
+def rings_of(cluster: ClusterSpec, layout: Layout) -> list[Ring]:
     """The ring of dp and cp, and with ep that of experts; those with several ranks."""
     rings = (Ring(cluster, layout.dp * layout.cp, layout.tp),
              Ring(cluster, layout.dp * layout.cp // layout.ep, layout.tp * layout.ep, True))
@@ -131,7 +131,7 @@ def gather_weights(ring: Ring, model: GPTConfig, layout: Layout, own: float,
 
 
 def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
-                    layer: dict[str, Work]) -> float:
+                    layer: dict[str, LayerSeconds]) -> float:
     """What ZeRO-2 or FSDP add to each microbatch."""
     embed, own, head = ring_sizes(ring, model, layout)
     layers, whole = sum(stage.layers for stage in stages), ring.seconds(own)
@@ -146,14 +146,14 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
     return layers * whole * (first + max(again, met) + max(after, met)) + ends + ring.seconds(embed)
 
 
-def windows_of(ring: Ring, layout: Layout, layer: dict[str, Work],
+def windows_of(ring: Ring, layout: Layout, layer: dict[str, LayerSeconds],
                polls: float) -> list[tuple[float, float]]:
     """Polls and seconds that hide a unit's gather in forward, in backward, and its reduction.
 
     With ep a layer has two units.  Experts are gathered beside attention, and in backward when
     they are needed at once; attention's unit beside experts, and in backward beside attention.
     """
-    whole, experts = Work(*map(sum, zip(*layer.values()))), layer["expert products"]
+    whole, experts = LayerSeconds(*map(sum, zip(*layer.values()))), layer["expert products"]
     backward, of_own = sum(whole[1:]), sum(whole[1:]) - sum(experts[1:])
     if layout.ep == 1:
         first = FORWARD - (experts.forward > 0)         # two polls of attention are one round

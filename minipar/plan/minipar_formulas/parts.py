@@ -14,13 +14,13 @@ from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.actions import Placement, Schedule, stages_on
 from ...parallel.pipeline.schedule.registry import SCHEDULES
 from ...parallel.registry import STRATEGIES
-from ..cluster import MINIPAR, Cluster
+from ..cluster import MINIPAR, ClusterSpec
 from ..layout import Layout
 from ..models import position_parameters, rank_parameters, table_parameters, vectors
 from ..time.by_table import table
 
 
-def refuse(cluster: Cluster, model: GPTConfig) -> None:
+def refuse(cluster: ClusterSpec, model: GPTConfig) -> None:
     """Raise ValueError for what these formulas do not cover."""
     what = ("experts in some layers" if model.experts and model.experts.every > 1 else
             "fp32" if cluster.dtype == "fp32" else
