@@ -54,10 +54,10 @@ demo: $(READY)  ## train a GPT on four MPI ranks, with pictures and a sample
 	$(MPIRUN) -n $(RANKS) $(PY) -m minipar train --mesh dp=$(RANKS) --steps 300 --sample 300 \
 	  --verify 3 --out out/demo
 
-test: $(READY)  ## all tests: simulated ranks on all cores, and real MPI ranks
+test: $(READY)  ## the tests: simulated ranks on all cores, and real MPI ranks
 	$(PY) -m pytest $(XDIST)
 
-test-all: $(READY)  ## the long sweeps too
+test-all: $(READY)  ## the long sweeps, too
 	$(PY) -m pytest $(XDIST) -m "not site and not gpu"
 
 test-mpi: $(READY)  ## only the tests on real MPI ranks

@@ -40,7 +40,7 @@ class DeviceMesh:
     nothing.  With `ep`, each `ep` neighbours along dp share the experts of a model: mesh["ep"].
     The ranks of dp with the same experts are mesh["edp"].  Without dp, dp = ep.  Raises ValueError
     if the sizes do not multiply to comm.size, or if ep does not divide dp.  Raises it also for axes
-    that `order`, or by default the list above, does not name.
+    that `order`, by default ORDER, does not name.
     """
 
     def __init__(self, comm: Communicator, *, order: Sequence[str] | None = None,

@@ -8,9 +8,9 @@
     train, compare, evaluate, collective, schedule, shard, plan, calibrate    a command each
     parser.py       flags; tables.py: tables for people and, with --json, for scripts
 
-A command's file begins with main(options, output).  Its Options follow: fields that say what they
-may be, need and exclude (train/option.py).  They are checked before main is called.  The files of
-`train`, `compare`, `doctor`, `course` and `exercise` add their arguments to argparse themselves.
+Most files of a command begin with main(options, output).  Its Options follow: fields that say what
+they may be, need and exclude (train/option.py).  They are checked before main is called.  The files
+of `train`, `compare`, `doctor`, `course` and `exercise` add their arguments to argparse themselves.
 `study` runs other commands, and `calibrate` writes a cluster file for `simulate`; otherwise
 commands do not call each other.
 """

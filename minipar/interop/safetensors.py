@@ -4,7 +4,7 @@
     header     {"wte.weight": {"dtype": "F32", "shape": [96, 24], "data_offsets": [0, 9216]}, …}
     data       the arrays, row by row, one directly behind the other
 
-    arrays = SafeTensors("model.safetensors")       the file is mapped: nothing is read yet
+    arrays = SafeTensors("model.safetensors")       the file is mapped: no array is read yet
     arrays["wte.weight"]                            an array; BF16 and F8 as float32
     arrays["wte.weight"][:12]                       only these pages are read, unless BF16 or F8
     write_safetensors("model.safetensors", arrays)      atomically

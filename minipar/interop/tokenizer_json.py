@@ -8,7 +8,8 @@
     decoder         tokens → text                               ByteLevel
     added_tokens    are cut out of the text before all this     those of a BPE of bytes
 
-A tokenizer with any other part raises NotFollowed, which names the part.
+Any other part among these raises NotFollowed, which names the part.  The decoder of a BPE of
+characters, truncation and padding are not read.
 """
 
 from pathlib import Path

@@ -48,13 +48,13 @@ class Moment:
         """The values of these elements."""
         return self.levels[self.codes[start:stop]] * self.scale(start, stop)
 
-    def encode(self, start: int, values: Array, at_least: Array | None = None) -> None:
+    def encode(self, start: int, values: Array, scale_from: Array | None = None) -> None:
         """Keep `values` as the elements from `start` on.
 
-        The scale of a block is the largest size of its values, or of its part of `at_least`.
+        The scale of a block is the largest size of its values, or of its part of `scale_from`.
         """
         stop = start + values.shape[0]
-        sizes = np.abs(values if at_least is None else at_least)
+        sizes = np.abs(values if scale_from is None else scale_from)
         blocks = np.zeros((-(-values.shape[0] // BLOCK), BLOCK), sizes.dtype, like=sizes)
         blocks.reshape(-1)[:values.shape[0]] = sizes
         self.scales[start // BLOCK:-(-stop // BLOCK)] = blocks.max(axis=1)

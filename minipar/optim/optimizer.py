@@ -28,7 +28,8 @@ from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_bloc
 
 
 class Optimizer:
-    """Base of the optimizers: a subclass names its states and defines `compute_step`.
+    """Base of the optimizers: a subclass names its states and defines `compute_step`,
+    or a `step` of its own.
 
     `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A missing gradient
     counts as 0.  `weight_decay` holds for all parameters except those in a group of `groups` that

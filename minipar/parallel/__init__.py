@@ -13,7 +13,7 @@
     expert/          expert parallelism: tokens travel to the ranks of their experts
     pipeline/        stages of layers on different ranks, and their schedules
     compare_ranks    do all ranks hold the same numbers, and use the same parameters?
-    errors           what several strategies refuse
+    errors           what strategies, wires and layers refuse, in one line each
     wire_formats/    how messages are encoded: as they are, in few bits, or few numbers
     cost/            bytes, memory and seconds of each strategy, by formulas on paper
 

@@ -24,7 +24,7 @@ def cut_layers(model: Module, mesh: DeviceMesh, sequence_parallel: bool = False,
     """
     for name, parameter in model.named_parameters():
         if parameter.shape != parameter.global_shape:
-            raise ValueError(f"{name} is cut over tensor-parallel ranks already, {parameter.shape} "
+            raise ValueError(f"{name} is cut over ranks already, {parameter.shape} "
                              f"of {parameter.global_shape}: give the plain model and a mesh with "
                              "tp, DeviceMesh(comm, dp=2, tp=2)")
     if mesh.shape.get("tp", 1) > 1:

@@ -1,4 +1,4 @@
-"""The errors that several strategies raise: what was expected, what came, how to mend it."""
+"""The errors of this package: what was expected, what came, how to mend it."""
 
 from collections.abc import Sequence
 

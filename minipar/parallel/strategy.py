@@ -33,8 +33,8 @@ One path, for any mesh:
 This class sums no gradients over dp or cp: alone it trains on meshes without them.
 `DistributedDataParallel` sums them.  It brings cut and reduce, and overrides place, reduce_during,
 reduce_stage and finish.  ZeRO overrides place, make_flat, reduce, finish and parameters_changed,
-and two facts about pieces; FSDP also cut, backward and the contexts of forward and of a batch.
-Ranks that train apart override update.
+norm_ranks and shared_gradients; FSDP also cut, backward and the contexts of forward and of a batch.
+Ranks that train apart override forward_backward, update and state_dict.
 
 No sum of gradients is divided by the number of ranks.  The loss of a microbatch is a sum over its
 targets, divided by the number of targets of the whole batch, over all ranks and microbatches.  So

@@ -108,7 +108,8 @@ def layout_fault(layout: Layout, model: GPTConfig, num_gpus: int) -> str:
         return f"{stages} stages are more than the model's {model.num_layers} layers"
     kv_heads = model.num_kv_heads or model.num_heads
     if model.num_heads % layout.tp or max(kv_heads, layout.tp) % min(kv_heads, layout.tp):
-        return f"tp={layout.tp} does not divide the {model.num_heads} heads"
+        return (f"tp={layout.tp} does not divide the {model.num_heads} heads, of which {kv_heads} "
+                "have keys and values of their own")
     if model.context % (2 * layout.cp if layout.cp > 1 else 1):
         return f"2·cp={2 * layout.cp} does not divide a sequence of {model.context}"
     if layout.ep > 1 and (model.experts is None or model.experts.num_experts % layout.ep

@@ -4,7 +4,7 @@
     shown    "Hi"       │ "é!"           is shown after 169
     stop     "\\n\\n": a line break is held back until the next token shows if the stop is whole
 
-Text that was shown is never taken back.  The token that ends an answer is not shown.
+Text that was shown is never taken back.  An end token is not shown.
 """
 
 from collections.abc import Sequence

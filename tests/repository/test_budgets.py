@@ -3,21 +3,21 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3284,
+    ("autograd", "nn", "optim"): 3285,
     ("comm",): 4555,
     ("parallel",): 5429,
-    ("memory", "precision"): 1234,
-    ("train", "commands"): 6155,
+    ("memory", "precision"): 1235,
+    ("train", "commands"): 6154,
     ("viz",): 2546,
-    ("plan",): 1782,
+    ("plan",): 1802,
     ("simulation",): 1019,
     ("compare",): 1167,
     ("gspmd",): 2488,
-    ("inference", "serve", "interop"): 3792,
+    ("inference", "serve", "interop"): 3799,
     ("compress",): 1878,
     ("school",): 3714,
 }
-ALL = 42240
+ALL = 42268
 
 
 def count(folder: str) -> int:

@@ -160,6 +160,18 @@ def test_a_layout_of_the_plan(tmp_path, capsys):
     assert status == 0 and "dp=2, pp=2, 1f1b, zero1, microbatch 1" in shown.out
 
 
+@pytest.mark.parametrize("words, layout", [
+    ((), "dp=4, fsdp, remat full, microbatch 4"),
+    (("--mesh", "dp=2,tp=2"), "dp=2, tp=2, fsdp, remat full, microbatch 8"),
+    (("--strategy", "zero1", "--batch", "32"), "dp=4, zero1, remat full, microbatch 4")])
+def test_a_file_without_a_mesh(tmp_path, capsys, words, layout):
+    file = tmp_path / "run.toml"
+    file.write_text('[data]\nbatch = 16\n[parallel]\nstrategy = "fsdp"\n[memory]\nremat = "full"\n')
+    status, shown = run(capsys, "--config", str(file), "--cluster", "1x4:cpu_core",
+                        "--vocabulary", "256", *words)
+    assert status == 0 and layout in shown.out, shown
+
+
 @pytest.mark.parametrize("words, message", [
     ([], "simulate needs a model"), (["--model", "gpt5"], "unknown model 'gpt5'"),
     (["--model", "gpt3-175b", "--mesh", "xp=8"], "no axis 'xp': choose from pp, dp, ep, cp, tp"),

@@ -182,7 +182,7 @@ class SimulatedCommunicator(Communicator):
 
     def collective(self, operation: str, array: Array | None = None, uneven: int | None = None,
                    **options: Any) -> Labelled:
-        """Context of a collective.  The first rank whose call differs stops here, and later ones.
+        """Context of a collective.  A rank whose call differs from the first stops, and all later.
         """
         self.num_calls += 1
         if self.cluster.compare is not None and self.size > 1:

@@ -17,8 +17,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from ...atomic_files import write_text
-from ...comm import ClusterSpec as SimulatedCluster
-from ...comm import Communicator
+from ...comm import Cluster, Communicator
 from ...environment import blas_threads
 from ...launcher import UsageError, launch, on_first_rank
 from ...nn import GPTConfig
@@ -54,7 +53,7 @@ def write_cluster(path: Path, num_rounds: int, output: Output, is_real: bool) ->
         launch(main)
     else:
         with threadpool_limits(blas_threads()):
-            SimulatedCluster(1).run(main)
+            Cluster(1).run(main)
 
 
 def as_toml(cluster: ClusterSpec) -> str:

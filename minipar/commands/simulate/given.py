@@ -26,16 +26,18 @@ def read_run(options: Any, cluster: ClusterSpec) -> tuple[GPTConfig, Layout]:
         model = replace(model, context=options.sequence or model.context)
     else:
         raise ValueError("simulate needs a model: --model gpt3-175b, or --config FILE")
-    layout = layout_of(config, model)
+    if options.mesh is not None:
+        sizes = dict.fromkeys(AXES, 1) | mesh_of(f"--mesh {options.mesh}", options.mesh)
+    elif config.parallel.mesh is not None:
+        sizes = mesh_of(f"the file's mesh {config.parallel.mesh}", config.parallel.mesh)
+    else:
+        sizes = {"dp": cluster.num_gpus}
+    layout = Layout(**sizes, sp=False) if options.config is None else layout_of(config, sizes)
     given: dict[str, Any] = {
         "batch": options.batch, "schedule": options.schedule, "v": options.virtual_stages,
         "kind": options.strategy, "remat": options.remat, "sp": options.sequence_parallel or None,
         "offload": options.offload,
         "microbatch": options.microbatch if options.gives("microbatch") else None}
-    if options.mesh is not None:
-        given |= dict.fromkeys(AXES, 1) | mesh_of(f"--mesh {options.mesh}", options.mesh)
-    elif options.config is None:
-        given["dp"] = cluster.num_gpus
     layout = replace(layout, **{key: value for key, value in given.items() if value is not None})
     if layout.v == 1 and layout.schedule == "interleaved":
         layout = replace(layout, v=2)
@@ -45,14 +47,11 @@ def read_run(options: Any, cluster: ClusterSpec) -> tuple[GPTConfig, Layout]:
     return model, layout
 
 
-def layout_of(config: TrainConfig, model: GPTConfig) -> Layout:
-    """The layout of a run of `minipar train`.  Raises ValueError for an axis replicate."""
+def layout_of(config: TrainConfig, sizes: dict[str, int]) -> Layout:
+    """The layout of a run of `minipar train` on a mesh of these sizes."""
     parallel = config.parallel
-    if parallel.mesh is None:
-        return Layout(sp=False)
-    sizes = mesh_of(f"the file's mesh {parallel.mesh}", parallel.mesh)
     num = parallel.microbatches or parallel.accumulate
-    each = config.data.batch // (sizes.get("dp", 1) * num)
+    each = config.data.batch // (sizes["dp"] * num)
     return Layout(**sizes, sp=parallel.sequence_parallel, v=parallel.virtual_stages or 1,
                   schedule=parallel.schedule or "1f1b", kind=parallel.strategy,
                   microbatch=max(1, each), batch=config.data.batch, remat=config.memory.remat,

@@ -5,8 +5,8 @@
     positions   0  1  2                    18                       6
     slots       table_x[0]·B + 0, 1, 2     table_y[18 div B]·B + …  …
 
-The SequenceInput of a sequence has its new tokens: a chunk of its prompt, or one token.  A slot is
-the room for the keys and values of one token; B slots are a block.
+The SequenceInput of a sequence has its new tokens: a chunk of its prompt, one token, or the drafts
+of speculation.  A slot is the room for the keys and values of one token; B slots are a block.
 
 All layers but attention treat the T tokens as one batch, whichever sequence a token belongs to.
 Attention is computed at once for all sequences with the same number of new tokens: an InputGroup.

@@ -137,7 +137,7 @@ class Scheduler:
         step.preempted.append(request)
         if self.config.preempt_by is Preemption.SWAP or len(request.sequences) > 1:
             self._swap_out(step, request)
-        else:                                   # recompute: it waits, as if it had just come
+        else:       # recompute: it is the first that waits, with nothing computed
             step.freed += request.sequences[0].release(self.pool)
             self.waiting.appendleft(request)
 

@@ -57,7 +57,7 @@ class MoEConfig:
             raise ValueError(f"a token cannot use {self.top_k} of {candidates} experts: choose a "
                              "smaller top_k, or more experts")
         if self.top_k == 1 and self.renormalizes:
-            raise ValueError("a renormalized gate of the only expert is always 1, so the router "
+            raise ValueError("a renormalized gate of the only expert is constant, so the router "
                              "would learn nothing: leave renormalize off, or choose top_k=2")
 
     @property

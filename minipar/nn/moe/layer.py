@@ -63,7 +63,7 @@ class Experts(Module):
             self.c_gate = GroupedLinear.of(expert.c_gate, num_experts)
 
     def forward(self, x: Tensor, counts: tuple[int, ...]) -> Tensor:
-        """x (rows, d) → (rows, 4d) → (rows, d); expert e has the next counts[e] rows."""
+        """x (rows, d) → (rows, width) → (rows, d); expert e has the next counts[e] rows."""
         wide = self.c_fc(x, counts)
         wide = ag.swiglu(self.c_gate(x, counts), wide) if self.is_gated else ag.gelu(wide)
         return self.c_proj(wide, counts)

@@ -6,11 +6,11 @@
     ZeRO-3, FSDP: at most                     3mΨ (p-1)/p                   16Ψ/p + units in use
     FSDP that keeps weights till backward     2mΨ (p-1)/p                   16Ψ/p + 4Ψ + gradient
 
-`paper_bytes` returns the middle column.  For data parallelism, ZeRO-1 and ZeRO-2 it is exact where
-p divides everything.  `bytes_per_step` also counts pieces of uneven length, for rings.  In a
-reduce-scatter rank r sends partial sums of all chunks but its own; in an all-gather it sends all
-chunks but its successor's.  Other algorithms, which "auto" takes for short messages, may send more
-bytes in fewer rounds.
+`paper_bytes` returns the middle column, in bytes.  For data parallelism, ZeRO-1 and ZeRO-2 it is
+exact where p divides everything.  `bytes_per_step` also counts pieces of uneven length, for rings.
+In a reduce-scatter rank r sends partial sums of all chunks but its own; in an all-gather it sends
+all chunks but its successor's.  Other algorithms, which "auto" takes for short messages, may send
+more bytes in fewer rounds.
 
 The formulas read three facts about a strategy from the table in `parallel/registry.py`.  They are
 what it shards, and whether it reduces gradients, or gathers parameters, for each microbatch.

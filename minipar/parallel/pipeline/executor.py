@@ -45,7 +45,7 @@ class RankSchedule(NamedTuple):
 
 
 class Pipeline:
-    """Trains the stages of a strategy by any schedule, all microbatches at once.
+    """Trains the stages of a strategy by any schedule, a whole batch in one call.
 
     `schedule_for(num_microbatches)` returns a schedule and the ranks of its stages; the
     placement must be the same for any number: `partial(make_schedule, "1f1b", pp.size)`, or

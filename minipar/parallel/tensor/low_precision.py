@@ -1,4 +1,4 @@
-"""Tensor parallelism in 2 bytes a number: activations and their gradients are sent as codes.
+"""Tensor parallelism in a narrow format: activations and their gradients are sent as codes.
 
 Partial sums over tp are rounded once more, in each round of the ring.
 """

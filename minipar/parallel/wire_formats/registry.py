@@ -1,4 +1,4 @@
-"""The wires that a run can choose: `minipar train --reduce-dtype NAME`, `--gather-dtype NAME`."""
+"""The wires that a run can choose: `--reduce-dtype NAME`; `--gather-dtype` takes number formats."""
 
 from collections.abc import Callable
 from inspect import signature

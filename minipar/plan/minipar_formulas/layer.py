@@ -87,18 +87,12 @@ def message(cluster: ClusterSpec, size: int, stride: int, num_bytes: float, hidd
 
 
 @lru_cache(10_000)
-def layer_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, LayerSeconds]:
+def layer_seconds(cluster: ClusterSpec, model: GPTConfig,
+                  layout: Layout) -> dict[str, LayerSeconds]:
     """Seconds of a layer and microbatch, by part."""
     widths, rows = layer_widths(model, layout), layout.microbatch * model.context / layout.cp
-    is_full = layout.remat == "full"
-    unit = 2 * rows * model.width * cluster.software.unfused / stream(cluster)
-    shared = 10 + 4 * (model.bias and layout.tp > 1)        # of norms, sums and biases
-    gelu, rope = 1 + widths.columns, 2 * widths.qkv * (model.rope is not None)
-    routed = 1 + (5 + 4 * (layout.ep > 1)) * widths.rows if widths.rows else 0.0
-    beside = widths.rows > 0 < widths.inner                     # an MLP beside the experts
-    forward = shared / widths.shared + rope + gelu * widths.wide + routed + 3 * beside
-    again = forward - (3 + (shared - 10) / 2) / widths.shared - 3 * beside if is_full else rope
-    d, columns, router = model.width, widths.columns, widths.experts * layout.ep * (widths.rows > 0)
+    d, columns, is_full = model.width, widths.columns, layout.remat == "full"
+    router = widths.experts * layout.ep * (widths.rows > 0)
     sums = products(cluster, rows, d, [(widths.qkv, 1.0), (1.0, widths.result), (router / d, 1.0),
                                        *[(widths.inner, 1.0)] * columns, (1.0, widths.inner)])
     last = products(cluster, rows, d, [(1.0, widths.inner)])[0]       # no backward needs its result
@@ -107,14 +101,32 @@ def layer_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[s
     return {
         "products": LayerSeconds(sums[0], is_full * (sums[0] - last), *sums[1:]),
         "expert products": LayerSeconds(each[0], is_full * each[0], *each[1:]),
-        "attention": attention_work(cluster, model, layout, rows),
-        "element-wise": LayerSeconds(unit * forward, unit * again, unit * (
-            (shared + 2) / widths.shared + rope + 2 * columns * widths.wide + routed
-            + (widths.rows > 0) + 4 * beside),
-            unit * (vectors_of(model) / widths.shared + model.bias * (widths.qkv + widths.wide))),
-        "tp messages": tensor_work(cluster, model, layout, rows),
-        "cp messages": context_work(cluster, model, layout, rows),
-        "ep messages": expert_work(cluster, model, layout, rows)}
+        "attention": attention_seconds(cluster, model, layout, rows),
+        "element-wise": element_wise_seconds(cluster, model, layout, rows),
+        "tp messages": tensor_seconds(cluster, model, layout, rows),
+        "cp messages": context_seconds(cluster, model, layout, rows),
+        "ep messages": expert_seconds(cluster, model, layout, rows)}
+
+
+def element_wise_seconds(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                         rows: float) -> LayerSeconds:
+    """The operations in the head of this file, in its units."""
+    widths = layer_widths(model, layout)
+    columns = widths.columns
+    unit = 2 * rows * model.width * cluster.software.unfused / stream(cluster)
+    biases = 4 * (model.bias and layout.tp > 1)
+    rope = 2 * widths.qkv * (model.rope is not None)
+    activation = (1 + columns) * widths.wide
+    picked = (1 + (5 + 4 * (layout.ep > 1)) * widths.rows) * (widths.rows > 0)
+    beside = widths.rows > 0 and widths.inner > 0               # an MLP beside the experts
+    forward = (10 + biases) / widths.shared + rope + activation + picked + 3 * beside
+    again = rope
+    if layout.remat == "full":          # all but the last sum and its bias
+        again = forward - (3 + biases / 2) / widths.shared - 3 * beside
+    inputs = ((12 + biases) / widths.shared + rope + 2 * columns * widths.wide + picked
+              + (widths.rows > 0) + 4 * beside)
+    weights = vectors_of(model) / widths.shared + model.bias * (widths.qkv + widths.wide)
+    return LayerSeconds(unit * forward, unit * again, unit * inputs, unit * weights)
 
 
 def products(cluster: ClusterSpec, rows: float, d: int,
@@ -129,8 +141,8 @@ def products(cluster: ClusterSpec, rows: float, d: int,
     return [times * sum(each) for each in zip(*found)] or [0.0] * 3
 
 
-def attention_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
-                   rows: float) -> LayerSeconds:
+def attention_seconds(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                      rows: float) -> LayerSeconds:
     """Fused; with cp it is a chain of products, which backward computes again."""
     if layout.cp == 1:
         fused = attention(cluster, model, rows, layout.tp)
@@ -140,8 +152,8 @@ def attention_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
     return LayerSeconds(one, one, 2.5 * one)
 
 
-def tensor_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
-                rows: float) -> LayerSeconds:
+def tensor_seconds(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                   rows: float) -> LayerSeconds:
     """Sums over tp after attention and MLP, and backward of each layer by columns.
 
     With sequence parallelism a sum is a scatter, and each layer by columns gathers its input; and
@@ -173,8 +185,8 @@ def shared_vector(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> flo
     return message(cluster, widths.shared, 1, 2 * model.width, software.tp_overlap, passes=2)
 
 
-def context_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
-                 rows: float) -> LayerSeconds:
+def context_seconds(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                    rows: float) -> LayerSeconds:
     """Keys and values of all cp ranks are gathered, and again; float32 gradients are scattered."""
     kv = (layer_widths(model, layout).qkv - layer_widths(model, layout).result) * model.width
     one, two = (message(cluster, layout.cp, layout.tp, itemsize * rows * layout.cp * kv)
@@ -182,8 +194,8 @@ def context_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
     return LayerSeconds(one, one, one + two)
 
 
-def expert_work(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
-                rows: float) -> LayerSeconds:
+def expert_seconds(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+                   rows: float) -> LayerSeconds:
     """Numbers of rows, a control message; rows go to their experts, and back.
 
     No ring: in each round a rank sends to another one, and all wait for those that leave a node.
@@ -261,7 +273,7 @@ def layer_polls(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
     # backward; two polls fewer move a message on, as simulated runs show.
     # Short: two norms, each for its input and its weight, the activation, a sum; five with biases.
     products, short = 5 + 2 * widths.columns, 6 + 5 * model.bias
-    short_work = layer_work(cluster, model, layout)["element-wise"]
+    short_work = layer_seconds(cluster, model, layout)["element-wise"]
     each = (short_work.again + short_work.inputs + short_work.weights) / short
     # A block that is computed again polls where FSDP reads a weight: 12 times in GPT-2, 7 times if
     # the MLP is gated and there are no biases.

@@ -22,7 +22,7 @@ from ..time.by_table import simulated
 from ..time.kernels import loss, product, stream
 from ..time.replicas import optimizer
 from ..time.stages import Stages
-from .layer import LayerSeconds, layer_widths, layer_work, message, shared_vector, vectors_of
+from .layer import LayerSeconds, layer_seconds, layer_widths, message, shared_vector, vectors_of
 from .parts import Stage, refuse, shared_by, stages_of, stages_of_rank, table_of
 from .reductions import each_microbatch, gather_weights, once_a_step, rings_of
 
@@ -30,8 +30,8 @@ from .reductions import each_microbatch, gather_weights, once_a_step, rings_of
 def minipar_parts(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, float]:
     """Seconds of the step by part, on its slowest rank."""
     refuse(cluster, model)
-    layer, stages = layer_work(cluster, model, layout), stages_of(model, layout)
-    ends = end_work(cluster, model, layout)
+    layer, stages = layer_seconds(cluster, model, layout), stages_of(model, layout)
+    ends = end_seconds(cluster, model, layout)
     times = tuple([stage_times(layer, ends, stage) for stage in stages])
     here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
     work = [sum(sum(times[stage]) for stage in each) for each in here]
@@ -91,7 +91,7 @@ def stage_times(layer: dict[str, LayerSeconds], ends: tuple[LayerSeconds, LayerS
 
 
 @lru_cache(10_000)
-def end_work(cluster: ClusterSpec, model: GPTConfig,
+def end_seconds(cluster: ClusterSpec, model: GPTConfig,
              layout: Layout) -> tuple[LayerSeconds, LayerSeconds]:
     """The embedding's and the head's seconds of a microbatch."""
     rows, d, tp = layout.microbatch * model.context / layout.cp, model.width, layout.tp
