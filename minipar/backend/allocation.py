@@ -5,7 +5,7 @@
         ▼
     record_allocation("gradients", zeros)               a ledger counts it, if one listens
 
-Both settings are context variables: every simulated rank has its own.
+The allocators and the observer are context variables, so every simulated rank has its own.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -46,7 +46,7 @@ def observing_allocations(observer: Callable[[str, Array], None]) -> Iterator[No
 
 
 def allocate_zeros(kind: str, like: Array, shape: Any = None) -> Array:
-    """A new array of zeros, memory of this kind: as `like`, but perhaps of a different shape.
+    """New zeros like `like`, perhaps of a different `shape`, as memory of this kind.
 
     Inside `allocating_with` it may be in a file, or on the host beside a GPU.
     """

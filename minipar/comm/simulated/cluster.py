@@ -102,7 +102,7 @@ class Cluster:
     def run(self, main: Callable[[Any], Any]) -> tuple[list, float]:
         """Run main(comm) on every rank; return (what each returned, seconds of virtual time).
 
-        An exception on one rank ends all and is raised here, with a note that names the rank.
+        An exception on one rank ends all ranks and is raised here, with a note that names the rank.
         Raises Deadlock, with a line for each waiting rank, if no rank can continue, and
         CollectiveMismatch if ranks call different collectives.
         """
