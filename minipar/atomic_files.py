@@ -1,4 +1,4 @@
-"""Atomic writes: a file is replaced whole or not at all, even if processes compete or die.
+"""Atomic writes: a file is replaced whole or not at all, also if processes compete or are killed.
 
     .checkpoint.npz.1f0c55a2.part    a draft: written, flushed to disk, locked by its writer
               │ os.replace

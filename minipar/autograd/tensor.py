@@ -24,9 +24,9 @@ class GradientSlot:
     """The place where the gradient of a leaf is summed up.
 
     `get_grad_buffer`, if given, returns the array that `grad` lives in.  It is called at the first
-    contribution.  The array is a view of a longer one: of a slab (many gradients side by side), or
-    of the flat gradient that ZeRO-2 and FSDP make for several parameters.  Each of `ready_hooks` is
-    called with the slot after the last contribution of a backward pass.  `weight_only` is True for
+    contribution.  The array is a view of a longer one: a slab (many gradients side by side), or the
+    flat gradient that ZeRO-2 and FSDP make for several parameters.  Each of `ready_hooks` is called
+    with the slot after the last contribution of a backward pass.  `weight_only` is True for
     parameters: work that leads only to them may be deferred.  `changed_at` is the time, by `clock`,
     when the leaf's values last changed in place.
     """

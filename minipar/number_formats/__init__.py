@@ -1,4 +1,4 @@
-"""Number formats, fp16 to fp4: the codes and the rounding of each (`precision` trains in them).
+"""Number formats, fp16 to fp4: the codes and the rounding of each (training in them: precision).
 
     x = BFLOAT16.round(x)               float32 in, float32 out: simulated low precision
     codes = BFLOAT16.encode(x)          uint16, half the bytes

@@ -155,7 +155,7 @@ class Format:
         return 2.0 ** (self.e_min - self.mantissa_bits)
 
     def holds(self, size: Array) -> bool:
-        """True only if `size` is on the host, where a look is cheap, and all of it is below `max`."""
+        """True only if `size` is on the host, where looking is cheap, and all below `max`."""
         return is_host(size) and bool(size.max(initial=0) < self.max)
 
     @cached_property

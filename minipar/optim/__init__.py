@@ -1,4 +1,4 @@
-"""Optimizers over slabs (flat arrays of parameters), their groups, schedules and clipping.
+"""Optimizers over flat slabs, parameter groups, learning-rate schedules, clipping.
 
     optimizer.py      the loop over a slab, block by block      sgd.py, adam.py   the updates
     groups.py         weight decay and learning rate by rule    lr_schedule.py    warm-up and cosine

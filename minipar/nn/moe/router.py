@@ -14,8 +14,8 @@ if k > 1: over the chosen experts, kept or dropped.
 
 The balance loss is 1 when all experts are used alike.  By default each sequence has its own loss,
 so that it does not depend on the number of ranks or microbatches.  (Context parallelism, which cuts
-sequences, refuses this loss.)  With balance_per="batch" a microbatch has one balance loss over all ranks,
-whose loads are summed: a mean of the ranks' own losses would be a different loss.
+sequences, refuses this loss.)  With balance_per="batch" a microbatch has one balance loss over all
+ranks, whose loads are summed: a mean of the ranks' own losses would be a different loss.
 
 Each sequence counts by its share of the batch's loss (`shares` of step_context.py).  So the
 losses and gradients of all ranks add up to those of the batch.
