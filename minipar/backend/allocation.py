@@ -28,7 +28,8 @@ def record_allocation(kind: str, array: Array) -> Array:
     """Report the new `array` as memory of this kind to the observer, if there is one; return it.
 
     Kinds: "parameters", "gradients", "optimizer states", "communication", "offloaded", and
-    "temporaries", which operations hand on.  `ctx.save` sees the saved activations.
+    "temporaries", which operations hand on.  Saved activations are not among them: `ctx.save` sees
+    those.
     """
     if (observer := _observer.get()) is not None:
         observer(kind, array)

@@ -38,9 +38,9 @@ class DeviceMesh:
     `order` names the axes from slowest to fastest.  `shape` maps each axis, in that order, to its
     size.  The communicators of all axes and groups of axes are made here, so that mesh[…] sends
     nothing.  With `ep`, each `ep` neighbours along dp share the experts of a model: mesh["ep"].
-    The ranks of dp with the same experts are mesh["edp"].  Without dp, dp = ep.  Raises ValueError
-    if the sizes do not multiply to comm.size, or if ep does not divide dp.  Raises it also for axes
-    that `order`, or by default the list above, does not name.
+    The ranks of dp with the same experts are mesh["edp"].  If dp is not given, dp = ep.  Raises
+    ValueError if the sizes do not multiply to comm.size, or if ep does not divide dp.  Raises it
+    also for axes that `order`, or by default the list above, does not name.
     """
 
     def __init__(self, comm: Communicator, *, order: Sequence[str] | None = None,

@@ -2,8 +2,8 @@
 
     m, v ← decode(codes)        AdamW's step        codes ← encode(m, v)        a chunk at a time
 
-`moment_codes.py` has the codes.  Blocks are cut from a slab (a flat array of parameters), or from
-a rank's piece of one, so the results of two layouts differ by rounding.  A checkpoint has the
+`moment_codes.py` defines the codes.  Blocks are cut from a slab (a flat array of parameters), or
+from a rank's piece of one, so the results of two layouts differ by rounding.  A checkpoint has the
 decoded moments, and the scale of each element, so that a run on the same layout goes on exactly.
 Dettmers et al. 2022, arXiv 2110.02861.
 """

@@ -31,9 +31,9 @@ from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_bloc
 class Optimizer:
     """Base of the optimizers: a subclass names its states and defines `compute_step`.
 
-    `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A missing gradient
-    counts as 0.  `weight_decay` holds for all parameters except those in a group of `groups` that
-    has its own.
+    `slabs` is `model.slabs` or `strategy.slabs`.  `lr` may be set between steps.  A missing
+    gradient counts as 0.  `weight_decay` holds for all parameters except those in a group of
+    `groups` that has its own.
     """
 
     state_names: tuple[str, ...] = ()

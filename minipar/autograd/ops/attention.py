@@ -1,6 +1,6 @@
 """Scaled-dot-product attention: softmax(q kᵀ / √d) v for every head (Vaswani et al. 2017, eq. 1).
 
-`attention_by_autograd` is this formula.  `FusedAttention` is the same, faster.
+`attention_by_autograd` is this formula.  `FusedAttention` computes the same, faster.
 
     heads of q:    0 1  2 3  4 5     In grouped-query attention several heads of q share one head of
                    └┬┘  └┬┘  └┬┘     k and v (Ainslie et al. 2023); with as many heads of k and v as

@@ -172,7 +172,7 @@ def hierarchical(comm: Communicator, flat: Array, op: str | Combine,
 
     N nodes of p/N ranks need 2⌈log₂(p/N)⌉ rounds of n bytes within nodes, and Rabenseifner's rounds
     between the nodes.  Only one rank of each node sends to other nodes; in `torus` all of them send
-    a part.  `ranks_per_node` is for `nodes_of`.
+    a part.  `ranks_per_node` goes to `nodes_of`.
     """
     nodes = nodes_of(comm, ranks_per_node)
     local = Subgroup(comm, next(node for node in nodes if comm.rank in node))

@@ -9,8 +9,9 @@ an array.  Trays are used in turn: two meetings after a rank last wrote to a tra
 reads it any more.
 
 A rank that sees another's flag also sees all that was written before it, on processors that show
-stores in order (x86-64).  On others `can_share` is false.  (MPI_Win_sync would order them on any
-processor, but needs MPI_Win_lock_all, which hangs in MPICH 5.0 from a process's tenth window on.)
+stores in order (x86-64).  On other processors `can_share` is false.  (MPI_Win_sync would order them
+on any processor, but needs MPI_Win_lock_all, which hangs in MPICH 5.0 from a process's tenth window
+on.)
 
 MPICH removes the segment's name as soon as all ranks have it, so there nothing stays behind in
 /dev/shm, however the job ends.  Hoefler et al. 2013, "MPI + MPI".

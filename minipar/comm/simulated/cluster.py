@@ -42,11 +42,11 @@ class Cluster:
     """`num_ranks` simulated ranks, or `nodes` times `devices_per_node`.
 
     Links: `latency` (seconds) and `bandwidth` (bytes per second) of each message, or `links`
-    (links.py).  Devices: `flops_per_second` and `memory_bandwidth` (bytes per second): reported
-    work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth), or, with clock="wall", as
-    long as it really took.  `trace`: True logs messages and computation, "replay" also the programs
-    that replay.py needs.  `chooser`: decides which algorithm "auto" means; None means the first one
-    of each operation.  `compare_calls`: all ranks' calls of a collective are compared
+    (links.py).  Devices have `flops_per_second` and `memory_bandwidth` (bytes per second): reported
+    work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth).  With clock="wall" it takes
+    as long as it really took.  `trace`: True logs messages and computation, "replay" also the
+    programs that replay.py needs.  `chooser`: decides which algorithm "auto" means; None means the
+    first one of each operation.  `compare_calls`: all ranks' calls of a collective are compared
     (mismatch.py), which takes a little time.
     """
 

@@ -32,8 +32,8 @@ from .runs import Runs
 class Muon(AdamW):
     """Muon for the matrices that `is_matrix` picks, AdamW for all else, at one learning rate.
 
-    `adjust` names f.  `exchange` says how pieces of a matrix meet: "all_to_all" or "all_gather".
-    The `slabs` of the optimizer are runs of the given ones (runs.py).
+    `adjust` names the rule for f.  `exchange` says how pieces of a matrix meet: "all_to_all" or
+    "all_gather".  The `slabs` of the optimizer are runs of the given ones (runs.py).
     """
 
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float = 1e-3, momentum: float = 0.95,
