@@ -32,7 +32,7 @@ PATIENCE = 10.0     # seconds to wait for the lock of a folder, which others hol
 def replace_file(path: str | Path, write: Write) -> Path:
     """Replace the file `path` in one step by what `write(file)` writes; return the path.
 
-    A path that is no regular file, as /dev/stdout, is written directly.  Raises OSError, which
+    A path that is no regular file, such as /dev/stdout, is written directly.  Raises OSError, which
     names `path`.
     """
     path = Path(path)
@@ -53,8 +53,9 @@ def replace_files(writes: Mapping[Path, Write], before: Callable[[], None] = lam
     """Replace several files of one folder, each by what its `write(file)` writes.
 
     They are replaced one after the other, when all are written and `before()` has returned.  From
-    `before()` on no other process replaces files of this folder, if it can be locked.  Raises
-    OSError, which names a path; if a write fails, no file has changed.
+    the call of `before()` on, no other process replaces files of this folder, provided that the
+    folder can be locked.  Raises OSError, which names a path.  If a write fails, no file has
+    changed.
     """
     folder = next(iter(writes)).parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +114,7 @@ def remove_leftovers(path: Path) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Context in which an OSError, a full disk's for example, gets the name `path`."""
+    """Context in which an OSError, such as a full disk's, gets the name `path`."""
     try:
         yield
     except Exception as error:
@@ -132,7 +133,7 @@ def locked(folder: Path) -> Iterator[bool]:
     It yields False, and locks nothing, where folders cannot be locked or another process holds the
     lock for longer than PATIENCE.
     """
-    if fcntl is None:                   # no system call, so no use to wait for it
+    if fcntl is None:                   # no such system call: waiting would not help
         yield False
         return
     try:

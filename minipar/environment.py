@@ -47,7 +47,7 @@ def launched() -> Launched | None:
             num_ranks = int(os.environ[size])
             found = Launched(launcher, num_ranks, int(os.environ.get(rank, 0)),
                              int(os.environ.get(local_size, num_ranks)))
-            # `srun --mpi=pmi2` gives MPICH's variables, too; mpirun starts other steps than ranks.
+            # `srun --mpi=pmi2` gives MPICH's variables too; the steps of an mpirun are not ranks.
             same = step and (step.size, step.rank) == (found.size, found.rank)
             return step if same and launcher == "mpich" else found
     return step
@@ -91,7 +91,7 @@ def num_cores() -> int:
 
 
 def in_browser() -> bool:
-    """True in a web page (WebAssembly), which has no threads, no processes, 32-bit addresses."""
+    """True in a web page (WebAssembly), which has 32-bit addresses and no threads or processes."""
     return sys.platform == "emscripten"
 
 
@@ -103,7 +103,7 @@ def shows_stores_in_order() -> bool:
 def free_shared_memory() -> int | None:
     """Free bytes in /dev/shm, where the ranks of a machine share memory.
 
-    0 if it cannot be written to, None without such a folder.
+    The result is 0 if that folder cannot be written to, and None if there is none.
     """
     if not os.path.isdir(SHARED_MEMORY):
         return None
@@ -135,7 +135,7 @@ def _seconds(name: str, default: float) -> float:
 
 
 def wait_limit() -> float:
-    """Seconds that a real rank waits in one call before it reports that and ends the run."""
+    """Seconds that a real rank waits in one call before it reports the wait and ends the run."""
     return _seconds("MINIPAR_TIMEOUT", 300)
 
 
@@ -197,7 +197,7 @@ def launcher_terminal() -> str | None:
     """The path of the terminal to which this process's `mpirun` prints.
 
     A rank's own output is a pipe to its launcher, an ancestor.  Linux tells where the output of the
-    launcher goes.  None if that is a file or another pipe, and on other systems.
+    launcher goes.  The result is None if that is a file or another pipe, and on other systems.
     """
     process = os.getppid()
     while process > 1:
@@ -230,8 +230,8 @@ def width_of(terminal: str | None) -> int:
 def reader_console(in_file: int, **options: Any) -> "Console":
     """A console for people, on stdout: as wide as their terminal, and in colour if there is one.
 
-    `in_file` is the width without COLUMNS and a terminal.  `options` go to rich's Console, which
-    reads NO_COLOR and FORCE_COLOR.  Under mpirun the terminal of mpirun counts.
+    `in_file` is the width if there is neither COLUMNS nor a terminal.  `options` go to rich's
+    Console, which reads NO_COLOR and FORCE_COLOR.  Under mpirun the terminal of mpirun counts.
     """
     from rich.console import Console
     if sys.stdout.isatty():

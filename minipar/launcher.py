@@ -3,8 +3,8 @@
     mpirun -n 4 python program.py       four processes, real MPI
     python program.py --ranks 4         four simulated ranks in this process, virtual time
 
-A failure on one rank ends all ranks, with its traceback and a non-zero exit status.  A mistake of
-the user (`UsageError`) takes one line instead.
+A failure on one rank ends all ranks, with its traceback and a non-zero exit status.  For a mistake
+of the user (`UsageError`), one line replaces the traceback.
 """
 
 import errno
@@ -37,7 +37,7 @@ class UsageError(Exception):
     """A mistake of the user: one line with what was expected, what came, and how to fix it.
 
     `status` is the exit status.  If every rank raises it, rank 0 prints it for all.  A rank that
-    raises it alone prints it, unless it is `told`: then rank 0 does.
+    raises it alone prints it, unless rank 0 sent the error to all (`told`): then rank 0 prints it.
     """
 
     def __init__(self, message: str, status: int = 2, told: bool = False):
@@ -46,7 +46,7 @@ class UsageError(Exception):
 
     @classmethod
     def of(cls, error: Exception, where: str = "") -> "UsageError":
-        """The UsageError for a file that cannot be used, or for a value, refused `where`."""
+        """The UsageError for an unusable file or a refused value; `where` begins its line."""
         if not isinstance(error, OSError) or error.filename is None:
             return cls(f"{where}{error}")
         if error.errno in NO_ROOM:
@@ -91,7 +91,7 @@ def on_first_rank(comm: Communicator, write: Callable[[], Any]) -> Any:
 
 
 def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any]:
-    """`main`, with every operation reported by `comm.report_compute`."""
+    """`main`, with every operation reported through `comm.report_compute`."""
     def run(comm: Communicator) -> Any:
         def done(started: float, name: str, phase: str, flops: int, num_bytes: int) -> None:
             again = phase == "forward" and is_recomputing()
@@ -114,15 +114,15 @@ def launch(main: Callable[[Communicator], Any], num_ranks: int = 4,
            cluster: Cluster | None = None) -> Any:
     """Run main(comm) on every rank; return its result on this rank (simulated: on rank 0).
 
-    Under `mpirun` ranks are processes.  Without it they are simulated, on `cluster` or by default
-    on `num_ranks` ranks.  `--ranks N` on the command line (it is removed from sys.argv) takes
+    Under `mpirun` ranks are processes.  Without it they are simulated on `cluster`, by default one
+    of `num_ranks` ranks.  `--ranks N` on the command line (it is removed from sys.argv) takes
     precedence over both: N ranks on a default Cluster.  A deadlock ends the program with its
     report; in a notebook, or at a prompt, it is raised.
     """
     threadpool_limits(blas_threads())
     if launched():
         return _launch_mpi(main)
-    if is_interactive():                # the session continues: raise, as any function
+    if is_interactive():                # the session continues: raise, as any function does
         return _launch_simulated(main, num_ranks, cluster)
     try:
         return _launch_simulated(main, num_ranks, cluster)
@@ -222,7 +222,7 @@ def exit_status(error: SystemExit) -> int:
 def end_all(comm: "MPICommunicator", error: BaseException) -> None:
     """Report what happened on this rank, and end all real ranks with a non-zero exit status.
 
-    Without effect for sys.exit(0): this rank leaves alone.
+    It has no effect for sys.exit(0): then only this rank leaves.
     """
     from .comm.mpi.guardian import abort
     code, record = 1, comm.rank_state.record

@@ -44,8 +44,8 @@ def key_error(key: tuple) -> ValueError:
 def generator(seed: int, *names: str | int) -> np.random.Generator:
     """A generator for one purpose, such as one parameter, that `names` (strings, integers) name.
 
-    Its random bits are the same in every version of NumPy, which may make other numbers of them
-    (NEP 19).  Raises ValueError for a seed or names of a wrong type.
+    Its random bits are the same in every version of NumPy.  A new version may make other numbers
+    of these bits (NEP 19).  Raises ValueError for a seed or names of a wrong type.
     """
     return np.random.Generator(np.random.Philox(key=_key(seed, *names)))
 
@@ -69,7 +69,7 @@ def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.n
     """The boolean mask (len(samples), *shape) of elements to keep, with probability 1 - rate each.
 
     `samples` are the global numbers of the samples, `shape` is the whole shape of one.  With
-    `cuts`, a slice for each of its leading axes, the result is the part mask[:, *cuts].  If the
+    `cuts`, slices of a sample's leading axes, the result is the part mask[:, *cuts].  If the
     first slice has step 1, no numbers outside it are drawn.  The probability is rounded to a
     multiple of 2⁻¹⁶.  Raises ValueError for a rate that is not in [0, 1), for negative samples and
     for cuts that do not fit.

@@ -18,7 +18,7 @@ def explained_error(error: Exception, function: "type[Function]", arrays: list[A
     """The error with the operation's name, the inputs that it got, and those that it expects.
 
     It is a TypeError, ValueError or IndexError, as `error` is; else a ValueError.  An input that is
-    no array may have a sentence of its own, `refusal`.
+    no array may have a message of its own, `refusal`, which is then raised instead.
     """
     for array in arrays:
         if hasattr(array, "refusal"):

@@ -28,8 +28,9 @@ _operation_hook: ContextVar[Callable[[Tensor], Tensor] | None] = ContextVar("hoo
 
 
 class Function:
-    """A differentiable operation.  Each call of it is an instance, `ctx` in the two methods that a
-    subclass defines (PyTorch's name), which keeps what backward needs:
+    """A differentiable operation; each call makes an instance, which keeps what backward needs.
+
+    The instance is `ctx` (PyTorch's name) in the two methods that a subclass defines:
 
     `forward(ctx, *arrays, **options) -> array`
     `backward(ctx, grad) -> [one entry per input]`: an array, None where no gradient goes, or a

@@ -18,7 +18,7 @@ def gradcheck(function: Callable[..., Tensor], *inputs: Tensor, epsilon: float =
 
     It is relative to the largest element of its gradient, or to 1 if that is larger.  Every element
     of every input that requires a gradient is moved by ± epsilon, so give small inputs, of float64.
-    Raises AssertionError, naming input and element, above `tolerance`.
+    Raises AssertionError, which names input and element, for an error above `tolerance`.
     """
     checked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
     for x in checked:

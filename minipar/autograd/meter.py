@@ -6,15 +6,15 @@
 It counts FLOPs, bytes and calls, and reports them to a clock.  On a simulated rank the reported
 work makes virtual time pass; on a real rank time passes by itself.
 
-FLOPs are counted for each call, by the shapes of its arrays, not by a formula for the model:
+FLOPs are counted for each call, from the shapes of its arrays, not by a formula for the model:
 
     1   each +, -, ·, /, √, exp, tanh, log of an element;  each number that a sum or a maximum reads
     2   each multiply-add of a product
     0   copies, views, comparisons, integers
 
 So a causal attention counts only the blocks of pairs that it computes.  An optimizer reports the
-FLOPs of its formula.  The additions of the engine, where several gradients of a value meet, and the
-arrays that a pullback reads from forward are not reported.
+FLOPs of its formula.  Two things are not reported: the engine's additions where several gradients
+of a value meet, and the arrays saved in forward that a pullback reads.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ _meter: ContextVar["Meter | None"] = ContextVar("meter", default=None)
 def current_meter(metered: bool = True) -> "Meter | None":
     """The meter that runs in this context, or None.
 
-    With `metered=False`, for a view or a message: only a meter that `sees_views`.
+    With `metered=False`, for a view or a message, only a meter that `sees_views` is returned.
     """
     return _meter.get() if metered or getattr(_meter.get(), "sees_views", False) else None
 

@@ -24,10 +24,11 @@ class GradientSlot:
     """The place where the gradient of a leaf is summed up.
 
     `get_grad_buffer`, if given, returns the array that `grad` lives in.  It is called at the first
-    contribution.  The array is a view of a slab, or of the flat gradient that ZeRO-2 and FSDP make
-    for several parameters.  Each of `ready_hooks` is called with the slot after the last
-    contribution of a backward pass.  `weight_only` is True for parameters: work that leads only to
-    them may be deferred.  `changed_at`: when the leaf's values last changed in place, by `clock`.
+    contribution.  The array is a view of a longer one: a slab (many gradients side by side), or the
+    flat gradient that ZeRO-2 and FSDP make for several parameters.  Each of `ready_hooks` is called
+    with the slot after the last contribution of a backward pass.  `weight_only` is True for
+    parameters: work that leads only to them may be deferred.  `changed_at` is the time, by `clock`,
+    when the leaf's values last changed in place.
     """
 
     __slots__ = "grad", "get_grad_buffer", "ready_hooks", "weight_only", "changed_at", "__weakref__"
@@ -79,7 +80,7 @@ GradTarget = Node | GradientSlot        # where a gradient goes: on through a no
 
 
 class Tensor:
-    """An array that knows how it was made, and the gradient of a leaf.
+    """An array that knows how it was made and, if it is a leaf, its gradient.
 
     Raises TypeError for a leaf of integers that asks for a gradient.
     """

@@ -1,7 +1,7 @@
 """Arrays: NumPy or CuPy, arrays without numbers, and where their memory comes from.
 
     arrays.py         the seam between NumPy and CuPy
-    allocation.py     who makes the arrays that live long, and who is told of memory
+    allocation.py     how arrays that live long are made, and who is told of memory
     views.py          the storage behind a view
     malloc.py         a setting of the C library
     mapped_file.py    arrays in a file; only the pages in use are in memory

@@ -5,7 +5,7 @@
         ▼
     record_allocation("gradients", zeros)               a ledger counts it, if one listens
 
-Both settings are context variables: every simulated rank has its own.
+The allocators and the observer are context variables, so every simulated rank has its own.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,8 @@ def record_allocation(kind: str, array: Array) -> Array:
     """Report the new `array` as memory of this kind to the observer, if there is one; return it.
 
     Kinds: "parameters", "gradients", "optimizer states", "communication", "offloaded", and
-    "temporaries", which operations hand on.  `ctx.save` sees the saved activations.
+    "temporaries", which operations hand on.  Saved activations are not among them: `ctx.save` sees
+    those.
     """
     if (observer := _observer.get()) is not None:
         observer(kind, array)
@@ -46,7 +47,7 @@ def observing_allocations(observer: Callable[[str, Array], None]) -> Iterator[No
 
 
 def allocate_zeros(kind: str, like: Array, shape: Any = None) -> Array:
-    """A new array of zeros, memory of this kind: as `like`, but perhaps of a different shape.
+    """New zeros like `like`, perhaps of a different `shape`, as memory of this kind.
 
     Inside `allocating_with` it may be in a file, or on the host beside a GPU.
     """

@@ -90,8 +90,8 @@ def row_dot(x: Array, y: Array) -> Array:
 def keep_where(mask: Array, x: Array) -> Array:
     """x (floats) where the boolean `mask` holds, 0 elsewhere, whatever x is there.
 
-    x · mask would be NaN where x is infinite.  So 0 and 1 multiply the bits of x, as an integer,
-    which takes as long; np.where takes up to 15 times as long on a host.
+    x · mask would be NaN where x is infinite.  So the bits of x, read as an integer, are multiplied
+    by 0 or 1, which takes no longer.  np.where takes up to 15 times as long on a host.
     """
     if x.itemsize not in _INTEGERS:
         return np.where(mask, x, 0)

@@ -25,7 +25,7 @@ class CopyStream:
         page_out(source, dest)
 
     def flush(self) -> None:
-        """Begin the copies that wait for an operation: none is running now."""
+        """Begin the queued copies now, as no operation is running that they must wait for."""
 
     def wait(self, copy: Any) -> None:
         """Return when that copy is done."""

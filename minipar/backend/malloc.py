@@ -6,9 +6,9 @@ import ctypes
 def keep_freed_memory(keep: bool = True) -> bool:
     """Tell glibc to hand freed memory to the next array instead of back to the kernel, or not to.
 
-    Fresh pages cost a fault and a zeroing each: without the setting, a training step, which
-    allocates its activations anew, is about 13 % slower.  It holds for the whole process, so only
-    programs call it.  Returns whether the C library has it (glibc; not macOS, not musl).
+    Each fresh page costs a fault and a zeroing.  A training step allocates its activations anew, so
+    it is about 13 % slower without the setting.  The setting holds for the whole process, so only
+    programs call this.  Returns whether the C library has it (glibc; not macOS, not musl).
     """
     mmap_threshold, trim_threshold = -3, -1             # from malloc.h
     try:

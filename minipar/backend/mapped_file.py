@@ -29,7 +29,7 @@ LEAST_GROWTH = 1 << 20
 
 
 class DiskFull(MemoryError):
-    """The folder of a MappedFile has no room for more; one line."""
+    """The folder of a MappedFile has no room for more; the message is one line."""
 
 
 class _Chunk(mmap.mmap):

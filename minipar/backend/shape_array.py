@@ -41,9 +41,9 @@ class Memory:
 class ShapeArray(NDArrayOperatorsMixin):
     """An array of `shape` and `dtype` without data.
 
-    Results of computations inherit its `memory`, to which every array that is no view adds its
-    bytes while it is alive.  A view holds the owner of the bytes as `base`, in which it begins at
-    byte `offset`.
+    Results of computations inherit its `memory`.  Every array that is no view adds its bytes to
+    that memory while it is alive.  A view holds the owner of the bytes as `base`, and begins at
+    byte `offset` of it.
     """
 
     base = memory = None    # until __init__ is through, so that __del__ finds nothing to return

@@ -26,7 +26,7 @@ def is_shape_only(array: Any) -> bool:
 
 
 def _result(shape: Any, dtype: Any, sources: Any, out: Any = None, casting: str = "same_kind"):
-    """A new array in the memory of the first source that has one, or `out` if it can hold it."""
+    """A new array in the memory of the first source that has one, or `out` if that can hold it."""
     if out is None:
         known = [a for a in sources if is_shape_only(a)]
         return next((a for a in known if a.memory is not None), known[0]).new_array(shape, dtype)

@@ -40,14 +40,14 @@ class Algorithm(NamedTuple):
     `form`: `parts(ranks of each node, bytes)` lists its collectives, each as ("within" or "between"
     nodes, arguments of `textbook`).
 
-    "auto" compares by the model the algorithms with `is_candidate`, `rounds`, and `form` or
-    `parts`.  If several are equally fast, it takes the first in the table.  `is_candidate` is False
-    for an algorithm that another one equals or beats on equal links.  "auto" takes such an
-    algorithm only where a measured table ranks it first (`cost/choose.py`).
+    "auto" compares the modelled times of the algorithms that have `is_candidate`, `rounds`, and
+    `form` or `parts`.  If several are equally fast, it takes the first in the table.
+    `is_candidate` is False for an algorithm that another one equals or beats on equal links.
+    "auto" takes such an algorithm only where a measured table ranks it first (`cost/choose.py`).
 
     `pattern` is for algorithms that send to ranks 2^k away.  A round sends half or twice the bytes
     of the round before (HALVING), or the whole array (WHOLE).  `closed_parts` in cost/network.py
-    uses it.  `person` is the person whose name the algorithm has.
+    uses it.  `person` is the person after whom the algorithm is named.
     """
 
     run: Callable[..., None]

@@ -23,7 +23,7 @@ NEED_REAL_RANKS = {"mpi", "shared"}     # algorithms that only an MPI communicat
 def chunk_bounds(total: int, num_chunks: int) -> list[tuple[int, int]]:
     """(start, stop) of each of `num_chunks` pieces of `total`, larger ones first.
 
-    The rule of np.array_split: 6 over 4 gives 2, 2, 1, 1 (torch.chunk makes only three: 2, 2, 2).
+    It is the rule of np.array_split: 6 over 4 gives 2, 2, 1, 1 (torch.chunk makes only 2, 2, 2).
     """
     small, extra = divmod(total, num_chunks)
     bounds, start = [], 0
@@ -82,8 +82,8 @@ def find_operator(op: str | Combine, array: Array | None = None) -> Combine:
     """The ufunc named `op`.  A function like a ufunc, op(a, b, out=), is returned as it is.
 
     Raises ValueError for an unknown name, and for a sum or product if `array` is of bool.  Raises
-    TypeError if `array` holds Python objects, or elements (text, dates, records) that are no
-    numbers and that no function of the caller's combines.
+    TypeError if `array` holds Python objects or, unless the caller gives a function, elements that
+    are no numbers (text, dates, records).
     """
     if op not in OPERATORS or array is not None and (
             type(array) is not np.ndarray or array.dtype.kind not in "iufc"):
@@ -119,9 +119,9 @@ def find_algorithm(comm: Communicator, operation: str, name: str,
                    num_bytes: int = 0) -> Callable[..., None]:
     """The function that performs `operation`: from `comm/algorithms.py` or of the communicator.
 
-    For "auto" the communicator chooses by `num_bytes`, a number equal on all ranks.  Without a
-    choice it is the first algorithm of the table.  Raises ValueError for an unknown name.  Raises
-    TypeError on a simulated cluster for an algorithm that needs real ranks.
+    For "auto" the communicator chooses by `num_bytes`, a number equal on all ranks.  If it
+    makes no choice, the first algorithm of the table is taken.  Raises ValueError for an unknown
+    name.  Raises TypeError on a simulated cluster for an algorithm that needs real ranks.
     """
     algorithms = algorithm_table()[operation]
     if name == "auto":

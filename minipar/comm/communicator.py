@@ -38,7 +38,7 @@ class Request(Protocol):
         ...
 
     def peek(self) -> bool:
-        """As `test`, but no virtual time passes: a loop on it would not end on a simulated rank."""
+        """Like `test`, but no virtual time passes: on a simulated rank a loop of it never ends."""
         ...
 
 
@@ -72,7 +72,7 @@ class OwnAlgorithm(NamedTuple):
 
 
 class RankState:
-    """A rank: its number in the world, its Works and its trace."""
+    """A rank: its number in the world, its Works (non-blocking collectives) and its trace."""
 
     __slots__ = ("world_rank", "engine", "trace", "messages", "actions")
 
@@ -243,7 +243,7 @@ class Communicator(ABC):
     def from_mpi(mpi_comm: Any) -> "Communicator":
         """Collective.  A communicator of the same ranks as `mpi_comm`, any of mpi4py's.
 
-        For programs that use mpi4py themselves: minipar's messages never meet theirs.
+        It is for programs that use mpi4py themselves: minipar's messages never meet theirs.
         """
         # Loaded here, since only this needs MPI; by name, since that module imports this one.
         return import_module(".mpi.world", __package__).from_mpi(mpi_comm)

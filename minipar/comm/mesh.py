@@ -14,9 +14,9 @@ Expert parallelism (ep) is no axis of its own: it takes neighbouring ranks of dp
 
 By default axes nest pp, replicate, dp, cp, tp from slowest to fastest, in whatever order they are
 given.  Tensor parallelism (tp) sends most, so its ranks are neighbours on one node; pipelines (pp)
-send least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  Ranks along `replicate`
-hold copies of what dp shards (hybrid sharding).  `order` sets a different nesting; axes with other
-names need it.
+send least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  Data parallelism (dp)
+and context parallelism (cp) lie between them.  Ranks along `replicate` hold copies of what dp
+shards (hybrid sharding).  `order` sets a different nesting; axes with other names need it.
 """
 
 import itertools
@@ -32,15 +32,15 @@ ORDER = ("pp", "replicate", "dp", "cp", "tp")
 
 
 class DeviceMesh:
-    """Collective.  The ranks of `comm` as a grid, as torch.distributed's DeviceMesh.
+    """Collective.  The ranks of `comm` as a grid, like torch.distributed's DeviceMesh.
 
     `sizes` are the numbers of ranks along each axis; one may be -1, for the ranks that are left.
     `order` names the axes from slowest to fastest.  `shape` maps each axis, in that order, to its
     size.  The communicators of all axes and groups of axes are made here, so that mesh[…] sends
     nothing.  With `ep`, each `ep` neighbours along dp share the experts of a model: mesh["ep"].
-    The ranks of dp with the same experts are mesh["edp"].  Without dp, dp = ep.  Raises ValueError
-    if the sizes do not multiply to comm.size, or if ep does not divide dp.  Raises it also for axes
-    that `order`, by default ORDER, does not name.
+    The ranks of dp with the same experts are mesh["edp"].  If dp is not given, dp = ep.  Raises
+    ValueError if the sizes do not multiply to comm.size, or if ep does not divide dp.  Raises it
+    also for axes that `order`, by default ORDER, does not name.
     """
 
     def __init__(self, comm: Communicator, *, order: Sequence[str] | None = None,
@@ -153,7 +153,7 @@ class DeviceMesh:
 def subset(comm: Communicator, color: int, label: str | None = None) -> Communicator:
     """Collective.  The ranks with this rank's color; `label` ends the labels of their messages.
 
-    Without `label`, they keep that of `comm`.
+    Without `label`, the labels end as those of `comm` do.
     """
     found = comm.split(color)
     assert found is not None            # every rank has a color

@@ -142,14 +142,14 @@ def swap_all(p: int, n: int) -> Iterator[Round]:
 
 
 def halving(pieces: list[int]) -> Iterator[Round]:
-    """p is a power of two: each rank gives its partner that one's half, the farthest one first."""
+    """p is a power of two: each rank gives its partner the partner's half, far partners first."""
     p = len(pieces)
     for k in reversed(range(p.bit_length() - 1)):
         yield 1, [(r, r ^ 2**k, block(pieces, r ^ 2**k, k)) for r in range(p)]
 
 
 def doubling(pieces: list[int]) -> Iterator[Round]:
-    """p is a power of two: each rank gives its partner all pieces so far, the nearest one first."""
+    """p is a power of two: each rank gives its partner all pieces so far, near partners first."""
     p = len(pieces)
     for k in range(p.bit_length() - 1):
         yield 0, [(r, r ^ 2**k, block(pieces, r, k)) for r in range(p)]
@@ -164,7 +164,7 @@ def block(pieces: list[int], rank: int, k: int) -> int:
 def core_of(p: int) -> tuple[list[int], list[tuple[int, int]]]:
     """(core, pairs): the 2^⌊log₂ p⌋ ranks of the core, and each other rank with its partner in it.
 
-    As `subgroup.power_of_two` picks them.
+    They are those that `subgroup.power_of_two` picks.
     """
     extra = p - 2 ** (p.bit_length() - 1)
     pairs = [(2 * i + 1, 2 * i) for i in range(extra)]
@@ -181,9 +181,9 @@ def renumber(rounds: Iterable[Round], ranks: Sequence[int]) -> Iterator[Round]:
 def folded(p: int, n: int, *stages: Callable, give_back: bool = True) -> Iterator[Round]:
     """Fold the other ranks into the core, run the stages among the core, and unfold.
 
-    First each other rank gives its n elements to its partner, which combines them.  Each stage maps
-    the pieces into which the core cuts the vector to rounds.  With `give_back` the partners return
-    the result in the end.
+    First each other rank gives its n elements to its partner, which combines them.  Each stage
+    turns the lengths of the core's pieces of the vector into rounds.  With `give_back` the partners
+    return the result in the end.
     """
     ranks, pairs = core_of(p)
     yield 1, [(odd, even, n) for odd, even in pairs]
@@ -242,7 +242,7 @@ def starts_of(sizes: Sequence[int]) -> list[int]:
 
 
 def hierarchical(sizes: Sequence[int], n: int) -> Iterator[Round]:
-    """Trees within the nodes; between them Rabenseifner's among the first ranks of the nodes."""
+    """Trees within the nodes; Rabenseifner's algorithm between the nodes' first ranks."""
     return chain(in_each_node(sizes, lambda size: collect(size, n)),
                  renumber(rabenseifner(len(sizes), n), starts_of(sizes)),
                  in_each_node(sizes, lambda size: spread(size, n)))

@@ -50,7 +50,7 @@ class Message(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A time in which a rank computed."""
+    """A stretch of time when a rank computed."""
 
     rank: int
     name: str
@@ -82,8 +82,8 @@ class Trace:
     def select(self, rank: int | None = None, label: str | None = None) -> list[Message]:
         """The messages sent by `rank` under `label`; by default by all ranks, under all labels.
 
-        All labels are all but "control".  The name of a collective alone, "all_reduce", selects its
-        messages over all axes of a mesh.
+        Without `label`, messages labelled "control" are left out.  The name of a collective alone,
+        "all_reduce", selects its messages over all axes of a mesh.
         """
         return [m for m in map(Message._make, self.messages) if rank in (None, m.source)
                 and (label in (m.label, m.label.partition(" over ")[0]) if label

@@ -38,7 +38,7 @@ from .communicator import Communicator, source_line
 
 
 class Work:
-    """A collective under way on this rank, as torch.distributed's Work; made by `start_work`."""
+    """A collective under way on this rank, like torch.distributed's Work; made by `start_work`."""
 
     def __init__(self, engine: "ProgressEngine", rank_state: Any, function: Callable[..., Any]):
         self.engine, self.rank_state = engine, rank_state

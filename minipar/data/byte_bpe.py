@@ -198,7 +198,7 @@ class ByteBPE:
     def from_description(cls, tokens: str | list[str], size: int, merges: str,
                          special: list[str], markers: dict[str, Any] | None = None,
                          prefix: int | None = None, prefix_space: bool = False) -> Self:
-        """The tokenizer that was described.  Raises ValueError."""
+        """The tokenizer that was described.  Raises ValueError for a wrong description."""
         if type(size) is not int or type(prefix_space) is not bool:
             raise ValueError(f"a size is a whole number and prefix_space a flag, not {size!r:.20} "
                              f"and {prefix_space!r:.20}")

@@ -33,7 +33,7 @@ class Markers:
     def from_description(cls, described: Any, size: int) -> Self:
         """The markers that were described, of a vocabulary of `size`; None: no markers.
 
-        Raises ValueError.
+        Raises ValueError for a wrong description.
         """
         try:
             found = cls(**{name: tuple(value) if isinstance(value, list) else value

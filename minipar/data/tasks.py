@@ -45,10 +45,11 @@ def synthetic_sequence(length: int, vocab_size: int, noise: float,
                        seed: int) -> SyntheticSequence:
     """A Markov chain whose best possible loss is known.
 
-    The next token is successor[token] (one random cycle through all V tokens), or, with probability
-    `noise` = q, any of the V tokens alike.  So the successor has the probability p = 1 - q + q/V,
-    and each other token q/V.  Knowing more of the past does not help.  The smallest expected
-    cross-entropy, in nats per token, is the entropy of that distribution:
+    With probability `noise` = q the next token is any of the V tokens alike.  Otherwise it is
+    successor[token]; the successors form one random cycle through all V tokens.  So the successor
+    has the probability p = 1 - q + q/V, and each other token q/V.  Knowing more of the past does
+    not help.  The smallest expected cross-entropy, in nats per token, is the entropy of that
+    distribution:
 
         optimal_loss = -p ln p - (V - 1) (q/V) ln(q/V)          0 for q = 0, ln V for q = 1.
 

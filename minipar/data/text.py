@@ -86,7 +86,7 @@ class CharacterVocabulary:
 
     @classmethod
     def from_description(cls, characters: str, markers: dict[str, Any]) -> Self:
-        """The vocabulary that was described.  Raises ValueError."""
+        """The vocabulary that was described.  Raises ValueError for a wrong description."""
         return cls(characters, Markers.from_description(markers, len(characters)))
 
     def encode(self, text: str) -> np.ndarray:

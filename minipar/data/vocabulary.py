@@ -66,7 +66,7 @@ class Numbers:
 
     @classmethod
     def from_description(cls, size: int, markers: dict[str, Any] | None = None) -> Self:
-        """The numbers that were described.  Raises ValueError."""
+        """The numbers that were described.  Raises ValueError for a wrong description."""
         return cls(size, Markers.from_description(markers, size))
 
 

@@ -217,16 +217,16 @@ class GPT(Module):
 
         model(ids), forward(ids)    logits (b, t, V)    what users call
         loss(ids, targets)          a scalar            what strategies call: cross-entropy in nats
-        logits(ids)                 logits (b, t, V)    as model(ids); an MLP has it, too
+        logits(ids)                 logits (b, t, V)    the same; an MLP has it too
 
-    It is a list of parts, which a strategy may alter or replace, and a loss:
+    A GPT is a list of parts, which a strategy may alter or replace, and a loss:
 
         embed(ids)                  x (b, t, d)         tokens plus positions
         h[i](x)                     x (b, t, d)         the blocks
         head(x)                     logits (b, t, V)    the last norm and the head
         cross_entropy(logits, …)    a scalar            the loss of logits
 
-    If tensor-parallel, `head` gives this rank's columns, and `model(ids)` gathers all.
+    If it is tensor-parallel, `head` gives this rank's columns, and `model(ids)` gathers them all.
     """
 
     def __init__(self, config: GPTConfig):

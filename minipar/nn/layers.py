@@ -85,7 +85,7 @@ class Dropout(Module):
     def mask(self, x: Array, shape: tuple[int, ...], cuts: tuple[slice, ...] = ()) -> Array | None:
         """The mask (batch, *shape) of elements to keep, on the device of x; None for no dropout.
 
-        With `cuts`, slices of the leading axes of `shape`, only that part of the mask.
+        With `cuts`, slices of the leading axes of `shape`, the result is only that part of it.
         """
         step = current_step()
         if step is None or not self.rate:

@@ -14,8 +14,8 @@ class MLP(Sequential):
     """x (batch, sizes[0]) → (batch, sizes[-1]).
 
     `MLP([64, 32, 10])` is Linear, activation, Linear; its parameters are `0.weight`, `0.bias`,
-    `2.weight`, `2.bias`.  With `dropout`, a Dropout layer follows each activation, and takes a
-    number too.  Weights start at a standard deviation of √(2 / fan-in), He et al. 2015.
+    `2.weight`, `2.bias`.  With `dropout`, a Dropout layer, numbered like the others, follows
+    each activation.  Weights start at a standard deviation of √(2 / fan-in), He et al. 2015.
     """
 
     def __init__(self, sizes: Sequence[int], activation: str = "relu", dropout: float = 0.0):

@@ -2,12 +2,12 @@
 
 A new model has shapes but no numbers, so it takes hardly any memory.  `initialize` draws each
 parameter from a generator seeded by (seed, the parameter's name).  So every layout of a model, over
-any number of ranks, starts from the same values.  On shape-only arrays (`backend/shape_array.py`) a
-model of any size runs, to count its costs.
+any number of ranks, starts from the same values.  With shape-only arrays (`backend/shape_array.py`)
+a model of any size runs, so that its costs can be counted.
 
 A strategy changes a model from outside, by two doors:
 
-    parameter.on_use(f)     a use of the weight sees f(weight): a gathered, masked, rounded one
+    parameter.on_use(f)     a use of the weight sees f(weight): gathered, masked or rounded
     module.around(f)        a call is f(forward, *inputs): f may open contexts, change inputs and
                             outputs, run `forward` again
 
@@ -85,15 +85,14 @@ class Module:
     def around(self, wrapper: Callable, inside: bool = False) -> RemovableHandle:
         """Run wrapper(forward, *inputs) at each call of this module from now on.
 
-        It runs around the wrappers that are there; with `inside`, within all of them.
+        It runs around the wrappers added so far; with `inside`, within all of them.
         """
         self._around.insert(0 if inside else len(self._around), wrapper)
         return RemovableHandle(self._around, wrapper)
 
     @classmethod
     def replacing(cls, module: "Module", **attributes: Any) -> Self:
-        """A `cls` to take the place of `module`, with the parameters, modules and attributes of it.
-        """
+        """A `cls` that takes the place of `module`, with its parameters, modules and attributes."""
         made = object.__new__(cls)
         made.__dict__.update(vars(module), **attributes)
         return made
@@ -125,7 +124,7 @@ class Module:
         return [parameter for _, parameter in self.named_parameters()]
 
     def initialize(self, seed: int = 0, dtype: Any = np.float32, array: Array = None):
-        """Give every parameter its initial values, in one slab per way of replication; return self.
+        """Put the parameters into slabs (`make_slabs`), with their initial values; return self.
 
         Values are drawn in float64 from a generator seeded by (seed, full name), so they do not
         depend on dtype, layout or order.  `array` (by default a NumPy array) decides where they
@@ -148,7 +147,10 @@ class Module:
         return self
 
     def make_slabs(self, like: Array) -> None:
-        """Put the parameters into slabs of the kind of `like`, one for each way of replication."""
+        """Put the parameters into slabs, flat arrays of the kind of `like`.
+
+        Parameters that are replicated along the same mesh axes share a slab.
+        """
         by_replication: dict[tuple[str, ...], list] = {}
         for name, parameter in self.named_parameters():
             by_replication.setdefault(parameter.replicated, []).append((name, parameter))

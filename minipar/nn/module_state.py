@@ -65,7 +65,7 @@ def tree(self: "Module") -> str:
           (0-11): 12 x Block(
             (ln_1): LayerNorm(weight (768,), bias (768,), epsilon=1e-05)
 
-    As PyTorch's, but with the shapes of parameters in the place of sizes.
+    The format is PyTorch's, but with the shapes of parameters in the place of sizes.
     """
     about = [f"{name} {parameter.shape}" for name, parameter in self._parameters.items()]
     about += [f"{name}={value!r}" for name, value in self.__dict__.items()

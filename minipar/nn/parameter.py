@@ -65,7 +65,7 @@ def changing_copies(parameters: Iterable[Tensor]) -> Iterator[None]:
 class Unmaterialized:
     """The shape and dtype of a parameter without numbers: not drawn yet, or on other ranks.
 
-    Like PyTorch's meta tensors and JAX's ShapeDtypeStruct.  Any computation with it raises
+    It is like PyTorch's meta tensors and JAX's ShapeDtypeStruct.  Any computation with it raises
     TypeError, whose message ends with `remedy`.
     """
 
@@ -128,7 +128,7 @@ class Parameter(Tensor):
         super().__setattr__(name, value)
 
     def on_use(self, transform: Callable[[Tensor], Tensor], first: bool = False) -> RemovableHandle:
-        """Let each use by a module, as `module.weight`, see `transform(parameter)` from now on.
+        """Let each use by a module (`module.weight`) see `transform(parameter)` from now on.
 
         It is applied after the transforms that are there; with `first`, before them.
         """

@@ -6,8 +6,8 @@
               llama3     with the wavelength w = 2π/f and the original context L:
                          w < L/high: f        w > L/low: f / factor        between: in between
 
-`rotary` turns by them (autograd/ops/embedding.py).  Su et al. 2021; scaling: Chen et al. 2023
-(linear), Llama 3.1's code (llama3).
+`rotary` in autograd/ops/embedding.py turns by these angles.  Su et al. 2021; scaling: Chen et al.
+2023 (linear), Llama 3.1's code (llama3).
 """
 
 import math
@@ -49,8 +49,8 @@ class RopeConfig:
     def parse(cls, text: str) -> "RopeConfig":
         """The configuration that `str` of one wrote: "10000" or "500000,llama3,8,1,4,8192".
 
-        That is theta, scaling, factor, and for llama3 low and high frequency factor and the
-        original context.  Raises ValueError.
+        That is theta, scaling, factor, and for llama3 the low and the high frequency factor
+        and the original context.  Raises ValueError for any other text.
         """
         theta, *scaling = text.split(",")
         try:

@@ -8,8 +8,9 @@
     buffer     what an optimizer steps on: a slab, or a rank's piece of a slab (parallel/flats.py)
 
 One message and one optimizer loop replace hundreds, and cutting one array into p pieces shards a
-model over p ranks.  (Megatron: grad buffer; PyTorch's flat parameters and buckets are parts of
-slabs.)  Collectives, clipping, optimizers and checkpoints read segments and never guess shapes.
+model over p ranks.  (Megatron calls slab.grad a grad buffer; PyTorch's flat parameters and buckets
+are parts of slabs.)  Collectives, clipping, optimizers and checkpoints read segments and never
+guess shapes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -169,7 +170,7 @@ class Buffers(list):
                 for name, values in slab.named(array).items()}
 
     def gradients(self) -> dict[str, np.ndarray]:
-        """A host copy of every gradient by its parameter's name.  Collective, as `named`."""
+        """A host copy of every gradient by its parameter's name.  Collective, as `named` is."""
         return self.named([buffer.complete_grad() for buffer in self])
 
 

@@ -13,7 +13,7 @@ the zeros of a ReLU stay exact.
     symmetric_full    -128 … 127        0           max |x| / 127.5     PyTorch's symmetric int8
     asymmetric           0 … 255        0 … 255     (high - low) / 255
 
-symmetric_full uses the 256th code, too.  Its steps are 0.4 % finer, but the largest number may lie
+symmetric_full also uses the 256th code.  Its steps are 0.4 % finer, but the largest number may lie
 half a step above the last code, where the error reaches its bound.
 
 Source: Jacob et al., Quantization and training of neural networks for efficient integer-arithmetic-

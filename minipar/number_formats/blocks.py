@@ -33,9 +33,9 @@ class E8M0:
     name, bits, num_bytes, dtype = "float8_e8m0", 8, 1, np.dtype(np.uint8)
 
     def encode(self, array: Array) -> Array:
-        """The codes of the nearest powers of two, of a tie (1.5) the larger.
+        """The codes of the nearest powers of two; a tie (1.5) goes to the larger.
 
-        NaN for numbers that are not positive, and from 1.5 · 2¹²⁷ on.
+        Numbers that are not positive become NaN, and so do those from 1.5 · 2¹²⁷ on.
         """
         array = as_floats(array)
         fraction, exponent = np.frexp(array)                    # 0.5 ≤ fraction < 1
@@ -85,7 +85,7 @@ class BlockFormat:
         return self._join(codes, axis, array.shape[axis]), np.moveaxis(scales, -1, axis)
 
     def decode(self, codes: Array, scales: Array, axis: int = -1) -> Array:
-        """The numbers (float32); ValueError where the scales do not belong to the codes."""
+        """The numbers (float32).  Raises ValueError for scales that do not belong to the codes."""
         blocks, scales = self._split(codes, axis), np.moveaxis(scales, axis, -1)
         if scales.shape != blocks.shape[:-1]:
             raise ValueError(f"format {self.name}: codes {codes.shape} have a scale for every "

@@ -155,12 +155,12 @@ class Format:
         return 2.0 ** (self.e_min - self.mantissa_bits)
 
     def holds(self, size: Array) -> bool:
-        """True only if every `size` is below the largest number; False where looking costs more."""
+        """True only if `size` is on the host, where looking is cheap, and all below `max`."""
         return is_host(size) and bool(size.max(initial=0) < self.max)
 
     @cached_property
     def _nan(self) -> int:
-        """The code of a NaN: the quiet one with one digit."""
+        """The code of a NaN; with "ieee" the quiet one, whose fraction has a single 1."""
         ones = (1 << self.bits - 1) - 1
         return {"ieee": self._last + 1 + (1 << self.mantissa_bits - 1), "fn": ones,
                 "fnuz": ones + 1, "none": ones + 1}[self.specials]

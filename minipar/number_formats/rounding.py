@@ -67,7 +67,7 @@ def count_by_adder(size: Array, scale: Array, e_min: int, mantissa_bits: int) ->
 
 
 def copy_sign(size: Array, signed: Array, out: Array) -> None:
-    """Each `size` ≥ 0 with the sign of `signed`, into `out`: by its bit (np.copysign is slow)."""
+    """Write each `size` ≥ 0 with the sign of `signed` into `out`, by bits (np.copysign is slow)."""
     _, word = FLOATS[size.dtype]
     bits = out.view(word)
     np.bitwise_and(signed.view(word), 1 << 8 * word.itemsize - 1, out=bits)

@@ -1,11 +1,11 @@
-"""AdamW with states of 8 bits: 2 bytes a parameter, and 8 a block of 2048, instead of 8 each.
+"""AdamW with states of 8 bits: 2 bytes a parameter and 8 a block of 2048, not 8 a parameter.
 
     m, v ← decode(codes)        AdamW's step        codes ← encode(m, v)        a chunk at a time
 
-`moment_codes.py` has the codes.  Blocks are cut from a slab, or from a rank's piece of one, so the
-results of two layouts differ by rounding.  A checkpoint has the decoded moments, and the scale of
-each element, so that a run on the same layout goes on exactly.  Dettmers et al. 2022, arXiv
-2110.02861.
+`moment_codes.py` defines the codes.  Blocks are cut from a slab (a flat array of parameters), or
+from a rank's piece of one, so the results of two layouts differ by rounding.  A checkpoint has the
+decoded moments, and the scale of each element, so that a run on the same layout goes on exactly.
+Dettmers et al. 2022, arXiv 2110.02861.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class AdamW8bit(AdamW):
         self._scratch = np.empty((2, CHUNK), slabs[0].data.dtype, like=slabs[0].data)
 
     def states_of(self, slab: FlatBuffer) -> tuple[str, ...]:
-        """No names: `states` is empty, but while a checkpoint is written or read."""
+        """No names: `states` is empty, except while a checkpoint is written or read."""
         return ()
 
     def step(self) -> None:

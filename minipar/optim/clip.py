@@ -2,10 +2,11 @@
 
     √( Σ over replicated slabs of g²  +  Σ over ranks of Σ over their parts of g² )
 
-A slab that is one of several parts knows the ranks of the others, its `norm_comm`.  Such a part is
-a ZeRO shard, a tensor-parallel slab, or a stage's parameters.  A stage does not count copies of
-another rank's parameters (`is_copy`).  On a mesh, `norm_comm` spans all axes that cut the slab: pp,
-dp, cp and tp for a ZeRO shard of a stage's tensor-parallel slab.
+A slab (a flat array of parameters and one of their gradients) may be one of several parts: a ZeRO
+shard, a tensor-parallel slab, or a stage's parameters.  Its `norm_comm` has the ranks with the
+other parts.  A stage does not count copies of another rank's parameters (`is_copy`).  On a mesh,
+`norm_comm` spans all axes that cut the slab: pp, dp, cp and tp for a ZeRO shard of a stage's
+tensor-parallel slab.
 """
 
 from collections.abc import Sequence
@@ -36,8 +37,8 @@ def grad_norm(slabs: Sequence[FlatBuffer]) -> Array:
     """Collective.  √(Σ g²) over all gradients, the same on every rank.
 
     Each rank counts its replicated slabs itself, once.  The squares of parts are summed over the
-    ranks that share them: for each such group an all-gather of 8 bytes from each rank, labelled
-    control.
+    ranks that share them.  Each such group of ranks makes one all-gather of 8 bytes from each rank,
+    labelled control.
     """
     if not slabs:
         raise ValueError("no gradients are here: give the slabs that this rank optimizes, "

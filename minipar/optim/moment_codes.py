@@ -5,8 +5,8 @@
 
 Levels are dense near 0, as moments are.  m has levels of both signs: 64 of each between 0.1 and 1,
 half as many between 0.01 and 0.1, and so on for seven powers of ten.  v has no negative levels, and
-so twice as many positive ones.  A v that is not 0 keeps at least the smallest positive level.  Were
-it 0, m / √v would be a step of any length as soon as the gradient vanishes, as behind a ReLU.
+so twice as many positive ones.  A v that is not 0 keeps at least the smallest positive level.  If
+it became 0, m / √v could be a step of any length once the gradient vanishes, as behind a ReLU.
 
 Dettmers, Lewis, Shleifer & Zettlemoyer 2022, arXiv 2110.02861; the levels of bitsandbytes.
 """

@@ -1,4 +1,4 @@
-"""Optimizers: one loop over flat slabs, in place, a cache-sized block at a time.
+"""Optimizers: one loop, in place and block by block, over slabs (flat arrays of parameters).
 
     g ← g + decay p            step = compute_step(g, states)           p ← p - step
     p ← p - lr decay p         instead, if decoupled (Loshchilov & Hutter 2019)
@@ -9,8 +9,9 @@ from one span of a slab to the next (`groups.py`).
 A block of parameters, gradients and states goes through all the passes of the update while it is
 in the L2 cache.  Two scratch blocks serve all steps, so a step of SGD or Adam allocates no array.
 
-States made inside `backend.allocating_with` may be in a file: one block at a time is in memory.  Or
-they are on the host beside a GPU: the host takes the step.  Ren et al. 2021, ZeRO-Offload.
+States made inside `backend.allocating_with` may be in a file: then one block at a time is in
+memory.  Or they are on the host beside a GPU: then the host takes the step.  Ren et al. 2021,
+ZeRO-Offload.
 """
 
 import math
@@ -31,9 +32,9 @@ class Optimizer:
     """Base of the optimizers: a subclass names its states and defines `compute_step`,
     or a `step` of its own.
 
-    `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A missing gradient
-    counts as 0.  `weight_decay` holds for all parameters except those in a group of `groups` that
-    has its own.
+    `slabs` is `model.slabs` or `strategy.slabs`.  `lr` may be set between steps.  A missing
+    gradient counts as 0.  `weight_decay` holds for all parameters except those in a group of
+    `groups` that has its own.
     """
 
     state_names: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Every optimizer by its name: `minipar train --optimizer` and checkpoints read the table.
 
-To add one: its class and an entry here.  Then it needs a line in the head of its folder's
-`__init__.py`, and a row of the table in `docs/pages/running.md`.
+To add one, write its class and an entry here, a line in the head of its folder's `__init__.py`,
+and a row of the table in `docs/pages/running.md`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from .whole_tensors.muon import Muon
 
 
 class OptimizerEntry(NamedTuple):
-    """An optimizer: kind(slabs, lr, weight_decay=…, groups=…) makes it, and its defaults.
+    """An optimizer and its defaults: kind(slabs, lr, weight_decay=…, groups=…) makes it.
 
     `kind` takes a momentum too, unless `momentum` is None.
     """
@@ -43,7 +43,7 @@ OPTIMIZERS = {
 
 def make_optimizer(name: str, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float | None,
                    momentum: float | None, groups: Sequence[ParameterGroup] = ()) -> Optimizer:
-    """The optimizer of that name; None as weight decay or momentum means its entry's.
+    """The optimizer of that name; None as weight decay or momentum means the entry's.
 
     An optimizer that takes no momentum ignores it.  Raises ValueError for an unknown name.
     """

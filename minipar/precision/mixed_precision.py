@@ -7,12 +7,13 @@
 NumPy has no BLAS for float16 and no bfloat16 at all.  So numbers are *stored* narrow, *computed* in
 float32, and *rounded* once per operation.  The results are as on an accelerator whose products add
 up in float32; the speed is float32's.  Saved activations and messages
-(`parallel/wire_formats/low_precision.py`) are narrow, and counted so; the one array that an
-operation works on is not.
+(`parallel/wire_formats/low_precision.py`) are narrow, and are counted as narrow; the one
+array that an operation works on is float32.
 
-The weights in the slab are the "master weights".  They add up updates far smaller than a weight,
-which a narrow weight would round away.  A narrow weight is rounded from its master for each use,
-and once more for backward instead of being kept.  Micikevicius et al. 2018 (arXiv 1710.03740).
+The weights in the slab, the model's flat array, are the "master weights".  They add up updates far
+smaller than a weight, which a narrow weight would round away.  A narrow weight is rounded from its
+master for each use, and once more for backward instead of being kept.  Micikevicius et al. 2018
+(arXiv 1710.03740).
 
 Per parameter, bytes:      weight   gradient   master   Adam's states    sum
     paper (2 + 2 + 12)        2         2         4           8           16
@@ -46,8 +47,8 @@ def set_precision(model: Module, precisions: Precision | Mapping[str, Precision]
     matches wins.  The loss of the logits stays in float32.  Raises ValueError for a pattern that
     matches nothing, and for a model that is not in float32.
 
-    With rematerialization set up before this call, the inputs of segments are kept in the model's
-    own precision, otherwise in float32.
+    If rematerialization was set up before this call, the inputs of segments are kept in the model's
+    own precision; otherwise they are kept in float32.
     """
     if isinstance(precisions, Precision):
         precisions = {"": precisions}

@@ -1,4 +1,4 @@
-"""The formats that a module computes in: a precision each, and presets for whole models.
+"""Precisions, the formats that a module computes in, and presets for whole models.
 
     "bf16"   every module but routers computes in bfloat16
     "fp8"    linear layers multiply in 8 bits, the rest computes in bfloat16
@@ -19,7 +19,7 @@ class Precision:
 
     `inputs`: the module's inputs, its weights, and the arrays that it saves.  `outputs`: results of
     operations, biases and gains, and the gradients of the inputs.  `gradients`: the gradients of
-    the results.  Of a precision for linear layers alone, `rest` is that of the other modules.
+    the results.  In a precision for linear layers alone, `rest` is the precision of other modules.
     """
 
     name: str
@@ -47,9 +47,9 @@ PRECISIONS = {each.name: each for each in (FP32, BF16, FP16, FP8)}       # `--pr
 def precision_preset(name: str, model: Module) -> dict[str, Precision]:
     """The mapping for `set_precision` that the preset `name` stands for.
 
-    With "fp8" the linear layers compute in 8 bits, except the one that makes the logits; the rest,
-    experts too, in bfloat16.  So it is with each precision that has a `rest`.  Routers stay in
-    float32, so that close scores do not become ties.
+    With "fp8" the linear layers compute in 8 bits, except the one that makes the logits.  The rest,
+    experts included, computes in bfloat16.  The same holds for each precision that has a `rest`.
+    Routers stay in float32, so that close scores do not become ties.
     """
     if name not in PRECISIONS:
         raise ValueError(f"unknown precision {name!r}: choose from {', '.join(PRECISIONS)}")

@@ -10,7 +10,7 @@ from ..tensor import Tensor
 
 
 class Relu(Function):
-    """y = max(x, 0);  dx = g where x > 0.  Saves y, which the next layer saves too, not x."""
+    """y = max(x, 0);  dx = g where x > 0.  Saves y rather than x: the next layer saves y too."""
 
     flops_per_element = 1, 0
 
@@ -43,8 +43,8 @@ class Gelu(Function):
     """y = x p with p = (1 + tanh u) / 2, u = a x + b x³, a = √(2/π), b = 0.044715 a.
 
     Hendrycks & Gimpel 2016, equation 2 (the tanh form).  Saves its derivative
-    p + x dp/dx = p + 2 y (1 - p) (a + 3 b x²) rather than x: one array either way, and no second
-    tanh.
+    p + x dp/dx = p + 2 y (1 - p) (a + 3 b x²) rather than x.  That is one array either way, and
+    backward needs no second tanh.
     """
 
     def flops(ctx, out, x):

@@ -1,6 +1,6 @@
 """Scaled-dot-product attention: softmax(q kᵀ / √d) v for every head (Vaswani et al. 2017, eq. 1).
 
-`attention_by_autograd` is this formula.  `FusedAttention` is the same, faster.
+`attention_by_autograd` is this formula.  `FusedAttention` computes the same, faster.
 
     heads of q:    0 1  2 3  4 5     In grouped-query attention several heads of q share one head of
                    └┬┘  └┬┘  └┬┘     k and v (Ainslie et al. 2023); with as many heads of k and v as
@@ -9,7 +9,7 @@
 Inside, q is (batch, kv heads, group, queries, d) and k, v are (batch, kv heads, 1, keys, d).
 
     keys     0 ····· 63 64 ··· 127      A causal query sees no later key, so each block of queries
-    queries  0 ┌───────┐                goes only with the keys up to its own end.  Of long
+    queries  0 ┌───────┐                goes only with the keys up to its own end.  In long
             63 │ ╲     │                sequences little more than half of all pairs are computed
             64 ├───────┼───────┐        and kept.  A cache-sized piece of the batch at a time goes
            127 │       │ ╲     │        through the whole chain.  The probabilities are saved.
@@ -60,7 +60,7 @@ def _query_blocks(time: int, causal: bool) -> list[tuple[slice, slice]]:
 
 
 def _new_probabilities(q: Array, query_blocks: list) -> list[Array]:
-    """An array for each block; of a shape-only q one for the last block, and one for the others."""
+    """An array for each block; for a shape-only q, one for the last block, one for all others."""
     shapes = [(*q.shape[:-2], rows.stop - rows.start, cols.stop) for rows, cols in query_blocks]
     if not (is_host(q) or is_gpu(q)) and len(shapes) > 1:
         shapes = [(q.shape[0], sum(map(math.prod, shapes[:-1])) // q.shape[0]), shapes[-1]]
@@ -68,7 +68,7 @@ def _new_probabilities(q: Array, query_blocks: list) -> list[Array]:
 
 
 def _blocks_to_compute(query_blocks: list, probabilities: list[Array]) -> list[tuple]:
-    """The blocks of queries with their probabilities; of shape-only ones the last, the largest."""
+    """The query blocks with their probabilities; if these are shape-only, the last block alone."""
     if is_host(probabilities[-1]) or is_gpu(probabilities[-1]):
         return list(zip(query_blocks, probabilities))
     return [(query_blocks[-1], probabilities[-1])]
@@ -155,7 +155,7 @@ def _count_flops(q: Array, causal: bool, has_dropout: bool) -> tuple[int, int]:
     pairs = batch * kv_heads * group * sum(size * keys for size, keys in sizes)
     masked = batch * kv_heads * group * causal * sum(size * size for size, _ in sizes)
     keys = sum(keys for _, keys in sizes)
-    # dk and dv add up the blocks but the first, and before that the heads of a group.
+    # dk and dv add each block after the first, and before that the heads of a group.
     sums = 2 * d * batch * kv_heads * (keys - time + (group * keys if group > 1 else 0))
     return (pairs * (4 * d + 5 + 2 * has_dropout) + masked + q.size,
             pairs * (8 * d + 5 + 4 * has_dropout) + sums)

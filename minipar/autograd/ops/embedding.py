@@ -5,7 +5,7 @@ Rotary positions turn queries and keys, so that their product depends on their d
     pair (x₁, x₂) of a head at position i, with frequency f      ─▶  turned by the angle i f
 
     y₁ = x₁ cos - x₂ sin        Pairs are the halves of a head, (0, n/2), (1, n/2 + 1), …, as in
-    y₂ = x₂ cos + x₁ sin        Hugging Face's files; Meta's pair neighbours (0, 1), (2, 3), …
+    y₂ = x₂ cos + x₁ sin        Hugging Face's files; in Meta's they are (0, 1), (2, 3), …
 
 Turning is orthogonal, so backward turns by the opposite angle.
 Rotary: Su et al. 2021 (RoFormer), equation 34.

@@ -1,4 +1,4 @@
-"""Rounding as an operation: numbers of a narrow format, kept in float32, where arithmetic is.
+"""Rounding as an operation: numbers of a narrow format, kept in float32 for the arithmetic.
 
     forward    y = the number of the format `there` that is nearest to x
     backward   dx = the number of the format `back` that is nearest to dy

@@ -39,10 +39,10 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
                out: Array | None = None) -> Array:
     """Collective.  The arrays of all ranks, one after the other along `dim`: in `out`, if given.
 
-    Every rank gives the same length; with `total`, its piece of `total` by `chunk_bounds`; or with
-    `counts` (equal on all ranks), counts[rank].  Raises ValueError if the length does not fit
-    `total` or `counts`.  An array without axes counts as one of length 1: the result is a vector of
-    one number of each rank.
+    Every rank gives the same length.  With `total`, it gives its piece of `total` by
+    `chunk_bounds`; with `counts` (equal on all ranks), the length counts[rank].  Raises ValueError
+    if the length does not fit `total` or `counts`.  An array without axes counts as one of length
+    1: the result is then a vector with one number of each rank.
     """
     array = array if getattr(array, "ndim", 1) else array.reshape(1)
     piece = axis_first(array, dim)

@@ -31,7 +31,7 @@ def ring(comm: Communicator, flat: Array, op: str | Combine) -> None:
         chunks     0 1 2 3         first each rank gets its own chunk reduced,
         rank 1     · Σ · ·         then it passes the sum on until all ranks have all
 
-    In no algorithm does the busiest rank send fewer bytes, for any p.  Every chunk is summed once,
+    No algorithm lets the busiest rank send fewer bytes, for any p.  Every chunk is summed once,
     in one order, so that all ranks get the same bits.  Patarasuk & Yuan 2009.
     """
     chunks = [flat[start:stop] for start, stop in chunk_bounds(flat.size, comm.size)]
@@ -94,9 +94,10 @@ def recursive_doubling(comm: Communicator, flat: Array, op: str | Combine) -> No
         round 0   0 ◀─▶ 1   2 ◀─▶ 3             each has the sum of 2 ranks,
         round 1   0 ◀─▶ 2   1 ◀─▶ 3             then of 4
 
-    If p is no power of two, ⌊log₂ p⌋ + 2 rounds (`subgroup.power_of_two`).  No algorithm here has
-    fewer rounds, so short arrays go this way.  Every rank adds by itself, always with the lower
-    rank's part first, so that all get the same bits.  Thakur, Rabenseifner & Gropp 2005, section 4.
+    If p is no power of two, there are ⌊log₂ p⌋ + 2 rounds (`subgroup.power_of_two`).  No algorithm
+    here has fewer rounds, so short arrays go this way.  Every rank adds by itself, always with the
+    lower rank's part first, so that all get the same bits.  Thakur, Rabenseifner & Gropp 2005,
+    section 4.
     """
     combine, arrived = find_operator(op), np.empty_like(flat)
 
@@ -171,7 +172,7 @@ def hierarchical(comm: Communicator, flat: Array, op: str | Combine,
 
     N nodes of p/N ranks need 2⌈log₂(p/N)⌉ rounds of n bytes within nodes, and Rabenseifner's rounds
     between the nodes.  Only one rank of each node sends to other nodes; in `torus` all of them send
-    a part.  `ranks_per_node` is for `nodes_of`.
+    a part.  `ranks_per_node` goes to `nodes_of`.
     """
     nodes = nodes_of(comm, ranks_per_node)
     local = Subgroup(comm, next(node for node in nodes if comm.rank in node))
@@ -192,8 +193,8 @@ def torus(comm: Communicator, flat: Array, op: str | Combine,
     N nodes of p/N ranks need 2(p/N - 1) + 2(N - 1) rounds and 2n(p-1)/p bytes, the bytes of a ring.
     Each node sends 2n(N-1)/N bytes over the slow links, as in `hierarchical` for N = 2^k, but all
     its ranks share that work.  There are as many pieces as the smallest node has ranks; in larger
-    nodes the other ranks have an empty piece.  The 2D-torus all-reduce of Mikami et al. 2018 (arXiv
-    1811.05233), section 3.2.
+    nodes the other ranks have an empty piece.  It is the 2D-torus all-reduce of Mikami et al. 2018
+    (arXiv 1811.05233), section 3.2.
     """
     nodes = nodes_of(comm, ranks_per_node)
     row = Subgroup(comm, next(node for node in nodes if comm.rank in node))

@@ -1,4 +1,4 @@
-"""Barrier: no rank continues before all have arrived.  Its messages are empty: only rounds cost."""
+"""Barrier: no rank continues before all have arrived.  Messages are empty: only rounds cost."""
 
 import numpy as np
 

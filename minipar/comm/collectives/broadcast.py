@@ -107,8 +107,8 @@ def scatter_all_gather(comm: Communicator, array: Array, root: int) -> None:
         scatter      a b c d  ─▶  a · · ·   · b · ·   · · c ·   · · · d
         all-gather            ─▶  a b c d   a b c d   a b c d   a b c d
 
-    For long arrays and any p.  Van de Geijn's algorithm; see Thakur, Rabenseifner & Gropp 2005,
-    section 4.
+    It is for long arrays and any p.  Van de Geijn's algorithm; see Thakur, Rabenseifner & Gropp
+    2005, section 4.
     """
     ranks = rooted(comm, root)
     with flattened(array) as flat:

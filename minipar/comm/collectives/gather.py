@@ -3,7 +3,7 @@
     before   rank 0: a       rank 1: b   rank 2: c
     after    rank 0: a b c   rank 1: ·   rank 2: ·
 
-The inverse of a scatter.  Python objects and traces travel as JSON, in messages labelled "control".
+It is the inverse of a scatter.  Python objects and traces travel as JSON, labelled "control".
 """
 
 import json
@@ -64,9 +64,9 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
            counts: Sequence[int] | None = None, out: Array | None = None) -> Array | None:
     """Collective.  On `root` the arrays of all ranks, joined along `dim`; None elsewhere.
 
-    The result is written into `out`, if `root` gives one.  Every rank gives the same length; or,
-    with `counts` (equal on all ranks), counts[rank].  Raises ValueError for a length other than
-    counts[rank].  An array without axes counts as one of length 1.
+    The result is written into `out`, if `root` gives one.  Every rank gives the same length or,
+    with `counts` (equal on all ranks), the length counts[rank].  Raises ValueError for a length
+    other than counts[rank].  An array without axes counts as one of length 1.
     """
     comm.check_peer(root, "root")
     array = array if getattr(array, "ndim", 1) else array.reshape(1)

@@ -9,7 +9,7 @@
 
 Only the root gets the result of a reduce or gather.  Pieces are cut by `chunk_bounds`, so that n
 need not be a multiple of p.  The cost of such a call is `cost.predict(operation, algorithm, p, n)`;
-for an all_to_all with counts=`table_of_pieces(p, n)`.
+an all_to_all also takes counts=`table_of_pieces(p, n)`.
 """
 
 from collections.abc import Callable
@@ -51,8 +51,8 @@ def table_of_pieces(p: int, n: int) -> list[list[int]]:
 def own_options(operation: str, algorithm: str) -> set[str]:
     """The options of this algorithm that some other algorithm of its operation lacks.
 
-    They are {"num_segments"}, {"block_bytes"} or {"ranks_per_node"}, of algorithms that do not cut
-    the vector into one chunk for each rank, or that need nodes.  Empty for most algorithms.
+    Algorithms that do not cut the vector into one chunk for each rank, or that need nodes, have
+    {"num_segments"}, {"block_bytes"} or {"ranks_per_node"}.  Most algorithms have none.
     """
     def options(function: Callable) -> set[str]:
         return {name for name, parameter in signature(function).parameters.items()

@@ -45,7 +45,7 @@ def rabenseifner(comm: Communicator, flat: Array, combine: Combine) -> None:
         gather     0: Σa Σb Σc Σd
 
     If p is no power of two, a round of n bytes comes before that (`subgroup.power_of_two`).  It
-    works in place, as `binomial`.  Rabenseifner 2004.
+    works in place, as `binomial` does.  Rabenseifner 2004.
     """
     core, partner = power_of_two(comm)
     if core is None:

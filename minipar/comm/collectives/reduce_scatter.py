@@ -89,7 +89,7 @@ def pairwise(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
         round 1   0 ─▶ 1 ─▶ 2 ─▶ 3 ─▶ 0         every chunk travels once,
         round 2   0 ◀─▶ 2   1 ◀─▶ 3             and no partial sums are passed on
 
-    In place, as `ring`, but the other chunks stay as they were.
+    It works in place like `ring`, but the other chunks stay as they were.
     Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     p, r = comm.size, comm.rank

@@ -48,7 +48,7 @@ def linear(comm: Communicator, mine: Array, before: Array | None, combine: Combi
 
         0 ─a▶ 1 ─a+b▶ 2 ─a+b+c▶ 3
 
-    In place, as `recursive_doubling`.
+    It works in place like `recursive_doubling`.
     """
     p, r = comm.size, comm.rank
     if r > 0:

@@ -3,7 +3,7 @@
     before   rank 0: a b c   rank 1: ·   rank 2: ·
     after    rank 0: a       rank 1: b   rank 2: c
 
-The inverse of a gather.
+It is the inverse of a gather.
 """
 
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
 
     On the other ranks `array` gives the shape and dtype of the root's array.  If it is None,
     `shape` and `dtype` do.  By default the dtype is that of `out`, and the shape that of `out` with
-    sum(counts) along `dim`.  Without `out` it is a vector of sum(counts).  Pieces have the lengths
+    sum(counts) along `dim`.  Without `out` the shape is (sum(counts),).  Pieces have the lengths
     `counts` (equal on all ranks) or are cut by `chunk_bounds`.
     """
     comm.check_peer(root, "root")

@@ -60,7 +60,7 @@ def duration(rounds: Iterable[Round], num_ranks: int, combining: float,
              link_of: Callable[[int, int], tuple[float, float]]) -> float:
     """Seconds that rounds of bytes take where link_of(source, dest) is (latency, bandwidth).
 
-    `critical` with links that differ.
+    It is `critical` for links that differ.
     """
     clock = [0.0] * num_ranks
     for times_combined, transfers in rounds:

@@ -49,7 +49,7 @@ class Calibration:
                 num_nodes: int) -> tuple[str, ...]:
         """The algorithms, the fastest first, by the table with the most ranks up to `num_ranks`.
 
-        Empty without a table of `operation` for as many nodes and for no more ranks.
+        It is empty if no table has `operation` for as many nodes and at most as many ranks.
         """
         known = [table for table in self.tables + BUILT_IN.tables if operation in table.rows
                  and table.num_nodes == num_nodes and table.num_ranks <= num_ranks]

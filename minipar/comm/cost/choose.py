@@ -29,7 +29,7 @@ MOST_KEPT = 4096        # sizes whose choice a communicator remembers
 
 
 def candidates(operation: str, network: Network) -> tuple[str, ...]:
-    """The algorithms to choose from; those with parts only on several nodes, one of several ranks.
+    """The algorithms to choose from; those with parts need several nodes, one of several ranks.
     """
     several = len(network.runs) > 1 and max(network.runs) > 1
     return tuple(name for name, entry in ALGORITHMS[operation].items()
@@ -39,7 +39,7 @@ def candidates(operation: str, network: Network) -> tuple[str, ...]:
 def choose(operation: str, p: int, num_bytes: int, network: Network = UNKNOWN) -> str:
     """The candidate that takes the fewest seconds for `num_bytes` on `p` ranks joined by `network`.
 
-    If several are equally fast, the first of them.
+    If several are equally fast, it is the first of them.
     """
     return min(candidates(operation, network),
                key=lambda algorithm: seconds_on(operation, algorithm, p, num_bytes, network))

@@ -1,6 +1,6 @@
 """Measure a communicator: its links by ping-pong, its collectives by running them.
 
-    rank 0 ─n bytes▶ rank 1 ─n bytes▶ rank 0        half the time, for each n; then a line through
+    rank 0 ─n bytes▶ rank 1 ─n bytes▶ rank 0        half the time, for each n; then a line is fitted
 
 Measurements that are compared run in turn, round after round, so that other programs disturb all of
 them alike.  The result is the median over the rounds; a collective takes as long as its slowest

@@ -39,7 +39,7 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
 
 
 class Call(NamedTuple):
-    """The arguments of a collective on which its rounds depend, see `predict`.
+    """The arguments of a collective that determine its rounds; see `predict`.
 
     `node_sizes` are the numbers of consecutive ranks that share a node, for hierarchical and torus.
     """
@@ -70,7 +70,7 @@ class Call(NamedTuple):
 
 
 def rounds_of(operation: str, algorithm: str, call: Call) -> Iterable[rounds.Round]:
-    """The messages of each round.  Raises ValueError, as `predict`."""
+    """The messages of each round.  Raises ValueError, as `predict` does."""
     if call.p < 1 or call.n < 0:
         raise ValueError(f"p={call.p}, n={call.n}: give at least 1 rank and no negative length")
     return known(operation, algorithm, "rounds")(call)

@@ -58,10 +58,10 @@ def watched(operation: str, run: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def translated(combine: Combine, array: Array, MPI: Any) -> Iterator[tuple[Any, Callable]]:
-    """Context: (operator, describe) to reduce arrays like `array`; describe(array) is for mpi4py.
+    """Context: (operator, describe) to reduce arrays like `array`; mpi4py takes describe(array).
 
     The operator is MPI's own where that does what `combine` does.  Else MPI calls `combine` on
-    elements that are mere bytes to it, and keeps the order of ranks, as it does not commute.
+    elements that are mere bytes to it, and keeps the order of ranks: `combine` may not commute.
     """
     dtype = array.dtype
     name, kinds = NAMES.get(combine, ("", ""))

@@ -60,7 +60,7 @@ class MPICommunicator(Communicator):
                           self.own_algorithms, NUM_TAGS * (1 + index % num_ranges))
 
     def make_progress_engine(self) -> Any:
-        """An engine for the Works of this rank."""
+        """An engine for the Works (non-blocking collectives) of this rank."""
         return MPIProgressEngine(self.rank_state)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:

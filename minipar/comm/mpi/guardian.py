@@ -9,8 +9,8 @@ small process, in a session of its own that `mpirun` does not end:
     rank 2 ─┘                   still there after 2 s.  When no line is left, end.
 
 Lines are sockets, which the kernel closes for dead processes, in the order in which they die.  If a
-child of a rank holds its line open, `mpirun` kills the others before this line closes.  So a killed
-rank is not blamed while another is dead, or dying of something else.
+child process of a dead rank holds the rank's line open, `mpirun` kills the others before this line
+closes.  So a killed rank is not blamed while another is dead, or dying of something else.
 
     rank 1    killed ─▶ its line closes ─▶ its socket to mpirun closes       first its line, since
     mpirun                    │                └─▶ kills ranks 0 and 2       its number is higher
@@ -228,7 +228,7 @@ def first_cause(ward: Ward, others: list[Ward]) -> tuple[int, str] | None:
 def exit_code(pid: int) -> int | None:
     """The exit code of a process: -n if signal n killed it, 0 while it runs.
 
-    None once mpirun has collected the dead process.
+    It is None once mpirun has collected the dead process.
     """
     with suppress(OSError, ValueError):
         status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])     # field 52

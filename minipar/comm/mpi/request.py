@@ -83,7 +83,7 @@ class MPIRequest:
         return self.peek()
 
     def peek(self) -> bool:
-        """As `test`, but not logged in the rank's program."""
+        """Like `test`, but not logged in the rank's program."""
         return self.done or self._ask(self.request.Test)
 
     def _ask(self, question: Any) -> bool:

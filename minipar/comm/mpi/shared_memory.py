@@ -24,7 +24,7 @@ from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup
 from .shared_window import TRAY_BYTES, NodeMemory, can_share, node_memory
 
-SHORT = 1 << 14         # bytes up to which, on one node, each rank sums everything itself
+SHORT = 1 << 14         # bytes; up to this, each rank of a single node sums all of it itself
 
 
 def shared(comm: Communicator, flat: Array, op: str) -> None:
@@ -33,8 +33,8 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
     Every rank gets the same bits: on a node each sum is made in the order of ranks.  A communicator
     makes the window at its first call.  On one node no bytes are sent: `cost.predict` has no entry,
     and a trace has a span "all_reduce in shared memory" in place of messages.  (The messages of the
-    ring between nodes are traced.)  A Work, a Subgroup, and processors other than x86-64 run the
-    blocked ring.
+    ring between nodes are traced.)  A Work (a non-blocking collective), a Subgroup, and
+    processors other than x86-64 run the blocked ring.
     """
     memory = getattr(comm, "memory", None) or node_memory(comm)
     if memory is None:

@@ -4,12 +4,14 @@
     rank 1   flag │ tray 0 │ tray 1 │ tray 2 │      and reads those of all
 
 A flag is a counter: this rank has come to the n-th meeting.  A meeting costs one store, and at
-least one load for each rank: far less than a barrier made of messages.  Trays are used in turn: two
-meetings after a rank last wrote to a tray, no other rank reads it any more.
+least one load for each rank: far less than a barrier made of messages.  A tray holds one block of
+an array.  Trays are used in turn: two meetings after a rank last wrote to a tray, no other rank
+reads it any more.
 
 A rank that sees another's flag also sees all that was written before it, on processors that show
-stores in order (x86-64).  On others `can_share` is false.  (MPI_Win_sync would order them on any
-processor, but needs MPI_Win_lock_all, which hangs in MPICH 5.0 from a process's tenth window on.)
+stores in order (x86-64).  On other processors `can_share` is false.  (MPI_Win_sync would order them
+on any processor, but needs MPI_Win_lock_all, which hangs in MPICH 5.0 from a process's tenth window
+on.)
 
 MPICH removes the segment's name as soon as all ranks have it, so there nothing stays behind in
 /dev/shm, however the job ends.  Hoefler et al. 2013, "MPI + MPI".

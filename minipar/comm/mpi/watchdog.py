@@ -1,7 +1,7 @@
 """The watchdog: a thread that ends the run when a real rank waits too long in one call.
 
 mpi4py releases Python's lock inside MPI, so this thread runs while its rank is stuck.  If a rank
-waits for one of its own node that has left the program, its watchdog reports that within seconds.
+waits for a rank of its node that has left the program, its watchdog reports that within seconds.
 After the limit (MINIPAR_TIMEOUT, by default 300 s) every stuck rank reports what it waits for, and
 at which line.  Then the run is ended.
 """

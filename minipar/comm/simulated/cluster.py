@@ -42,11 +42,11 @@ class Cluster:
     """`num_ranks` simulated ranks, or `nodes` times `devices_per_node`.
 
     Links: `latency` (seconds) and `bandwidth` (bytes per second) of each message, or `links`
-    (links.py).  Devices: `flops_per_second` and `memory_bandwidth` (bytes per second): reported
-    work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth), or, with clock="wall", as
-    long as it really took.  `trace`: True logs messages and computation, "replay" also the programs
-    that replay.py needs.  `chooser`: decides which algorithm "auto" means; None means the first one
-    of each operation.  `compare_calls`: all ranks' calls of a collective are compared
+    (links.py).  Devices have `flops_per_second` and `memory_bandwidth` (bytes per second): reported
+    work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth).  With clock="wall" it takes
+    as long as it really took.  `trace`: True logs messages and computation, "replay" also the
+    programs that replay.py needs.  `chooser`: decides which algorithm "auto" means; None means the
+    first one of each operation.  `compare_calls`: all ranks' calls of a collective are compared
     (mismatch.py), which takes a little time.
     """
 
@@ -102,7 +102,7 @@ class Cluster:
     def run(self, main: Callable[[Any], Any]) -> tuple[list, float]:
         """Run main(comm) on every rank; return (what each returned, seconds of virtual time).
 
-        An exception on one rank ends all and is raised here, with a note that names the rank.
+        An exception on one rank ends all ranks and is raised here, with a note that names the rank.
         Raises Deadlock, with a line for each waiting rank, if no rank can continue, and
         CollectiveMismatch if ranks call different collectives.
         """

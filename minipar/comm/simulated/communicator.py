@@ -41,7 +41,7 @@ class SimulatedCommunicator(Communicator):
         return SimulatedCommunicator(cluster, me, self.rank, cluster.channels[key])
 
     def make_progress_engine(self) -> Any:
-        """An engine for the Works of this rank."""
+        """An engine for the Works (non-blocking collectives) of this rank."""
         return SimulatedProgressEngine(self.rank_state)
 
     def wait_any(self, requests: Sequence[Request | None]) -> int:
@@ -171,7 +171,7 @@ class SimulatedCommunicator(Communicator):
             end = cluster.deliver(coming.rank, coming.array, coming.label, coming.posted, me, out,
                                   posted)
             coming.finish(end)
-            coming = None                   # so is this one's: nothing here may keep it
+            coming = None                   # nor may anything here keep this one's array
             me.clock = end
         if send is not None:
             if send.ended_at is None:
@@ -182,8 +182,7 @@ class SimulatedCommunicator(Communicator):
 
     def collective(self, operation: str, array: Array | None = None, uneven: int | None = None,
                    **options: Any) -> Labelled:
-        """Context of a collective.  A rank whose call differs from the first stops, and all later.
-        """
+        """Context of a collective.  A rank whose call differs stops here, and so do later ranks."""
         self.num_calls += 1
         if self.cluster.compare is not None and self.size > 1:
             self.cluster.compare(self, operation, array, uneven, options)

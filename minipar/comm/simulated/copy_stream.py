@@ -5,7 +5,8 @@
 
 On a simulated rank a copy of n bytes takes latency + n / bandwidth of virtual time.  It begins when
 its stream is free and, on the way out, when the operation that makes the array has ended.  On a
-real rank the processor copies at once.  Either is a span of the trace, named after its stream.
+real rank the processor copies at once.  Either copy is a span of the trace, named after its
+stream.
 """
 
 import time

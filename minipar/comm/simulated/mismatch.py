@@ -60,9 +60,9 @@ class CollectiveMismatch(RuntimeError):
 
 def compare(comm: Any, operation: str, array: Array | None, uneven: int | None,
             options: dict) -> None:
-    """Compare this rank's call of a collective with the first rank's; block it if any differed.
+    """Compare this rank's call of a collective with the first one; block the rank if any differed.
 
-    Called by `SimulatedCommunicator.collective`.
+    It is called by `SimulatedCommunicator.collective`.
     """
     cluster, key = comm.cluster, (comm.group, comm.num_calls)
     calls = cluster.calls.get(key)

@@ -1,7 +1,8 @@
 """The progress engine of a simulated rank, where asking takes no time and waiting is exact.
 
 While the program waits, the rank sleeps in virtual time.  It wakes at the earliest event that the
-program or one of its Works waits for, resumes its Works, and sleeps again if need be.
+program or one of its Works (non-blocking collectives) waits for.  Then it resumes its Works, and
+sleeps again if need be.
 """
 
 from collections.abc import Sequence

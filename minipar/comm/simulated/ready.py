@@ -16,7 +16,7 @@ from greenlet import greenlet
 class Ready(dict):
     """time -> the turns of the ranks that can continue then: `ready[time].append(rank.turn)`.
 
-    A turn is (-rank, greenlet).  The hub continues when no rank can.
+    A turn is (-rank, greenlet).  The hub (`Cluster.run`'s greenlet) continues when no rank can.
     """
 
     __slots__ = ("hub", "times", "time", "current")

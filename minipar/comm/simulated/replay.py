@@ -45,8 +45,9 @@ def replay(trace: Trace, cluster: Cluster, compute: float = 1.0) -> float:
 
     Raises ValueError if the trace has no programs, or not as many ranks as the cluster, or began
     after a communicator that it uses was made.  Raises it also for an all-reduce in shared memory,
-    and if the program depended on what was done first (Works, `test`, `wait_any`).  That may differ
-    on other links.  Raises Deadlock if no rank can continue, as with the trace of a run that hung.
+    and if the program depended on what was done first (Works, `test`, `wait_any`).  What is done
+    first may differ on other links.  Raises Deadlock if no rank can continue, as with the trace of
+    a run that hung.
     """
     if not trace.programs:
         raise ValueError('the trace has no programs to play: make it by Cluster(n, '

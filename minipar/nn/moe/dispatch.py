@@ -65,7 +65,7 @@ def queue_places(ids: np.ndarray, group_size: int, order: str,
     """The place (n, k) of each choice in the queue of its expert, 0 being the first.
 
     Each group of `group_size` tokens has queues of its own.  `order` is "choice", "token" or
-    "probability", of the `scores` (n, k) of the choices.
+    "probability", which needs the `scores` (n, k) of the choices.
     """
     n, k = ids.shape
     numbers = np.arange(n * k)

@@ -80,10 +80,10 @@ def refuse_experts(model: Module, what: str) -> None:
 class MoE(Module):
     """x (b, t, d) or (n, d) → the same shape: each token through its experts.
 
-    `expert` has the sizes of each; `shared`, if given, computes every token.  `load` (E,) counts
-    the choices of each expert in one training step with shares, number `counted_step`;
-    `num_dropped` counts those that found no place.  `parallel.expert.router_bias` sums the loads
-    over ranks and microbatches.
+    `expert` has the sizes of each; `shared`, if given, computes every token.  `load` (E,) says how
+    often each expert was chosen in training step `counted_step`, and `num_dropped` how many of
+    these choices found no place.  Only steps with `shares` (step_context.py) are counted.
+    `parallel.expert.router_bias` sums the loads over ranks and microbatches.
     """
 
     def __init__(self, config: MoEConfig, expert: Module, shared: Module | None = None,

@@ -7,15 +7,15 @@ Softmax scores add up to 1 over the experts.  Sigmoid scores are independent of 
 (DeepSeek-V3).  With either, the gates of a token are by default renormalized to add up to `scale`
 if k > 1: over the chosen experts, kept or dropped.
 
-    balance loss   E Σ f_i P_i     f_i: share of all choices, dropped ones too, that are expert i
+    balance loss   E Σ f_i P_i     f_i: share of expert i in all choices, dropped ones too
                                    P_i: mean score of expert i; the gradient flows through P alone
     z-loss         mean lse²       lse: log-sum-exp of a token's logits, against large logits
     bias           b_i += rate · sign(mean load - load_i) after each step, without a gradient
 
 The balance loss is 1 when all experts are used alike.  By default each sequence has its own loss,
 so that it does not depend on the number of ranks or microbatches.  (Context parallelism, which cuts
-sequences, refuses it.)  With balance_per="batch" a microbatch has one balance loss over all ranks,
-whose loads are summed: a mean of the ranks' own losses would be a different loss.
+sequences, refuses this loss.)  With balance_per="batch" a microbatch has one balance loss over all
+ranks, whose loads are summed: a mean of the ranks' own losses would be a different loss.
 
 Each sequence counts by its share of the batch's loss (`shares` of step_context.py).  So the
 losses and gradients of all ranks add up to those of the batch.
@@ -74,7 +74,7 @@ class Router(Module):
         return Routed(logits, scores, ids, gates if config.scale == 1 else gates * config.scale)
 
     def choose(self, scores: Array) -> np.ndarray:
-        """The experts (n, k) of each token, by the scores (n, E); in turn for shape-only scores."""
+        """The experts (n, k) of each token by its scores (n, E); in turn if they are shape-only."""
         config, (n, num_experts) = self.config, scores.shape
         if not (is_host(scores) or is_gpu(scores)):
             return np.arange(n * config.top_k).reshape(n, config.top_k) % num_experts

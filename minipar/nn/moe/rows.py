@@ -45,7 +45,7 @@ class GroupedLinear(Function):
         return y
 
     def backward(ctx, g):
-        # of each expert e, with its rows:  dx = g W[e]ᵀ, dW[e] = xᵀ g, dbias[e] = Σ g
+        # for each expert e, with its rows:  dx = g W[e]ᵀ, dW[e] = xᵀ g, dbias[e] = Σ g
         (x, w), (x_shape, w_shape), counts = ctx.saved, ctx.shapes, ctx.counts
 
         def dx():

@@ -4,12 +4,14 @@
     rank 1   A A B B B     ──────────────▶    B B B B B B     and returns the parts of the result
 
 A rank that has more than half of a matrix takes it, since then the least must be sent.  Any other
-matrix goes to the rank that has least to do, and so does any box of tp, whose ranks must choose
-alike.  Where pieces are whole parameters (ZeRO-1 with `whole_parameters`), nothing is sent.  If
-each of p equal matrices, n numbers in all, is cut into p equal pieces, a rank sends 2(p-1)n/p².
+matrix goes to the rank that has least to do.  So does any box that tensor parallelism (tp) cut out
+of a matrix, because the ranks of tp must choose alike.  Where pieces are whole parameters (ZeRO-1
+with `whole_parameters`), nothing is sent.  If each of p equal matrices, n numbers in all, is cut
+into p equal pieces, a rank sends 2(p-1)n/p² numbers.
 
-The other way, `all_gather`, gives each matrix to all ranks: (p-1)n/p numbers, and each rank does
-all of the work.  Liu et al. 2025, arXiv 2502.16982, gathers; Ahn et al. 2025, Dion, exchanges.
+The other way, `all_gather`, gives each matrix to all ranks.  A rank then sends (p-1)n/p numbers,
+and does all of the work.  Liu et al. 2025 (arXiv 2502.16982) gather; Ahn et al. 2025 (Dion)
+exchange.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,11 +30,11 @@ Work = Callable[[Array], Array]         # from a whole matrix, flat, to the resu
 
 
 class Part(NamedTuple):
-    """A parameter's box in a slab, or in the flat of a piece, and how much of it each rank has."""
+    """A parameter's box in a slab, or in the flat array that ranks cut, and each rank's share."""
 
     parameter: Any              # a Parameter, perhaps without values
     box: Segment
-    lengths: Sequence[int]      # numbers of elements, of the ranks of the flat
+    lengths: Sequence[int]      # the elements of it that each rank of the flat array has
 
 
 def parts_of(slab: FlatBuffer) -> Iterator[Part]:
@@ -53,8 +55,8 @@ def ranks_with_pieces(slab: FlatBuffer) -> Any:
 class Matrix(NamedTuple):
     """A flat matrix: rank r of a communicator has `lengths[r]` elements of it, this rank `part`.
 
-    `work` computes with the whole.  If it is a box of a matrix of `size`, the ranks that have the
-    other boxes call `work` together.
+    `work` computes with the whole.  If this is only a box of a matrix of `size` elements, the ranks
+    that have the other boxes call `work` together.
     """
 
     part: Array
@@ -119,7 +121,7 @@ def work_on_whole(slabs: Sequence[FlatBuffer], wanted: Callable[[Segment], bool]
                   parts: dict[Where, Array]) -> dict[Where, Array]:
     """Collective.  This rank's parts of work(whole) for each wanted parameter of the slabs.
 
-    `parts` are its parts of the wholes, where it has some.  Without pieces nothing is exchanged.
+    `parts` are this rank's parts of the wholes.  Without pieces nothing is exchanged.
     """
     results: dict[Where, Array] = {}
     for over in dict.fromkeys(map(ranks_with_pieces, slabs)):

@@ -4,8 +4,8 @@
     rank 0      ▓▓▓▓▓▓▓▓▓▓▓░░░░░░░░░      ░░░░░            parts; a sum over the ranks, two numbers
     rank 1      ░░░░░░░░░░░▓▓▓▓▓▓▓▓▓      ▓▓▓▓▓            for each tensor, gives the norms
 
-The norms of a whole slab would give one ratio to many tensors.  Where a norm is 0 the ratio is 1,
-so that tensors of zeros can move.
+The norms of a whole slab, the flat array of many tensors, would give them all one ratio.  Where a
+norm is 0 the ratio is 1, so that tensors of zeros can move.
 """
 
 import math
@@ -39,7 +39,7 @@ class Layerwise(Optimizer):
 
     @abstractmethod
     def direction(self, p: Array, g: Array, span: Span, *states: Array) -> Array:
-        """The array u of the step, whose norm `ratio` gets beside that of p; moves the states."""
+        """Move the states; return u, the array of the step.  `ratio` gets its norm and p's."""
 
     @abstractmethod
     def ratio(self, segment: Segment, span: Span, w: float, u: float) -> float:

@@ -5,12 +5,12 @@
                                         f = 0.2 √max(in, out), as long as AdamW's steps;
                                             or √max(1, out/in)
 
-Weights are (in, out) here, (out, in) in PyTorch.  Matrices within a model take these steps, stacked
-ones (experts) each for itself; embeddings, the head and vectors take AdamW's.
+Weights are (in, out) here, (out, in) in PyTorch.  Matrices within a model take these steps, and
+stacked matrices (experts) one by one.  Embeddings, the head and vectors take AdamW's steps.
 
 Where a matrix is cut over ranks, its U is brought together first: over tp by a gather, for ZeRO and
-FSDP by `exchange` (exchange.py).  So every layout takes the same steps.  Rounding grows by about
-10⁴ on the way: compare layouts in float64.
+FSDP by `exchange` (exchange.py).  So every layout takes the same steps.  Rounding errors grow by a
+factor of about 10⁴ on the way: compare layouts in float64.
 
 Liu et al. 2025, arXiv 2502.16982 (f, sharding).  torch.optim.Muon has these rules.
 """
@@ -32,8 +32,8 @@ from .runs import Runs
 class Muon(AdamW):
     """Muon for the matrices that `is_matrix` picks, AdamW for all else, at one learning rate.
 
-    `adjust` names f.  `exchange` says how pieces of a matrix meet: "all_to_all" or "all_gather".
-    The `slabs` of the optimizer are runs of the given ones (runs.py).
+    `adjust` names the rule for f.  `exchange` says how pieces of a matrix meet: "all_to_all" or
+    "all_gather".  The `slabs` of the optimizer are runs of the given ones (runs.py).
     """
 
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float = 1e-3, momentum: float = 0.95,
@@ -51,11 +51,11 @@ class Muon(AdamW):
         self.groups, self.weight_decay = groups, weight_decay
 
     def states_of(self, slab: Any) -> tuple[str, ...]:
-        """One state of a matrix, AdamW's two of anything else."""
+        """One state for a matrix, AdamW's two for anything else."""
         return ("momentum",) if slab.alone else self.state_names
 
     def update_block(self, spans: Sequence[Span], p: Array, g: Array, *states: Array) -> None:
-        """AdamW's step; of a matrix, which has one state, only the momentum: `step` moves p later.
+        """AdamW's step; for a matrix, which has one state, only its momentum: `step` moves p later.
         """
         if len(states) > 1:
             super().update_block(spans, p, g, *states)

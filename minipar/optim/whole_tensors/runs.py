@@ -50,8 +50,7 @@ class Runs(Buffers):
 
     def named_state(self, name: str, states: Sequence[dict[str, Array]],
                     alone: bool) -> dict[str, np.ndarray]:
-        """A host copy of one state of the parameters that are `alone`, or of others.  Collective.
-        """
+        """Collective.  A host copy of one state of the parameters `alone`, or of the rest."""
         values = {slab: np.zeros_like(slab.data) for slab in self.whole}
         for run, state in zip(self, states):
             if name in state:

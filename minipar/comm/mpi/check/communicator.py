@@ -29,7 +29,7 @@ from .mismatch import Log
 from .places import find_place, place_name
 
 HEADER = 1024               # bytes: dtype, shape and line of a message
-SHORT, ROW = 1 << 14, 512   # bytes up to which a checksum reads each; words of 8 bytes in a row
+SHORT, ROW = 1 << 14, 512   # most bytes that a checksum reads one by one; 8-byte words in a row
 
 Post = tuple                # (communicator, kind, peer, tag, number): a send or receive that began
 
@@ -41,7 +41,7 @@ class Wait(tuple):
 
 
 class CallRecord:
-    """The notes of a rank, which the thread of its Observer (`observer`) reads."""
+    """The notes of a rank, which the thread of its `observer` reads."""
 
     def __init__(self) -> None:
         self.logs: dict[str, Log] = {}
@@ -85,7 +85,7 @@ class CheckedCommunicator(MPICommunicator):
         return comm
 
     def make_progress_engine(self) -> Any:
-        """An engine whose Works compare their arrays before and after each pause."""
+        """An engine whose Works (non-blocking collectives) check their arrays around each pause."""
         return CheckedEngine(self.rank_state)
 
     def split(self, color: int | None, key: int | None = None) -> "CheckedCommunicator | None":

@@ -1,9 +1,10 @@
 """Find the ranks that can never go on, from what all ranks say of themselves, and report them.
 
 A row is what a rank says: whether it waits, and what can end its wait.  A wait has alternatives.
-Each needs some posts or calls of other ranks, its *peers*.  Each peer answers whether it has made
-them.  An alternative is lost if it needs something that a peer has not done and cannot do: the peer
-is stuck, has left, or is stopped.  A rank is stuck if all its alternatives are lost.
+Each needs some posts (begun sends and receives) or calls of other ranks, its *peers*.  Each peer
+answers whether it has made them.  An alternative is lost if it needs something that a peer has not
+done and cannot do: the peer is stuck, has left, or is stopped.  A rank is stuck if all its
+alternatives are lost.
 
 This is exact, however slow messages are.  A stuck peer posts nothing more, so what it has not
 posted until now, it never will.

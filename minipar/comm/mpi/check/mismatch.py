@@ -99,7 +99,7 @@ def as_text(value: Any) -> str | None:
 
 
 def mismatch_report(calls: dict[int, list], ended: Sequence[int]) -> str:
-    """The report on calls, (arguments, place) by rank; the ranks that `ended` made none instead."""
+    """The report on calls, (arguments, place) by rank; the ranks in `ended` made none."""
     grouped: list = []
     for rank, (arguments, place) in sorted(calls.items()):
         add_call(grouped, rank, place, arguments)

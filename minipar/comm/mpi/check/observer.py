@@ -4,10 +4,11 @@
     rank 1   │ waits to send to rank 2; has sent 2 to rank 0   ──▶ row ──▶   rank 0, 2, …
 
 mpi4py releases Python's lock inside MPI, so the thread runs while its rank waits, and while it
-computes.  Four times a second it sends a row to each other rank, on a communicator of its own, and
-reads theirs.  `deadlock.py` says what follows from the rows.  If some can never go on, the lowest
-rank reports that, and ends the run.  Only messages are used, so ranks may be on any hosts; a rank
-that is stopped is recognized by one on its own host.
+computes.  Four times a second it sends a row, which says what its rank does now, to each other
+rank.  It does so on a communicator of its own, and reads the others' rows.  `deadlock.py` says what
+follows from the rows.  If some ranks can never go on, the lowest rank reports that, and ends the
+run.  Only messages are used, so ranks may be on any hosts.  A rank on the same host notices
+if a rank is stopped.
 
 A rank that leaves the program waits until all have left, and all their calls are compared.
 """
@@ -38,7 +39,7 @@ from .waits import Waits
 
 INTERVAL = 0.25             # seconds between two rows
 STOPPED = 0.75              # seconds for which a rank is seen stopped before it counts as such
-SILENT = 30.0               # … for which one that no other can see must be silent
+SILENT = 30.0               # … or is silent, if no other rank can see it
 PATIENCE = 4.0              # seconds for another rank to report and end the run
 
 
@@ -78,7 +79,7 @@ class CallObserver:
         self.wait_id, self.since = "", 0.0          # of this rank's wait, and when it began
         self.trouble_since: float | None = None
         self.sending: list[Any] = []
-        self.unfinished = ""            # at the end: where a request began that is waited for now
+        self.unfinished = ""            # at the end: where the request began that it waits for now
         self.has_failed = False
         self.state, self.leaving = "runs", threading.Event()
         self.main_thread = threading.get_ident()
@@ -231,7 +232,7 @@ class CallObserver:
 
     def _trouble(self, rows: dict[int, Row],
                  stopped: dict[int, str]) -> tuple[Sequence[int], str | None]:
-        """(ranks that can report it, the report), or None."""
+        """(the ranks that can report what is wrong, the report or None)."""
         if self.dispute is not None:
             return self._mismatch(rows)
         stuck = find_stuck(rows, set(stopped))
@@ -272,7 +273,7 @@ class CallObserver:
         self.leaving.set()
 
     def wait_for_turn(self) -> None:
-        """Called by a program that has failed: if another rank fails, too, only one reports it."""
+        """Called by a program that has failed: if another rank fails as well, one reports it."""
         now = time.monotonic()
         self.has_failed = not any(row["has_failed"] for row in self.rows.values())
         before = [rank for rank in self.peers if rank < self.rank]

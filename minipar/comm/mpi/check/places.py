@@ -1,4 +1,4 @@
-"""The line of the program, also if minipar's own code is between it and the communicator.
+"""The line of the program, even if minipar's own code is between it and the communicator.
 
     minipar/parallel/zero/zero1.py:88, called at train.py:12
 

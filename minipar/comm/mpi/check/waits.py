@@ -17,7 +17,8 @@ class Waits:
         """The present wait; None while the rank computes.
 
         `text`, `label` and `peer`, a world number, are for the report.  Each of the `alternatives`
-        is a list of needs (ranks, question), for `answer`; any one ends the wait.
+        is a list of needs (ranks, question), for `answer`.  The wait ends when all needs of one
+        alternative are met.
         """
         waiting = self.process.waiting
         if waiting is None:
@@ -46,7 +47,7 @@ class Waits:
     def answer(self, rank: int, alternatives: list) -> list[list[bool | None]]:
         """True for each need of another rank's wait that this one, `rank`, has met, else False.
 
-        None where the need is not for this rank.
+        The answer is None where the need is not for this rank.
         """
         return [[self._has_done(*question) if rank in ranks else None
                  for ranks, question in needs] for needs in alternatives]
