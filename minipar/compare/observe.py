@@ -6,7 +6,7 @@
     gradient            after the reduction, as the optimizer gets it
     norm, state, parameter      after the step
 
-The strategy needs no code for it.  `Module.around` watches modules, ready hooks watch gradients,
+The strategy needs no code for this.  `Module.around` watches modules, ready hooks watch gradients,
 and the segments of the slabs show what the optimizer has.
 """
 

@@ -79,8 +79,7 @@ def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
 
 
 def homes(value: Value, made: ShardedLayout, mesh: Mapping[str, int]) -> Iterator[Dims]:
-    """The layouts that a result may get: as made, or, for partial sums, cut along a dimension too.
-    """
+    """The layouts of a result: as made; and, for partial sums, cut along one dimension more."""
     yield made.dims
     for axis in sorted(made.partial):
         for dim, axes in enumerate(made.dims):
