@@ -1,6 +1,6 @@
 """The data of a page that calculates time and memory of a layout: calculator.html.
 
-The page evaluates the syntax trees of the functions of this room (export.py).
+The page evaluates the syntax trees of this package's functions (export.py).
 """
 
 import tomllib

@@ -94,8 +94,8 @@ class FoldedRequest(SimulatedRequest):
     def wait(self) -> None:
         """Block until it is done, while Works go on; note what the rank waited for.
 
-        Works go on even if both halves of the message have met already: all ranks of a class do the
-        same, whether they came first or last.
+        Works go on even if both halves of the message have met already.  So all ranks of a class do
+        the same, whether they came first or last.
         """
         rank, before = self.rank, self.rank.clock
         if self.ended_at is None:
