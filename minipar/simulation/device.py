@@ -6,8 +6,8 @@
     Adam           bytes a parameter
     all others     the bytes that the meter counts
 
-An operation that the cluster file has measured takes the time of its line instead.  A view takes no
-time.  The formulas and the file are those of `minipar plan`.
+If the cluster file has a measured line for an operation, that line gives its time instead.  A view
+takes no time.  The formulas and the file are those of `minipar plan`.
 """
 
 from collections.abc import Callable

@@ -36,9 +36,9 @@ from .rank_log import RankLog
 
 
 class FoldedCluster(Cluster):
-    """A cluster of virtual ranks; `stands_for[rank]` is the first rank of each one's class.
+    """A cluster of virtual ranks; `stands_for[rank]` is the first rank of its class.
 
-    `logs` has what each simulated rank did, by its number; those in `traced` are traced.
+    `logs` has what each simulated rank did, by its number; the ranks in `traced` keep a trace.
     """
 
     def __init__(self, stands_for: Sequence[int], fabric: Fabric, traced: Container[int] = ()):
@@ -297,7 +297,7 @@ class FoldedCommunicator(SimulatedCommunicator):
         me.compute_until(me.clock + seconds * times)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
-        """The algorithm of an operation: one in which all ranks do the same, mostly a ring."""
+        """An algorithm for the operation in which all ranks do the same, mostly a ring."""
         if operation == "broadcast":
             return "equal"
         if operation == "all_gather" and self.label == "control":
@@ -344,7 +344,8 @@ class FoldedMesh(DeviceMesh):
         sizes = self._lengths
         place = tuple([slice(None) if axis in axes else self._coordinates[axis] for axis in sizes])
         grid = self.grid.reshape(tuple(sizes.values()))
-        long = [axis for axis in axes if sizes[axis] > 1 or axis == "edp"]    # dp is never ep alone
+        # "edp" stays even if its size is 1: else dp would look like ep alone
+        long = [axis for axis in axes if sizes[axis] > 1 or axis == "edp"]
         along = FoldedCommunicator(self.comm.cluster, self.comm.rank_state,
                                    grid[place].ravel().tolist(), axes, long)
         along.axes = self.label_of(axes)

@@ -189,7 +189,7 @@ def share_work(strategy: Strategy, comm: FoldedCommunicator, ledger: WindowLedge
 
 
 def compute_two(strategy: Strategy, comm: FoldedCommunicator) -> None:
-    """Let each batch of `strategy` compute two microbatches, and add up the time of the others."""
+    """Let each batch of `strategy` compute two microbatches, and add the time of the others."""
     compute = strategy.run_batch
 
     def run_batch(microbatches: Sequence[Microbatch], *arguments: Any) -> float:

@@ -27,7 +27,7 @@ class Use(NamedTuple):
 
 
 class OperationChoice(NamedTuple):
-    """One way to cut an operation, and the layout of its result then, `home`.
+    """One way to cut an operation; `home` is the layout that its result then has.
 
     `seconds` count its arithmetic and the sum of its partial results; `num_bytes` are kept for
     backward.
