@@ -168,7 +168,7 @@ class ShardedFunction:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def whole(self, name: str, piece: Array) -> np.ndarray:
-        """Collective.  The whole array of a `piece` that is cut as the parameter `name` is."""
+        """Collective.  The whole array from each rank's `piece`, cut as the parameter `name` is."""
         local = self._local(name)
         with no_grad():
             x = pad(Tensor(piece), local.shape)

@@ -19,7 +19,7 @@ class Overlap(NamedTuple):
 
 
 def overlaps(length: int, start: int, stop: int, p: int) -> Iterator[Overlap]:
-    """The overlaps of what each rank has of `length` rows and what each wants of start … stop.
+    """The overlaps of the ranks' pieces of `length` rows with their pieces of rows start … stop.
 
     Rows that stay on their rank are among them.
     """
