@@ -7,9 +7,9 @@
 Both run one step at a time, on the ranks of one communicator (run.py), and rank 0 compares the
 step.  Or two recordings are read from files.  A record says where its values are in the global
 array, so layouts of any kind can be compared.  In float64 rounding does not matter: what differs is
-a mistake.  What rounding may do in a lower precision is measured: the left runs in both.  For
-recordings without the left in float64 it is assumed.  The first wrong array in program order
-counts, since those after it may be its consequences.
+a mistake.  In a lower precision, the rounding of the left is measured, since the left runs in both
+precisions.  For recordings without the left in float64, a rounding is assumed.  The first wrong
+array in program order counts, since those after it may be its consequences.
 
     recorder        what a recording is, and its file; NumPy alone
     observe         records the run of a strategy, in global coordinates

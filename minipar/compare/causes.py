@@ -60,7 +60,7 @@ def where(case: Case, gaps: Sequence[Gap]) -> str:
 
 
 def inside(module: str, step: int, gaps: Sequence[Gap]) -> list[str]:
-    """A note on the wrong gradients in `module`, the last one that agrees; [] unless few differ."""
+    """A note on wrong gradients in `module`, which else agrees; [] unless only a few differ."""
     own = [gap for gap in gaps if gap.key[:2] == (step, "local gradient")
            and gap.key[2].startswith(f"{module}.")]
     wrong = [gap.key[2] for gap in own if gap.is_different]

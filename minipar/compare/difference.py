@@ -1,13 +1,13 @@
 """Two recordings side by side: the first array that differs by more than rounding.
 
     left  in float64  ─┬─ left  in float32     what rounding may do, for each array: measured
-                       └─ right in float64     a difference here is no rounding, in any case
+                       └─ right in float64     a difference here is never rounding
     left  in float32  ─── right in float32     at most FACTOR times the measured rounding
 
 Each array is put together from the boxes of all ranks, and terms are added up.  Ranks that recorded
 the same elements are compared with each other as well.  The rounding of an array is the difference
-between float64 and the lower precision on the left.  Its size is told by the largest element and by
-the root mean square (RMS).  An array that happened to be rounded well is allowed the relative
+between float64 and the lower precision on the left.  Its size is two numbers, the largest element
+and the root mean square (RMS).  An array that happened to be rounded well is allowed the relative
 rounding that 9 of 10 arrays of its step do not exceed.
 """
 
@@ -21,9 +21,9 @@ from .missing import absent, check_whole, dtype_of, elements_gap, lack, rows_gap
 from .recorder import Record
 from .whole import Gap, Key, RankLayout, Size, Whole, assemble, order_of, part_of, ratio, what
 
-FACTOR = 16.0           # differences up to so many times the measured rounding are rounding, …
-TAIL = 16.0             # … of one element so many times more
-FLIP = 4.0              # with routers, times the array: an error chooses another expert
+FACTOR = 16.0           # differences up to this many times the measured rounding are rounding, …
+TAIL = 16.0             # … and those of a single element up to this many times more
+FLIP = 4.0              # with routers, times the whole array: an error chooses another expert
 EQUAL = 1e-10           # in float64, relative to the size of an array
 FLOAT64 = 2.0 ** -29    # rounding of float64 / rounding of float32
 ASSUMED = 2.0 ** -18    # rounding of float32 where it was not measured, relative to an array
@@ -35,7 +35,7 @@ def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict
     """The rounding of each array of a step: the difference of two runs of the same layout."""
     sizes = {key: Size.of(whole.values) for key, whole in exact.items() if key in rounded}
     found = {key: Size.of(rounded[key].values - exact[key].values) for key in sizes}
-    found = {key: size for key, size in found.items() if np.isfinite(size.rms)}     # numbers alone
+    found = {key: size for key, size in found.items() if np.isfinite(size.rms)}     # no NaN, ∞
     typical = np.quantile([ratio(found[key].rms, sizes[key].rms) for key in found] or [0], 0.9)
     return {key: size.union(sizes[key].times(float(typical))) for key, size in found.items()}
 
@@ -72,7 +72,7 @@ def apart(whole: Whole, expected: Whole, allowed: Size, slack: np.ndarray | None
         if slack is not None:
             off = np.maximum(np.abs(off) - part_of(slack, record), 0)
         here = Size.of(off)
-        # The RMS is a share of the whole array's: a single element weighs no more in a small box.
+        # The RMS is scaled to the whole array: so an element weighs no more in a small box.
         here = Size(here.largest, here.rms * (off.size / expected.values.size) ** 0.5)
         found = found.union(here)
         if here.over(allowed) > 1:
@@ -247,9 +247,9 @@ class Comparison:
     def slack_of(self, low: dict[Key, Whole], rounding: dict[Key, Size]) -> dict[Key, np.ndarray]:
         """How far each element of the parameters may be off, since its gradients were rounded.
 
-        Adam's step is as large for a small gradient as for a large one.  So an error of a gradient
-        counts relatively: a step may be wrong by twice itself, times this relative error (at most
-        1).  The errors of all steps add up.
+        Adam's step is as large for a small gradient as for a large one.  So the relative error
+        of the gradient counts, which is at most 1.  A step may be wrong by twice its size, times
+        this error.  The errors of all steps add up.
         """
         found, known = {}, self.before[0] | low
         for (step, phase, name), whole in low.items():

@@ -6,7 +6,7 @@
     gradient            after the reduction, as the optimizer gets it
     norm, state, parameter      after the step
 
-The strategy needs no code for it.  `Module.around` watches modules, ready hooks watch gradients,
+The strategy needs no code for this.  `Module.around` watches modules, ready hooks watch gradients,
 and the segments of the slabs show what the optimizer has.
 """
 
@@ -91,7 +91,7 @@ class StepObserver:
             and (weight := module._modules[layer]._parameters.get("weight")) is not None}
         self.names = {parameter.slot: name for name, parameter in self.model.named_parameters()}
         self.parameter_of = {p.slot: p for p in self.model.parameters()}
-        self.terms: dict[tuple[str, str], np.ndarray] = {}  # what was recorded of each
+        self.terms: dict[tuple[str, str], np.ndarray] = {}  # recorded so far
         self.before: dict[GradientSlot, np.ndarray] = {}    # gradients of earlier microbatches
         for slot in self.names:
             slot.ready_hooks.insert(0, self.on_gradient)
@@ -124,7 +124,7 @@ class StepObserver:
 
     def call(self, name: str, module: Module, forward: Callable, *inputs: Any,
              **options: Any) -> Any:
-        """Around a module's call: record its output, and later the gradient of that."""
+        """Around a module's call: record its output, and later the output's gradient."""
         y = forward(*inputs, **options)
         known = current_step()
         if self.step < 0 or not isinstance(y, Tensor) or y.dtype.kind != "f":
@@ -198,7 +198,7 @@ class StepObserver:
     # Parameters.
 
     def on_gradient(self, slot: GradientSlot) -> None:
-        """Hook: record a parameter's gradient, which a backward has completed, before reduction."""
+        """Hook: record a parameter's gradient, complete after a backward but not yet reduced."""
         grad, parameter = slot.grad, self.parameter_of[slot]
         if self.step < 0 or grad is None:
             return
@@ -208,7 +208,7 @@ class StepObserver:
             self.before[slot] = here
         added = here - before if adds_up and before is not None else here
         term = self.names[slot], self.term_of(parameter)
-        if term in self.terms:          # of two stages, or of a backward in halves
+        if term in self.terms:          # a term of two stages, or of a backward in halves
             self.terms[term] += added
         else:
             self.terms[term] = self.record(term[0], "local gradient", added,
@@ -279,7 +279,7 @@ class StepObserver:
 
 @cache
 def box_of(box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None) -> list[Runs]:
-    """A parameter's box as runs of each axis; `order` reorders the last axis before."""
+    """A parameter's box as runs of each axis; first, `order` reorders the last axis."""
     runs: list[Runs] = [(bounds,) for bounds in box]
     if order is not None:
         runs[-1] = index_runs(order[slice(*box[-1])])
@@ -299,7 +299,7 @@ def watched(model: Module) -> Iterator[tuple[str, Module]]:
     inside = {id(module) for _, moe in model.named_modules() if isinstance(moe, MoE)
               for _, module in moe.named_modules() if module is not moe}
     for name, module in model.named_modules():
-        if id(module) not in inside and getattr(module, "rate", True):  # no dropout of nothing
+        if id(module) not in inside and getattr(module, "rate", True):  # not dropout at rate 0
             if name:
                 yield name, module
             yield from ((f"{name}.{part_name}".lstrip("."), part)

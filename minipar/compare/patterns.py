@@ -20,7 +20,7 @@ import numpy as np
 from .recorder import Record
 from .whole import Gap, Key, RankLayout, Whole, in_words
 
-CLOSE = 1e-4            # relative: two arrays are the same but for rounding, in float32, too
+CLOSE = 1e-4            # the relative difference that may be rounding, also in float32
 
 
 class Case(NamedTuple):
@@ -85,7 +85,7 @@ def own_contributions(case: Case) -> str:
 
 
 def left_part(case: Case, record: Record) -> np.ndarray | None:
-    """What the left has where a rank on the right recorded; of a term, the left's same term."""
+    """The left's elements in the box of a record on the right; for a term, the same term's."""
     if not case.right.has_terms:
         return case.left.part(record)
     terms = case.left.by_term()
@@ -225,7 +225,7 @@ def step_not_gradient(case: Case) -> str:
 
 
 def own_norm(case: Case) -> str:
-    """The norm is wrong, though all gradients agree: perhaps it is of a rank's own part."""
+    """The norm is wrong, though all gradients agree: perhaps it covers only a rank's own part."""
     step, phase, _ = case.gap.key
     if phase != "norm":
         return ""

@@ -6,22 +6,23 @@ This file needs NumPy alone, so that it can be copied into a program of another 
     recorder.record("h.0", y, step=0, shape=(8, 16, 64), box=[rows, None, None])
     recorder.write("right.trace")           one file for all ranks, or a folder with one for each
 
-A rank records what it has: the `box` says which indices along each axis of the global array, as
-runs (start, stop); None: all.  So an array may be anywhere:
+A rank records what it has.  The `box` says which indices it has along each axis of the global
+array, as runs (start, stop); None means all.  So an array may be anywhere:
 
     replicated      two ranks record the same box: their values must agree
     sharded         ranks record different boxes
     partial         the values are one `term` of a sum; terms of different names add up
 
 An axis may be cut anyhow: the zig-zag tokens of a rank are two runs, the q, k, v columns of its
-heads three.  A flat piece of a parameter has a box of one axis, in the array as one row.
+heads three.  A flat piece of a parameter has a box of one axis, whose indices count
+the elements of the array in a row.
 
 The file is an .npz.  It has arrays "0", "1", … and "index", the JSON text (uint8) of a list with an
 entry for each array: name, phase, step, rank, shape, box, term.  The arrays have the dtype of the
 run; bfloat16, which .npz does not know, is written as float32.  Two kinds of records of the phase
 "layout" help to explain a difference.  "microbatch 0" has the rows of a microbatch of this rank,
-and "axis tp" its coordinate on a mesh.  Two tell what is missing: "ranks", the number of ranks of
-the run, and "batch", the numbers of the samples in the global batch.
+and "axis tp" its coordinate on a mesh.  Two others tell what is missing: "ranks", the number of
+ranks of the run, and "batch", the numbers of the samples in the global batch.
 """
 
 import io

@@ -10,7 +10,7 @@
 
 A program is called on each of its ranks.  It returns what to train: a Strategy, or an object with
 `model` and `forward_backward(microbatches)`.  It may return a pair of that and an optimizer, or a
-Trained.  Or it returns None and has called `record` for whatever is to be compared.  On one rank
+Trained.  Or it calls `record` for whatever is to be compared, and returns None.  On one rank
 the object may be given instead of a program.
 """
 
@@ -49,7 +49,7 @@ def recording(recorder: Recorder) -> Iterator[None]:
 
 
 def record(name: str, values: Any, **place: Any) -> None:
-    """Keep `values` for a comparison, as `Recorder.record`; nothing, if none is being made."""
+    """Keep `values` for a comparison, as `Recorder.record` does; if none is made, do nothing."""
     recorder = _recorder.get()
     if recorder is not None:
         recorder.record(name, getattr(values, "data", values), **place)
@@ -170,7 +170,7 @@ class ProgramRun:
             self.observer = StepObserver(self.trained.strategy, self.recorder)
 
     def step(self, step: int, blocks: "Blocks | None" = None) -> list[Record]:
-        """Take a step; return all ranks' records since the last step, on rank 0, else []."""
+        """Take a step; return what all ranks recorded since the last one: on rank 0, else []."""
         if self.comm is None:
             return []
         if self.trained is not None:
@@ -201,7 +201,7 @@ def recorded_step(observer: StepObserver, trained: Trained, step: int, batch: Ba
 
 
 def trained(made: Any, plan: TrainingPlan) -> Trained:
-    """A Trained of what a program returned; the plan gives what is missing, as the optimizer."""
+    """A Trained of what a program returned; the plan adds what it lacks, such as the optimizer."""
     if isinstance(made, Trained):
         return made
     strategy, *given = made if isinstance(made, tuple) else (made,)
@@ -245,8 +245,8 @@ def blocks_of(records: Sequence[Record]) -> Blocks:
 def rows_of_blocks(blocks: Blocks, model: Any) -> list[np.ndarray]:
     """The rows of each microbatch of one process that computes what all ranks do.
 
-    It has a microbatch for each one of each rank.  With experts it joins those of all ranks, since
-    the losses of routers may be taken over all ranks.
+    That process has one microbatch for each microbatch of each rank.  With experts it joins the
+    microbatches of all ranks, since the losses of routers may be taken over all ranks.
     """
     if any(isinstance(module, MoE) for _, module in model.named_modules()):
         return [np.array(sorted(sum(rows, ())), int) for rows in blocks.values()]

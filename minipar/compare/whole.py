@@ -147,7 +147,9 @@ def ratio(a: float, b: float) -> float:
 
 
 class Gap(NamedTuple):
-    """The difference of an array.  `distance`: over its largest element; `ratio`: over the allowed.
+    """How far an array is off.
+
+    `distance` is relative to its largest element, `ratio` to the difference that is allowed.
     """
 
     key: Key
@@ -155,7 +157,7 @@ class Gap(NamedTuple):
     ratio: float            # above 1: no rounding
     ranks: tuple[int, ...]  # those whose elements are different …
     side: str = "right"     # … on this side
-    note: str = ""          # what is seen, where there are no numbers to compare
+    note: str = ""          # what was found, where there are no numbers to compare
 
     @property
     def is_different(self) -> bool:
@@ -185,7 +187,7 @@ class RankLayout(NamedTuple):
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> "RankLayout":
-        """From the records of the phase "layout"."""
+        """The layout that the records of the phase "layout" describe."""
         found = cls({}, {}, {})
         for each in records:
             kind, _, what = each.name.partition(" ")

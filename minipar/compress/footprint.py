@@ -37,7 +37,7 @@ class ModelVersion(NamedTuple):
 
 
 def model_bytes(model: Module, masks: Mapping[str, Array] | None = None) -> int:
-    """The bytes of all parameters; a masked one has its kept values and the bits of its mask."""
+    """The bytes of all parameters; of a masked one, its kept values and the bits of its mask."""
     masks = masks or {}
     return sum(bitmap_bytes(masks[name], p.dtype.itemsize) if name in masks else p.data.nbytes
                for name, p in model.named_parameters())

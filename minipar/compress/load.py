@@ -4,7 +4,7 @@
 
 Each kind of step has a function that undoes its packing.  "quantized" moves its arrays out of the
 checkpoint and into layers of the model; "pruned" replaces packed arrays by whole ones.  The arrays
-that remain are plain parameters.  Without the entry "compression" all arrays are.
+that remain are plain parameters.  Without the entry "compression" all arrays are plain parameters.
 """
 
 from collections.abc import Callable

@@ -43,13 +43,13 @@ class Row:
     local: tuple[int, ...]
     inputs: list[str]
     weights: list[tuple[str, Dims]]
-    weight_shape: tuple[int, ...] = ()      # of the first of them
+    weight_shape: tuple[int, ...] = ()      # of the first weight
     forward: list[CollectiveTotal] = field(default_factory=list)
     backward: list[CollectiveTotal] = field(default_factory=list)
 
     @property
     def as_found(self) -> tuple:
-        """The values in which the rows of two blocks agree if the blocks are alike: no names."""
+        """What a row shares with the same row of an equal block: everything but names."""
         return (self.operation, self.shape, self.dims, self.local,
                 [dims for _, dims in self.weights], self.forward, self.backward)
 

@@ -4,8 +4,8 @@
     w1 ────┘                    │                  an operation is one call of a Function
     w2 ─────────────────────────┘
 
-The function runs once on shape-only arrays, as under jax.jit.  A meter sees every operation and
-notes it.  So what the function does may depend on shapes, never on numbers.
+The function runs once on shape-only arrays, as under jax.jit.  So what it does may depend on
+shapes, never on numbers.  A meter sees every operation and notes it.
 """
 
 import hashlib
@@ -134,9 +134,9 @@ def trace(function: Callable[..., Tensor | Sequence[Tensor]], *inputs: Any,
     """The graph of function(*inputs), or of function(model, *inputs) if a `model` is given.
 
     `inputs` are arrays or Tensors; only their shapes and dtypes matter.  An array reaches the
-    function as an array, a Tensor as a Tensor.  A model's parameters become inputs of their full
-    names.  The other inputs have `names`, by default x0, x1, ….  Raises ValueError for a result
-    that is neither an input nor made by an operation, and for captured weights.
+    function as an array, a Tensor as a Tensor.  A model's parameters become inputs under their
+    full names.  The other inputs have `names`, by default x0, x1, ….  Raises ValueError for a
+    result that is neither an input nor made by an operation, and for captured weights.
     """
     tracer = Tracer()
     known: dict[str, Value] = {}

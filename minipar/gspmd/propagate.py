@@ -75,7 +75,7 @@ def propagate(graph: Graph, mesh: Mapping[str, int],
         spec = operation.options.get("spec")
         if isinstance(spec, PartitionSpec):
             waiting.append((spec.priority, operation.result, operation.name, spec))
-    for _, value, name, spec in waiting:        # later priorities are not sharded by earlier ones
+    for _, value, name, spec in waiting:        # earlier priorities cut none of them
         spec.dims_of(value.shape, mesh, name)
         shardings.closed[value] = [True] * len(value.shape)
     for priority in sorted({each[0] for each in waiting}):

@@ -9,7 +9,8 @@
     step(ids, targets).backward()
     optimizer = AdamW(step.slabs)
 
-Each rank draws the initial values of one process and keeps its pieces of them.
+Each rank draws the initial values that one process would draw, and keeps its pieces of them.  The
+pieces lie in slabs, flat arrays of many parameters each, which the optimizer updates.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +168,7 @@ class ShardedFunction:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def whole(self, name: str, piece: Array) -> np.ndarray:
-        """Collective.  The whole array; `piece` is this rank's part, cut as parameter `name`."""
+        """Collective.  The whole array from each rank's `piece`, cut as the parameter `name` is."""
         local = self._local(name)
         with no_grad():
             x = pad(Tensor(piece), local.shape)

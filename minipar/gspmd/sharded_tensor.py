@@ -7,10 +7,10 @@
     z.redistribute(P("dp"))                         now they are
     z.full_tensor()                                 the whole tensor, on every rank
 
-As for PyTorch's DTensor, each operation is placed when it is called, by the factor rules and
-collectives of a partitioned program.  No sharding propagates back from later operations.  A
-ShardedTensor has the operators and the main methods of Tensor.  Any other function of Tensors works
-on it through `sharded(function)`.
+As in PyTorch's DTensor, each operation is placed on the ranks when it is called.  The factor rules
+and the collectives are those of a partitioned program.  No sharding propagates back from later
+operations.  A ShardedTensor has the operators and the main methods of Tensor.  Any other function
+of Tensors works on it through `sharded(function)`.
 """
 
 import math
@@ -34,7 +34,7 @@ from .spec import Dims, PartitionSpec
 
 
 def _operator(name: str) -> Callable[..., "ShardedTensor"]:
-    """The operator `name` of Tensor, for operands of which one or both are sharded."""
+    """The binary operator `name` of Tensor, if one operand is sharded or both are."""
     def run(*operands: Any) -> "ShardedTensor":
         return sharded(getattr(Tensor, name))(*operands)
     return run
@@ -55,7 +55,7 @@ class ShardedTensor:
     Operators and methods are collective, but for `detach`.
     """
 
-    __array_ufunc__ = None          # array * sharded: NumPy steps back
+    __array_ufunc__ = None          # NumPy leaves array * sharded to this class
     refusal = ("a function of Tensors was called with a ShardedTensor: call sharded(function) "
                "instead, as sharded(ag.exp)(x)")
 
@@ -85,7 +85,7 @@ class ShardedTensor:
         return self.redistribute(PartitionSpec()).local
 
     def backward(self) -> None:
-        """Compute the gradients of all leaves, from a tensor that is one whole number."""
+        """Compute the gradients of all leaves, from one number that is not a partial sum."""
         if self.shape or self.layout.partial:
             raise ValueError(f"backward starts from one whole number, not from {self!r}: sum() it, "
                              "and redistribute(P())")
@@ -118,7 +118,7 @@ class ShardedTensor:
     def __array__(self, *arguments: Any, **options: Any) -> Array:
         raise TypeError("this needs an array, not a ShardedTensor: pass full_tensor().data")
 
-    # operators and methods of Tensor; an index is of integers and slices
+    # operators and methods of Tensor; an index consists of integers and slices
     __add__, __radd__ = _operator("__add__"), _operator("__radd__")
     __sub__, __rsub__ = _operator("__sub__"), _operator("__rsub__")
     __mul__, __rmul__ = _operator("__mul__"), _operator("__rmul__")
@@ -150,8 +150,8 @@ def sharded(function: Callable) -> Callable:
 
     Positional arguments may be ShardedTensors, Tensors and arrays that are the same on all ranks,
     and lists of them; all else is passed on.  Operations are placed one after the other, each where
-    its operands are.  Raises TypeError without a ShardedTensor, ValueError for several of different
-    meshes.
+    its operands are.  Raises TypeError without a ShardedTensor, and ValueError for ShardedTensors
+    of different meshes.
     """
     def run(*inputs: Any, **options: Any) -> Any:
         given = [x for x in leaves((inputs, options)) if isinstance(x, ShardedTensor)]
@@ -208,7 +208,7 @@ class Placed:
         self.operands = {f"x{i}": x for i, x in enumerate(given)}
 
         def of_tensors(*given: Tensor) -> Any:
-            """The function, with all else among its arguments filled in."""
+            """The function of its Tensors alone: all other arguments are filled in."""
             tensors = iter(given)
             arguments, named = changed((inputs, options), lambda x: next(tensors) if isinstance(
                 x, ShardedTensor) else x)

@@ -4,7 +4,7 @@
                               P(None, ("dp", "tp")) columns over 8 ranks, dp the major axis
                               P()                   the same whole array on every rank
 
-A dimension of n elements over p ranks is cut in pieces of ⌈n/p⌉; the last ones are short or empty.
+A dimension of n elements over p ranks is cut into pieces of ⌈n/p⌉; the last ones may be shorter.
 So 6 over 4 is 2, 2, 2, 0, as with XLA and PyTorch's DTensor.
 """
 
@@ -121,9 +121,9 @@ def all_axes(cut: Iterable[Axes]) -> Axes:
 
 
 def assignments(axes: Iterable[str], choices: Iterable[Sequence]) -> Iterator[dict[Any, Axes]]:
-    """All ways to give each axis to one of its choices, as the axes of each choice.
+    """All ways to give each axis to one of its choices; each way maps choices to their axes.
 
-    An axis whose choice is None is given to none.
+    If the choice for an axis is None, nothing gets the axis.
     """
     for chosen in itertools.product(*choices):
         cut: dict[Any, Axes] = {}
@@ -156,7 +156,7 @@ def piece_bounds(length: int, axes: Axes, mesh: Mapping[str, int],
 
 
 def index_along(axes: Axes, mesh: Mapping[str, int], coordinates: Mapping[str, int]) -> int:
-    """The number of the piece at `coordinates` of the mesh: the last of the axes is the fastest."""
+    """The number of the piece at `coordinates` of the mesh, growing fastest along the last axis."""
     index = 0
     for axis in axes:
         index = index * mesh[axis] + coordinates[axis]

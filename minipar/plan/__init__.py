@@ -7,7 +7,7 @@
     models, cluster, layout     the input: data files and names
     time/                       a layout's seconds: kernels, messages, stages, stalls
     memory                      its bytes
-    minipar_formulas/             both of minipar itself, the software `minipar`
+    minipar_formulas/           both for the software `minipar`, which is minipar itself
     search, reasons             the best layouts, and what binds them
     table                       CSV files of layouts and measured runs
     calculator, export          a page for a browser, and the functions that it evaluates

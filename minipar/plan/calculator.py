@@ -1,6 +1,6 @@
 """The data of a page that calculates time and memory of a layout: calculator.html.
 
-The page evaluates the syntax trees of the functions of this room (export.py).
+The page evaluates the syntax trees of this package's functions (export.py).
 """
 
 import tomllib
@@ -36,7 +36,7 @@ def page_data() -> dict[str, Any]:
 
 
 def all_clusters() -> dict[str, ClusterSpec]:
-    """By "GPU/software": each GPU with the software generations of its file and of its `like`."""
+    """By "GPU/software": each GPU with the software of its file, and of the file it is `like`."""
     made = {}
     for path in sorted(FOLDER.glob("*.toml")):
         table = tomllib.loads(path.read_text(encoding="utf-8"))

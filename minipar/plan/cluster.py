@@ -18,8 +18,8 @@ FOLDER = Path(__file__).parent / "clusters"
 SHARES = ("product", "stream", "link", "nic", "unfused", "kept")       # above 0
 SPLITS, ACTIVATIONS = ("even", "greedy", "ends", "minipar"), ("fused", "minipar")
 # The software MINIPAR, minipar itself, takes its rates from BASE, or else from the file's first
-# software.  LEFT_OUT switches off what minipar has not: launching by the host, stalls, and formats
-# other than 16-bit weights with float32 states.
+# software.  LEFT_OUT switches off what minipar does not have: launching by the host, stalls, and
+# formats other than 16-bit weights with float32 states.
 MINIPAR, BASE = "minipar", "megatron-core"
 LEFT_OUT = {"split": MINIPAR, "launch": 0, "busy": 0, "cross": 0, "gather": 0, "stall": 0,
                "stalled": (), "stalled_ddp": (), "stalled_alone": (), "sum_bytes": 0, "kept": 1,
@@ -40,7 +40,7 @@ class Software:
     link: float = 0.8               # share of the link in collectives
     nic: float = 0.8                # share of the NIC between nodes
     waves: bool = False             # products take whole waves of tiles
-    kernel: float = 0.0             # seconds before a kernel computes, after another
+    kernel: float = 0.0             # seconds from the end of a kernel to the start of the next
     flash: tuple[float, float] | None = (0.45, 0.40)    # shares of the peak; None: not fused
     unfused: float = 1.0            # bytes of element-wise kernels, relative to fused ones
     loss: float = 105.0             # bytes a logit of the loss in float32, forward and backward
@@ -76,7 +76,7 @@ class Software:
     adam_bytes: float = 34          # that the optimizer moves
     memory_base: float = 0.0        # bytes of a run without a model
     kept: float = 1.0               # activations kept, relative to those of fused kernels
-    keeps_gathered: bool = False    # with sp, and no pipeline: backward finds its inputs gathered
+    keeps_gathered: bool = False    # with sp and no pipeline, backward finds its inputs gathered
     activations: str = "fused"      # "minipar": by parallel/cost/activations.py
     fitted: str = ""                # which numbers were fitted, and on which runs
 

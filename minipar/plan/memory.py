@@ -27,11 +27,11 @@ def memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, 
     """Bytes by kind on the rank that needs most.
 
     Ranks with the head or the loss are tried.  So is the first of the ranks with equally many
-    layers: it has most microbatches in flight.  If a schedule has no formula, all ranks are tried.
-    The software minipar has formulas of its own.
+    layers: it has the most microbatches in flight.  If a schedule has no formula, all ranks are
+    tried.  The software minipar has formulas of its own.
     """
     if cluster.software.is_minipar:
-        from .minipar_formulas.memory import minipar_memory  # here: a page has formulas alone
+        from .minipar_formulas.memory import minipar_memory  # here: the page does without it
         return minipar_memory(cluster, model, layout)
     stages = stages_of(cluster, model, layout)
     first = {stages.layers.index(count) for count in {*stages.layers}}
@@ -100,7 +100,7 @@ def layer_bytes(cluster: ClusterSpec, model: GPTConfig, layout: Layout, remat: s
                         5 more for each head and other token
         remat full      2 for each width
 
-    tp cuts all but 10 for each width, and those too with sequence parallelism.
+    tp cuts all but 10 for each width; with sequence parallelism it cuts these as well.
     """
     if cluster.software.activations == "minipar":
         cut = "sequence" if layout.sp and layout.tp > 1 else "tensor"

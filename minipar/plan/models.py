@@ -111,9 +111,9 @@ def layer_parameters(model: GPTConfig, active: bool = False) -> int:
 
 
 class Vectors(NamedTuple):
-    """Parameters of norms and biases: of a layer, those that tp cuts, and the whole ones.
+    """Parameters of norms and biases: a layer has some that tp cuts, and some that stay whole.
 
-    `final` are those of the final norm.
+    `final` are the parameters of the final norm.
     """
 
     cut: int

@@ -52,7 +52,7 @@ def changes(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> list[Chan
 
 
 def parts(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, float]:
-    """Seconds of the step that is expected, by part."""
+    """Seconds of the step by part, in the likelier case (time/stalls.py)."""
     return step_time(cluster, model, layout, stall_share(cluster, model, layout) > 0.5).parts
 
 

@@ -24,7 +24,7 @@ from .time.stalls import StallRange, stall_range
 
 MOST_MICROBATCH, MOST_TP, MOST_CP, MOST_V = 16, 64, 64, 8
 LONG = 16384            # tokens from which context parallelism is tried
-MESHES, MOST_PP = 8, 16     # the best so many meshes are tried with every schedule, up to this pp
+MESHES, MOST_PP = 8, 16     # so many of the best meshes get every schedule, up to this pp
 
 
 class Candidate(NamedTuple):
@@ -72,7 +72,7 @@ def fastest(found: Iterable[Candidate]) -> list[Candidate]:
 
 
 def other_schedules(layout: Layout, model: GPTConfig) -> Iterator[Layout]:
-    """The layout with the schedules that `layouts` leaves out, also without recomputation."""
+    """The layout with each schedule that `layouts` leaves out, also without recomputation."""
     known = {schedule for schedule, _ in pipelines_of(layout.pp, 0)}
     if 1 < layout.pp <= MOST_PP:
         for schedule in SCHEDULES:

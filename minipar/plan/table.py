@@ -4,7 +4,7 @@
     model                               a known name; or layers,width,heads,vocab and other sizes
     cp,ep,v,schedule,kind,remat,sp      if a layout has them
     nodes                               if there are more than the fewest that hold its GPUs
-    cluster,nic_shared_by               if they are others than those of the command
+    cluster,nic_shared_by               if they differ from the command's
     gpus,gbs                            are checked against the layout
 
 Other columns are passed on.  In tables of measured runs `tok_s` has tokens per second, empty if the

@@ -6,14 +6,14 @@
     microbatches.py     microbatches that do the same
     device.py           seconds of an operation on a GPU
     fabric.py           links, ports and NICs
-    offloading.py       AdamW in mixed precision, what is offloaded
+    offloading.py       AdamW in mixed precision; arrays in the host's memory
     rank_log.py         what a rank did
     report.py           speed, parts, memory
     failures.py         a long run that fails
     measure.py          this machine as a cluster
 
-It reads the cluster files of `minipar plan`, and runs what `minipar train` runs: models,
-strategies, schedules, collectives.  It is built on `comm/simulated`, where ranks run any
+The simulation reads the cluster files of `minipar plan`, and runs what `minipar train` runs:
+models, strategies, schedules, collectives.  It is built on `comm/simulated`, where ranks run any
 program in virtual time, with numbers.  Here arrays have shapes only, and operations take the time
 of a GPU.
 """

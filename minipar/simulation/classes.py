@@ -5,9 +5,9 @@
     … and rank 5 is slow           a, b, and c for it      its neighbours differ, then theirs …
 
 The algorithm is colour refinement of graphs.  At first two ranks have one colour if their programs
-and sizes are equal.  They keep one colour as long as their neighbours' colours are equal, and the
-kinds of the links to them.  Neighbours are the ranks along each axis, in order from the rank itself
-on.  A ring, a pairwise exchange and doubling see no more of the ranks.
+and sizes are equal.  They keep one colour as long as their neighbours have equal colours, and the
+links to these neighbours are of equal kinds.  Neighbours are the ranks along each axis, in order
+from the rank itself on.  A ring, a pairwise exchange and doubling see no more of the ranks.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -20,9 +20,9 @@ def find_classes(shape: Mapping[str, int], program: Sequence[Hashable],
                  neighbours: Sequence[tuple[str, ...]]) -> list[int]:
     """For each rank of a mesh the first rank of its class, which stands for it.
 
-    `program` has a value for each rank, for what it computes and of which sizes: equal within a
-    class.  `kind_of_link` maps arrays of sources and dests to numbers.  `neighbours` are the groups
-    of axes along which ranks send messages.
+    `program` has a value for each rank: what it computes, and of which sizes.  The ranks of a class
+    have equal values.  `kind_of_link` maps arrays of sources and dests to numbers.  `neighbours`
+    are the groups of axes along which ranks send messages.
     """
     groups = [cyclic_groups(shape, axes) for axes in neighbours]
     num_ranks, draw = len(program), np.random.default_rng(0)

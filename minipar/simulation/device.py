@@ -6,8 +6,8 @@
     Adam           bytes a parameter
     all others     the bytes that the meter counts
 
-An operation that the cluster file has measured takes the time of its line instead.  A view takes no
-time.  The formulas and the file are those of `minipar plan`.
+If the cluster file has a measured line for an operation, that line gives its time instead.  A view
+takes no time.  The formulas and the file are those of `minipar plan`.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from ..plan.time.kernels import attention, loss, product
 from .offloading import HostArray
 
 PRODUCTS = ("Linear", "MatMul", "PackedLinear", "GroupedLinear")
-GROUPED_WEIGHTS = ("GroupedLinear", "weights")  # of experts, by an axis more than their biases
+GROUPED_WEIGHTS = ("GroupedLinear", "weights")  # with an axis more than the biases' gradients
 TABLES = ("Embedding", "PartialEmbedding")      # they read some rows, not the whole table
 LOSSES = ("CrossEntropy", "VocabularyCrossEntropy")
 
@@ -93,7 +93,7 @@ class DeviceMeter(Meter):
         if flops or any(getattr(array, "nbytes", 0) for array in arrays):
             again = phase == "forward" and is_recomputing()
             if again and name == "FusedAttention" and self.device.recomputes_attention:
-                return                      # a part of the seconds of its backward
+                return                      # its backward's seconds include it
             seconds = self.device.seconds(name, phase, flops, arrays)
             self.spend(f"{name} {'again' if again else phase}", seconds, flops)
             if moved := sum(array.nbytes for array in arrays if isinstance(array, HostArray)):

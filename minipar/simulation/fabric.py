@@ -2,12 +2,12 @@
 
     node 0  [0]══[1]═ … ═[7]        within a node: a port for each GPU and direction
              │    │       │
-             └────┴── … ──┴──       NICs to other nodes: a port of its own for each GPU, of a share
-                                    of the NIC where several GPUs have one
+             └────┴── … ──┴──       NICs to other nodes: a port for each GPU; where several GPUs
+                                    have one NIC, each port has a share of its bandwidth
 
 Messages of one collective leave a node by the NICs of all its ranks there, as NCCL's rings do.
-With g ranks in the node the collective has g times the bandwidth of one NIC, but at most that
-within the node.  Exchanges along pp and ep are no rings: each rank sends by its own NIC.
+With g ranks in the node the collective has g times the bandwidth of one NIC, but at most the
+bandwidth within the node.  Exchanges along pp and ep are no rings: each rank sends by its own NIC.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Link(NamedTuple):
 
 
 class Fabric:
-    """The links of `cluster`; `slow` maps (source, dest) to the factor by which one is slower."""
+    """The links of `cluster`; `slow` maps (source, dest) to the factor by which it is slower."""
 
     def __init__(self, cluster: ClusterSpec, slow: Mapping[tuple[int, int], float] | None = None):
         self.cluster, self.slow = cluster, slow or {}
@@ -45,7 +45,7 @@ class Fabric:
     def link(self, source: int, dest: int, members: Sequence[int], axes: Sequence[str]) -> Link:
         """The link of a message in a collective of `members`, along `axes` of the mesh.
 
-        Of messages of tp and of pp, the share that the software hides takes no time.
+        The share that the software hides of tp's and pp's messages takes no time.
         """
         cluster, software = self.cluster, self.cluster.software
         within, near = cluster.link * software.link, self.node_of(source) == self.node_of(dest)

@@ -17,9 +17,9 @@ FACTORS = [2 ** (n / 4) for n in range(-12, 13)]        # of Young's interval: 1
 
 @dataclass(frozen=True)
 class Failures:
-    """A run of `run` seconds: seconds between failures, of a checkpoint and of a restart.
+    """A run of `run` seconds, and the seconds that a checkpoint and a restart take.
 
-    `mtbf` is the mean time between failures of the whole cluster.
+    `mtbf` is the mean time between failures of the whole cluster, in seconds.
     """
 
     mtbf: float

@@ -2,12 +2,12 @@
 
     virtual ranks     0  1  2  3 │ 4  5  6  7         tp of a stage │ tp of the next stage
     simulated         0          │ 4
-    0 sends to 1      matched with what 0 receives of 3: 3's message to 0 is the image of it
+    0 sends to 1      matched with what 0 receives from 3, whose message is its image
 
 All members of a class do the same at the same times.  So a message to another member is matched
 with this rank's own receive, first in, first out.  A ring, a pairwise exchange, doubling and
 halving run unchanged, over the links of the virtual ranks.  Between classes messages are ordinary.
-With a class for each rank every rank is simulated.
+If each rank is a class of its own, every rank is simulated.
 
 A rank that is matched with itself never blocks.  So before a message takes a port, its rank gives
 way to ranks whose time is earlier.
@@ -36,9 +36,9 @@ from .rank_log import RankLog
 
 
 class FoldedCluster(Cluster):
-    """A cluster of virtual ranks; `stands_for[rank]` is the first rank of each one's class.
+    """A cluster of virtual ranks; `stands_for[rank]` is the first rank of its class.
 
-    `logs` has what each simulated rank did, by its number; those in `traced` are traced.
+    `logs` has what each simulated rank did, by its number; the ranks in `traced` keep a trace.
     """
 
     def __init__(self, stands_for: Sequence[int], fabric: Fabric, traced: Container[int] = ()):
@@ -73,7 +73,10 @@ class FoldedCluster(Cluster):
 
 
 class CopyingEngine(SimulatedProgressEngine):
-    """The Works of a rank whose core copies its messages: none goes on beside computation."""
+    """The Works (non-blocking collectives) of a rank whose core copies its messages itself.
+
+    None of them goes on beside computation.
+    """
 
     def poll(self) -> None:
         """Nothing: Works go on while the rank waits."""
@@ -89,10 +92,10 @@ class FoldedRequest(SimulatedRequest):
         self.log, self.to = comm.log, to
 
     def wait(self) -> None:
-        """Block until it is done, while Works go on; note for what the rank waited.
+        """Block until it is done, while Works go on; note what the rank waited for.
 
-        Works go on even if both halves have met already: all ranks of a class do the same, whether
-        they came first or last.
+        Works go on even if both halves of the message have met already.  So all ranks of a class do
+        the same, whether they came first or last.
         """
         rank, before = self.rank, self.rank.clock
         if self.ended_at is None:
@@ -294,7 +297,7 @@ class FoldedCommunicator(SimulatedCommunicator):
         me.compute_until(me.clock + seconds * times)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
-        """The algorithm of an operation: one in which all ranks do the same, mostly a ring."""
+        """An algorithm for the operation in which all ranks do the same, mostly a ring."""
         if operation == "broadcast":
             return "equal"
         if operation == "all_gather" and self.label == "control":
@@ -341,7 +344,8 @@ class FoldedMesh(DeviceMesh):
         sizes = self._lengths
         place = tuple([slice(None) if axis in axes else self._coordinates[axis] for axis in sizes])
         grid = self.grid.reshape(tuple(sizes.values()))
-        long = [axis for axis in axes if sizes[axis] > 1 or axis == "edp"]    # dp is never ep alone
+        # "edp" stays even if its size is 1: else dp would look like ep alone
+        long = [axis for axis in axes if sizes[axis] > 1 or axis == "edp"]
         along = FoldedCommunicator(self.comm.cluster, self.comm.rank_state,
                                    grid[place].ravel().tolist(), axes, long)
         along.axes = self.label_of(axes)

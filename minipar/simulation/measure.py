@@ -44,7 +44,7 @@ def measure_machine(comm: Communicator, num_rounds: int,
                     probes: Sequence[tuple[int, int, int]] = PROBES) -> ClusterSpec:
     """Collective.  This machine as a cluster, for the ranks of `comm` on one node.
 
-    A simulated step takes the seconds of `operations`; the plan takes the rates, their summary.
+    A simulated step uses the seconds of `operations`; the plan uses their summary, the rates.
     """
     lines = measure_operations(comm, num_rounds, probes)
     latency, later, link = measure_messages(comm, num_rounds)
@@ -72,7 +72,7 @@ def measure_machine(comm: Communicator, num_rounds: int,
 def measure_messages(comm: Communicator, num_rounds: int) -> tuple[float, float, float]:
     """Collective.  Latency of the first message and of each round of a ring; its bytes per second.
 
-    The ring is imagined: one that takes as long as the algorithm that "auto" chooses here.
+    The ring is imaginary: it takes as long as the algorithm that "auto" chooses here.
     """
     if comm.size == 1:
         return 0.0, 0.0, 1e10
@@ -105,7 +105,7 @@ def clock() -> Callable[[], float]:
     """The clock of the measurements: seconds in which this process computes.
 
     Other programs or ranks on the same core do not count.  With several BLAS threads a rank has
-    several cores, and the clock is that of the wall.
+    several cores, and the clock is the wall clock.
     """
     return time.process_time if blas_threads() == 1 else time.perf_counter
 
@@ -129,7 +129,7 @@ def measure_operations(comm: Communicator, num_rounds: int,
 
 def time_probe(comm: Communicator, config: GPTConfig, batch: int, num_rounds: int
                ) -> tuple[list[tuple[str, int, int]], list[float], float]:
-    """The operations of a step of one rank, their seconds, and those of the step without meter."""
+    """The operations of a step of one rank, their seconds, and those of the bare step."""
     layout = Layout(batch=batch, microbatch=batch, sp=False)
     now = clock()
     mesh = DeviceMesh(DeviceMesh(comm, dp=comm.size).alone, dp=1)
@@ -192,7 +192,7 @@ def fit_line(points: Sequence[tuple[float, float, float]]) -> Line:
 
 
 def random_microbatches(config: GPTConfig, layout: Layout) -> list[Microbatch]:
-    """The microbatches of a rank: the same random tokens each."""
+    """The microbatches of a rank, each of the same random tokens."""
     shape = layout.microbatch, config.context
     ids = np.random.default_rng(0).integers(0, config.vocab_size, shape)
     return [Microbatch(ids, ids, np.arange(layout.microbatch))] * layout.microbatches

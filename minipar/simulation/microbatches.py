@@ -9,7 +9,8 @@ as many bytes as the first until its backward.  Messages between stages are not 
 executor sends them for each microbatch.
 
 FSDP and ZeRO-2 send messages in each microbatch, beside its computation.  No message is under way
-when a microbatch ends.  So without a pipeline two are computed, and the clock adds up the others:
+when a microbatch ends.  So without a pipeline two microbatches are computed, and the clock
+adds the time of the others:
 
     microbatch   0          1          2 … m-1
                  computed   computed   each takes as long as microbatch 1
@@ -188,7 +189,7 @@ def share_work(strategy: Strategy, comm: FoldedCommunicator, ledger: WindowLedge
 
 
 def compute_two(strategy: Strategy, comm: FoldedCommunicator) -> None:
-    """Let each batch of `strategy` compute two microbatches, and add up the time of the others."""
+    """Let each batch of `strategy` compute two microbatches, and add the time of the others."""
     compute = strategy.run_batch
 
     def run_batch(microbatches: Sequence[Microbatch], *arguments: Any) -> float:

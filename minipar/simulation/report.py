@@ -29,7 +29,8 @@ def speed(step: SimulatedStep) -> dict[str, float]:
 def parts_of_rank(step: SimulatedStep, rank: RankStep) -> dict[str, float]:
     """Seconds of a rank by what it did: computing, waiting for messages of an axis, idle time.
 
-    They add up to the step.  All other seconds, such as waits for Works, count as "dp".
+    They add up to the step.  All other seconds, such as waits for non-blocking collectives, count
+    as "dp".
     """
     log, found = rank.log, Counter[str]()
     for phase, seconds in log.computing.items():

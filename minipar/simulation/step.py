@@ -2,9 +2,9 @@
 
     layout ─▶ classes of ranks ─▶ model, strategy, optimizer of one rank of each ─▶ SimulatedStep
 
-Arrays have shapes and no numbers, of 2 bytes where the cluster computes in 16 bits.  Operations
-take the seconds of `device.py`, messages those of `fabric.py`.  Routers choose experts in turn, so
-that all are used alike.
+Arrays have shapes and no numbers; an element has 2 bytes where the cluster computes in 16 bits.
+Operations take the seconds of `device.py`, messages those of `fabric.py`.  Routers choose experts
+in turn, so that all are used alike.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ from .microbatches import WindowLedger, are_steady, share_work
 from .offloading import OFFLOADS, make_adamw, offload_activations
 from .rank_log import RankLog
 
-MOST_RANKS = 2048       # that are simulated: each has a model of its own
+MOST_RANKS = 2048       # at most so many are simulated: each has a model of its own
 AXES = ("pp", "dp", "ep", "cp", "tp")
 
 
@@ -215,7 +215,7 @@ class StepProgram:
                 name, seconds * factor, flops))
             batch = self.microbatches()
             steps = [batch]
-            # FSDP knows its next unit from the second step on; ZeRO-2 takes two as well
+            # FSDP can gather ahead from the second step on; ZeRO-2 takes two steps as well
             if strategy.reduces_each_backward:
                 steps.insert(0, batch[:1] if strategy.pipeline is None else batch)
             for each in steps:

@@ -7,7 +7,7 @@
     loss = (1 - α) cross-entropy + α T² KL(p_T ‖ q_T) + β Σ ‖W x - x'‖²/n + γ Σ ‖map - map'‖²/n
 
 A `Distillation` is a model whose loss calls a teacher.  Any strategy but dp can train it, the
-projections W included; dp takes the loss to be a function of the logits.  Each term is a sum over
+projections W included; dp needs a loss that is a function of the logits.  Each term is a sum over
 the targets of this rank, divided by the global number of targets.  So the terms add up over ranks
 like every loss.  The teacher is a function from inputs to TappedOutputs: on this rank (below) or on
 other ranks (`teacher_parallel.py`).

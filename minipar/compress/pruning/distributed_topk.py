@@ -7,8 +7,8 @@
 After one round for each byte of a key, all ranks know the k-th smallest key.  This is a radix sort
 that follows only one bucket.  Each round is an all-reduce of 256 · 8 bytes, for any number of keys.
 
-Nonnegative floats have the order of the integers with the same bits.  Among equal scores, those at
-the first positions win; more such rounds find the last position that wins.
+Nonnegative floats sort like the integers with the same bits.  Among equal scores, those at the
+first positions win; more such rounds find the last position that wins.
 """
 
 from typing import NamedTuple

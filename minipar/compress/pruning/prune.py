@@ -4,8 +4,9 @@
     masks.update(prune(model, magnitude(…), 0.8, masks=masks, mesh=mesh))          on a mesh
 
 Whether a model is cut over ranks (tp) or copied to every rank (dp), all ranks must find the masks
-that one process finds.  They agree on one threshold (`distributed_topk.py`), for which each weight
-counts once.  Han et al. 2015, Learning both weights and connections for efficient neural networks.
+that one process finds.  They agree on one threshold (`distributed_topk.py`), and each weight counts
+once, on however many ranks it lies.  Han et al. 2015, Learning both weights and connections for
+efficient neural networks.
 """
 
 import math

@@ -7,12 +7,13 @@
 
 Without its column, a neuron has the same output for any input: act(bias), or act(0) if its bias is
 pruned too.  So the neuron can be removed.  If its constant output times its row is added to the
-bias of the next layer, the outputs of the model do not change.  A head is such a unit as well:
-without its columns of v, its output is its bias of v, because attention weights add up to 1.
+bias of the next layer, the outputs of the model do not change.  A head can be removed in the
+same way: without its columns of v, its output is its bias of v, because attention weights add up
+to 1.
 
-The score of a unit is ‖column‖ · ‖row‖, which is invariant to scaling the one up and the other
-down.  After Li et al. 2017, Pruning filters for efficient convnets; Michel et al. 2019, Are sixteen
-heads really better than one?
+The score of a unit, a neuron or a head, is ‖column‖ · ‖row‖, which is invariant to scaling the one
+up and the other down.  After Li et al. 2017, Pruning filters for efficient convnets; Michel et al.
+2019, Are sixteen heads really better than one?
 
 A neuron of SwiGLU has a column in each of two first layers, gate and fc; its score is the product
 of the three norms.

@@ -105,8 +105,8 @@ def gptq(weight: Array, h: Array, grid: Grid, per: Granularity, observer: str = 
 
     `damping` is that of `inverse_root`, `order` one of ORDERS.  `block` columns share one late
     update (see the head); groups have blocks of their own.  Scales follow from the original
-    weights.  Only in index order do scales of groups follow from the weights as they are,
-    compensated, when the group is rounded.
+    weights.  But in index order, the scales of a group follow from its weights when it is rounded,
+    as earlier columns have changed them.
     """
     turn = column_order(h, order)
     w, u = weight[:, turn].astype(np.float64), inverse_root(h[np.ix_(turn, turn)], damping)

@@ -186,7 +186,7 @@ def use_integer_inputs(model: Module, layer: QuantizedLinear, scale: Array, zero
 
 
 def drop_weights(model: Module, kept: Container[Module]) -> None:
-    """Free the codes of all layers that are not in `kept`, which other ranks compute."""
+    """Free the codes of the layers that other ranks compute: all that are not in `kept`."""
     for _, layer in model.named_modules():
         if isinstance(layer, QuantizedLayer) and layer not in kept:
             del layer.__dict__["quantized"]

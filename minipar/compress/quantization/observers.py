@@ -7,7 +7,7 @@
                  batches
 
 Clipping a few numbers makes the steps for all others smaller, which pays off most with few codes.
-Each unit (the last axis) gets its own range: shapes (…, n) → (…, 1).
+Each unit, the numbers along the last axis, gets its own range: shapes (…, n) → (…, 1).
 
 Source: Krishnamoorthi, Quantizing deep convolutional networks for efficient inference (2018);
 Nagel et al., A white paper on neural network quantization (2021), section 3.1.

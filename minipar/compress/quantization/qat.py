@@ -92,7 +92,7 @@ class FakeQuantizedWeight:
         self.fitted: tuple[Array, Array] | None = None      # (scale, zero point) once frozen
         if per.kind == "group" and isinstance(layer, RowLinear):
             cuts = [start for start, _ in chunk_bounds(weight.global_shape[0], split.tp.size)]
-            if any(cut % per.size for cut in cuts):     # all ranks find it, so none goes on alone
+            if any(cut % per.size for cut in cuts):     # all ranks find this: none goes on alone
                 raise ValueError(f"a layer's inputs are cut over ranks at {cuts[1:]}, in the "
                                  f"middle of groups of {per.size}: choose a size that divides all "
                                  "these, or quantize per channel")

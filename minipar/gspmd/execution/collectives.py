@@ -3,7 +3,8 @@
     all-gather      gather the pieces of all ranks, strip the padding, restore the natural order
     slice           order, pad to equal pieces, take this rank's
 
-By the ring, or in pairs, every rank sends as many bytes as the plan says, for any number of ranks.
+The algorithms are the ring and exchanges in pairs.  With them every rank sends as many bytes as the
+plan says, for any number of ranks.
 
 A dimension of sections has an order of its own: [q | k | v] is cut as q₀ k₀ v₀ | q₁ k₁ v₁.
 """

@@ -3,7 +3,7 @@
     executable = Executable(program, mesh)          once: functions, options and communicators
     outputs = executable(pieces)                    in every step; backward() as of any Tensors
 
-Each instruction becomes a call of a Function, collectives those of conjugate pairs
+Each instruction becomes a call of a Function.  That of a collective is one of a conjugate pair
 (`parallel/differentiable_collectives.py`).  Between instructions, pieces are without padding:
 collectives, and lookups in a cut vocabulary, add it for themselves.
 """
@@ -115,7 +115,7 @@ class Executable:
                 return lambda *pieces: body(self.mesh, *pieces)
             function, options = local_call(instruction, self.mesh.shape, self.coordinates,
                                            self.along, self.shape_of(instruction.result))
-            if function in WORDS:           # a short piece of words is padded, which never counts
+            if function in WORDS:           # a short piece of words is padded, without effect
                 length = instruction.inputs[0].shape[WORDS[function]]
                 return lambda x, ids: function.apply(
                     pad_to(x, WORDS[function] % x.ndim, length), ids, **options)

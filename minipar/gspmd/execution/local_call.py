@@ -5,8 +5,8 @@
     rotary positions     of the local heads, with the angles of the local rows and positions
     x[index]             whole slices stay whole; a dimension that stays cut: shifted_slice.py
     embedding            cut: rows of the local words, zeros for others (parallel/tensor/vocabulary)
-    cross-entropy        cut: of the local classes, with all-reduces (the same)
-    max                  cut: over the ranks, too
+    cross-entropy        cut: of the local classes, with all-reduces (the same file)
+    max                  cut: over the ranks as well
 
 All other operations take the same options for a piece as for the whole.
 """
@@ -57,7 +57,7 @@ class MaxOverRanks(Function):
 
 
 def local_max(x: Array, axis: Any) -> Array:
-    """The maximum over `axis`, which keeps length 1; of no elements, the lowest number."""
+    """The maximum over `axis`, which keeps length 1; without elements the lowest number."""
     if x.size:
         return np.max(x, axis=axis, keepdims=True)
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind in "iu" \

@@ -3,7 +3,7 @@
     6 elements over 4 ranks     rank 0  a b     rank 1  c d     rank 2  e f     rank 3  · ·
 
 No operation computes with padding, except lookups in a cut vocabulary, which leave it out of the
-result.  So a logarithm or a norm of padding, NaN perhaps, reaches no gradient.  Pad and Strip are
+result.  So no NaN from a logarithm or a norm of padding reaches a gradient.  Pad and Strip are
 conjugate to each other, as are the two directions of Reorder.
 """
 

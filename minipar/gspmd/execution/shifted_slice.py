@@ -26,7 +26,7 @@ def shifted(comm: Communicator, x: Array, dim: int, length: int, start: int, sto
 
 def shifted_back(comm: Communicator, g: Array, dim: int, length: int, start: int,
                  stop: int) -> Array:
-    """The gradient of x: each row goes back to the rank that has it."""
+    """The gradient of x: each row goes back to the rank from which it came."""
     d = zeros_of(g, dim, num_rows(length, comm))
     move(comm, g, d, dim, (length, start, stop), back=True)
     return d
@@ -45,7 +45,7 @@ def move(comm: Communicator, source: Array, target: Array, dim: int,
          places: tuple[int, int, int], back: bool) -> None:
     """Fill `target` with the rows of all ranks' `source` that this rank wants.
 
-    With `back`, `source` has such rows, and each goes back to the rank that has it.
+    With `back`, `source` has the rows that its rank wanted before, and each goes back to its owner.
     """
     length, start, stop = places
     has, wants = -(-length // comm.size), -(-(stop - start) // comm.size)

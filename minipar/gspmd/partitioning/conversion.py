@@ -4,7 +4,7 @@
     w (dp, ·) → (·, ·), the operation differs along dp      all-gather ↔ reduce-scatter
     w (dp, ·) → (·, ·), the same on all ranks along dp      gather ↔ slice
 
-The search for the cheapest sharding counts the bytes of these collectives.
+The search for the cheapest sharding counts the seconds of these collectives.
 """
 
 from ..spec import Dims, all_axes

@@ -2,7 +2,7 @@
 
     y = x w     x (dp, ·) w (·, tp)     they agree: rows over dp, columns over tp, nothing moves
     y = x w     x (dp, ·) w (dp, ·)     they disagree: dp may cut rows, the inner dimension, or
-                                        nothing; the choice whose collectives send least is taken
+                                        nothing; the choice that sends the fewest bytes wins
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,8 @@ def summed(operation: Operation, rule: FactorRule) -> set[str]:
 def can_cut(rule: FactorRule, name: str, axes: Axes, mesh: Mapping[str, int]) -> bool:
     """True if an operation can be computed with this factor in pieces.
 
-    A factor that shares a dimension with others must be divisible; one by itself is padded.
+    The axes must divide a factor that shares its dimension with others; a factor by itself is
+    padded.
     """
     if name in rule.whole or rule.sizes[name] < 2:
         return False
@@ -38,7 +39,7 @@ def can_cut(rule: FactorRule, name: str, axes: Axes, mesh: Mapping[str, int]) ->
 
 def result_layout(operation: Operation, rule: FactorRule, cut: Cut,
                   mesh: Mapping[str, int]) -> ShardedLayout:
-    """The layout of the result of an operation that is cut so."""
+    """The layout of the result of an operation with this cut."""
     partial = frozenset(axis for name in summed(operation, rule) for axis in cut.get(name, ()))
     return ShardedLayout(to_dims(cut, rule.result, rule.sizes, mesh), partial)
 

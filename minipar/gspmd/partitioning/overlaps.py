@@ -19,7 +19,7 @@ class Overlap(NamedTuple):
 
 
 def overlaps(length: int, start: int, stop: int, p: int) -> Iterator[Overlap]:
-    """For a slice start … stop of `length` rows: which rows a rank has that a rank wants.
+    """The overlaps of the ranks' pieces of `length` rows with their pieces of rows start … stop.
 
     Rows that stay on their rank are among them.
     """

@@ -4,12 +4,12 @@
     z = y v            y (dp, tp) v (tp, ·)        partial sums: all-reduce, or reduce-scatter
     z + x              z (dp, ·)  x (·, dp)        all-to-all of one of them first
 
-An operation whose operands agree runs where they are.  Where they disagree, the alternative runs
-whose collectives send the fewest bytes.  Along an axis, ranks may compute different parts with an
-operand that is the same on all.  They use it through a `copy`, whose gradient is summed, once for
-all operations that share the copy.  So the backward of the program is its conjugate, and needs no
-rules of its own.  The pairs are copy ↔ all-reduce, all-gather ↔ reduce-scatter, gather ↔ slice and
-all-to-all ↔ all-to-all.
+An operation whose operands agree runs where they are.  Where they disagree, it takes the cut whose
+collectives send the fewest bytes.  The ranks along an axis may have the same operand, and compute
+different parts with it.  They use it through a `copy`.  The copy's gradient is summed over these
+ranks, once for all operations that share the copy.  So the backward of the program is its
+conjugate, and needs no rules of its own.  The pairs are copy ↔ all-reduce, all-gather ↔
+reduce-scatter, gather ↔ slice and all-to-all ↔ all-to-all.
 """
 
 from typing import Any
@@ -156,5 +156,5 @@ class Partitioner:
 
 
 def partition(graph: Graph, shardings: Shardings) -> LocalProgram:
-    """The local program of a graph whose values are sharded so."""
+    """The local program of a graph whose values are cut as `shardings` say."""
     return Partitioner(graph, shardings).run()

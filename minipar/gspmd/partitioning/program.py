@@ -69,7 +69,7 @@ class Instruction:
 
     @property
     def gradient_bytes(self) -> float:
-        """The bytes that a rank sends in backward, if a gradient takes this way."""
+        """The bytes that a rank sends in backward, if the value needs a gradient."""
         if not isinstance(self.inputs[0], Local):
             return 0.0
         p = num_pieces(self.axes, self.result.mesh)
@@ -78,7 +78,7 @@ class Instruction:
         if self.kind in ("slice", "reduce-scatter"):
             return (p - 1) * self.result.nbytes
         if self.operation is not None and self.operation.function.__name__ in ("Max", "GetItem"):
-            return self.inner_bytes         # how many ranks have the maximum; rows sent back
+            return self.inner_bytes         # the count of maxima, or rows sent back
         return self.num_bytes if self.kind in ("all-gather", "all-to-all", "permute") else 0.0
 
 

@@ -9,8 +9,8 @@
     cut by (a, b) → by (b, a)              permute            n
 
 A shortest path through these moves (Dijkstra 1959) finds the sequence.  So a sum that is cut
-afterwards becomes a reduce-scatter, with half the bytes of an all-reduce and a slice.  Only padding
-or sections can make that dearer, or impossible.
+afterwards becomes a reduce-scatter, with half the bytes of an all-reduce and a slice.  Only
+padding, or a dimension of sections such as [q | k | v], can make that dearer or impossible.
 """
 
 import heapq
@@ -177,9 +177,9 @@ def all_to_alls(here: Place) -> Iterator[Move]:
 
 
 def slices(here: Place, target: Dims) -> Iterator[Move]:
-    """Moves that let an axis of the target, which is not in use, cut a dimension.
+    """Moves that cut a dimension by an axis of the target that is not in use.
 
-    Or all axes of the target for a dimension cut it at once.
+    Other moves cut a whole dimension at once, by all axes that it has in the target.
     """
     used = {*all_axes(here.dims), *here.partial}
     for dim, axes in enumerate(here.dims):

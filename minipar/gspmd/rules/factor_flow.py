@@ -168,7 +168,7 @@ class Flow:
                     in self.shardings.origin)
 
     def note_conflict(self, view: View, factor: str, axis: str, ranking: dict[str, tuple]) -> None:
-        """Remember that `axis` could not cut a value along `factor`, since it does so elsewhere."""
+        """Remember that `axis` could not cut a value along `factor`: it cuts another factor."""
         winner = next((name for name, axes in view.axes.items() if axis in axes), None)
         conflict = Conflict(self.operation.name, view.value.name, axis,
                             self.shardings.origin[view.value, axis], self.origin_of(factor, axis),
@@ -193,5 +193,5 @@ class Flow:
 
 
 def dim_of(factor: str, factors: DimFactors) -> int:
-    """The dimension of which a factor is part."""
+    """The number of the dimension that contains a factor."""
     return next(dim for dim, parts in enumerate(factors) if factor in parts)

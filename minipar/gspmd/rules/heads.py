@@ -25,7 +25,8 @@ def fused_attention(operation: Operation) -> FactorRule:
 def rotary(operation: Operation) -> FactorRule:
     """x (b, t, heads n), whose first `num_heads` heads are turned: cut by heads if possible.
 
-    Every rank must turn equally many.  So either all heads are turned, or those of whole sections.
+    Every rank must turn equally many heads.  So heads are cut only if the turned ones are all
+    heads, or all heads of the first sections.
     """
     width = 2 * operation.options["cos"].shape[-1]
     sections = operation.inputs[0].sections or operation.inputs[0].shape[2:]
@@ -91,7 +92,7 @@ def out_of_order(operation: Operation, rule: FactorRule) -> set[str]:
         if not isinstance(value, Value) or not factors:
             continue
         order = value.sections
-        if name == "FusedAttention" and index == 0:     # the order that it computes in, or not
+        if name == "FusedAttention" and index == 0:     # (): attention's own order
             order = () if order == sections_of(operation) else (0,)
         for factor in flat_names(factors[:-1]):
             orders.setdefault(factor, set()).add(())

@@ -94,7 +94,7 @@ class Sliced(NamedTuple):
 
 
 def full_index(index: Any, num_dims: int) -> list | None:
-    """The part of an index for each dimension, and None for each new one; None if it has arrays."""
+    """An index as a list: a part for each dimension, None for a new one.  None if it has arrays."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if not all(part is None or part is Ellipsis or isinstance(part, int | slice | np.integer)
                for part in parts):
@@ -151,7 +151,7 @@ def getitem(operation: Operation) -> FactorRule:
 
 
 def concatenate(operation: Operation) -> FactorRule:
-    """Arrays one after the other: axes flow along that dimension, but it is computed whole."""
+    """Arrays one after the other: axes flow along the joined dimension, but it stays whole."""
     names = " ".join(letters(len(operation.result.shape)))
     axis = operation.options["axis"] % len(operation.result.shape)
     return rule_from(", ".join([names] * len(operation.inputs)) + f" -> {names}", operation,

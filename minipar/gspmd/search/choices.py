@@ -27,7 +27,7 @@ class Use(NamedTuple):
 
 
 class OperationChoice(NamedTuple):
-    """One way to cut an operation, and the layout of its result then, `home`.
+    """One way to cut an operation; `home` is the layout that its result then has.
 
     `seconds` count its arithmetic and the sum of its partial results; `num_bytes` are kept for
     backward.
@@ -79,8 +79,7 @@ def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
 
 
 def homes(value: Value, made: ShardedLayout, mesh: Mapping[str, int]) -> Iterator[Dims]:
-    """The layouts that a result may get: as made, or, for partial sums, cut along a dimension too.
-    """
+    """The layouts of a result: as made; and, for partial sums, cut along one dimension more."""
     yield made.dims
     for axis in sorted(made.partial):
         for dim, axes in enumerate(made.dims):

@@ -42,7 +42,7 @@ class Alternatives(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A value and an operation that uses it: seconds (alternatives of the one, of the other)."""
+    """A value and an operation that uses it; `seconds` has a row for each layout of the value."""
 
     source: int
     user: int

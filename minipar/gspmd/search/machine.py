@@ -16,8 +16,8 @@ class Machine:
     """Speeds of a device and its links.
 
     A device computes `flops` a second.  A collective takes `latency` seconds, and the time of its
-    bytes.  `bandwidth` has the bytes a second that a rank sends along each axis,
-    `default_bandwidth` is that of axes that are not named.
+    bytes.  `bandwidth` has the bytes a second that a rank sends along each axis;
+    `default_bandwidth` is for axes that it does not name.
     """
 
     flops: float = 1e14

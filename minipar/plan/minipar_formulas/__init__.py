@@ -7,6 +7,6 @@
     step        seconds of a step, by part
 
 Clusters with any other software, such as Megatron-LM's, have the formulas of `plan/time/` and
-`plan/memory.py`: that software cuts, keeps and overlaps in other ways.  These formulas predict what
-`minipar simulate` runs (docs/pages/simulating.md compares both).
+`plan/memory.py`, since that software cuts, keeps and overlaps in other ways.  These formulas
+predict what `minipar simulate` runs (docs/pages/simulating.md compares both).
 """

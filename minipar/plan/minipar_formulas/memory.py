@@ -1,10 +1,12 @@
 """Bytes of the fullest rank of minipar itself, by kind.
 
-    the head's backward begins      what all microbatches in flight keep, the logits and their
-                                    gradient, or the gradient of the head's weight
-    a layer's backward begins       what they keep, gradients on their way, a block again
+    the head's backward begins      what all microbatches in flight keep, logits included; and the
+                                    gradient of the logits, or of the head's weight
+    a layer's backward begins       what they keep without the head's part; gradients on their way;
+                                    with full recomputation, the arrays of one block
 
-ZeRO-2 has one whole gradient besides, FSDP also two units that are gathered.
+The fullest rank needs the larger of these sums.  ZeRO-2 adds gradients that are not cut yet.  FSDP
+adds them and two gathered units; a unit is a layer, or its experts.
 """
 
 from dataclasses import replace
@@ -55,11 +57,11 @@ def rank_memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
 
 def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ...],
              unit: float) -> list[tuple[float, float, float, float]]:
-    """What is kept, passes, is a whole gradient and is gathered, when backwards begin."""
+    """Bytes (kept, passing, of whole gradients, gathered) at the times that may be the peak."""
     here = [stages_of(model, layout)[stage] for stage in stages_of_rank(layout, rank)]
     has_head = any(stage.head for stage in here)
     _, layer, head, experts = (2 * size for size in part_sizes(model, layout.tp, layout.ep))
-    # the strategy does not change it
+    # neither the strategy nor offloaded states change what is kept
     kept = most_kept(model, replace(layout, kind="ddp", offload=""), rank) * unit
     of_head, logits = head_units(model, layout)
     parts = [2 * size for size, shards in rank_sizes(model, layout, rank) if shards > 1]
@@ -79,7 +81,7 @@ def at_peaks(model: GPTConfig, layout: Layout, rank: int, sharded: tuple[str, ..
 
 
 def head_units(model: GPTConfig, layout: Layout) -> tuple[float, float]:
-    """What the head keeps of a microbatch, without logits; and these, in tokens · width."""
+    """(what the head keeps of a microbatch without its logits, the logits), in tokens · width."""
     return 1 / layer_widths(model, layout).shared + 1, model.vocab_size / layout.tp / model.width
 
 

@@ -1,8 +1,8 @@
 """The chain of a model's parts, and minipar's own cut of it into the stages of a pipeline.
 
-    embed │ h.0 │ h.1 │ … │ head        by parameters, the head a part of its own
+    embed │ h.0 │ h.1 │ … │ head        cut by parameters; the head is a part of its own
 
-The cut is `pipeline/cut.py`'s, and the ranks of stages are the schedule's.
+`pipeline/cut.py` decides the cut, and the schedule decides which rank has a stage.
 """
 
 from functools import lru_cache
@@ -46,7 +46,7 @@ def queue_note(layout: Layout) -> str:
 
 
 class Stage(NamedTuple):
-    """The parts of one stage: whether the embedding, how many layers, whether the head."""
+    """The parts of one stage: the embedding or not, some layers, the head or not."""
 
     embed: bool
     layers: int
@@ -55,9 +55,10 @@ class Stage(NamedTuple):
 
 @lru_cache(1000)
 def part_sizes(model: GPTConfig, tp: int, ep: int = 1) -> tuple[float, float, float, float]:
-    """Parameters of the embedding, of a layer, of the head, on one of tp ranks; of its experts.
+    """Parameters of (the embedding, a layer, the head, a layer's experts) on one of tp ranks.
 
-    With ep other ranks have the same experts than have the same layer: it is without them.
+    With ep the layer is counted without its experts, since other ranks have copies of them.
+    Otherwise they are counted with the layer, and the last number is 0.
     """
     table, (layer, experts) = table_parameters(model) / tp, rank_parameters(model, tp, ep)
     layer, experts = (layer + experts, 0.0) if ep == 1 else (layer, experts)
@@ -66,7 +67,7 @@ def part_sizes(model: GPTConfig, tp: int, ep: int = 1) -> tuple[float, float, fl
 
 @lru_cache(1000)
 def cut(model: GPTConfig, number: int) -> list[Stage]:
-    """The model in that many stages, by all ranks' parameters."""
+    """The model cut into that many stages, by the parameters of all ranks together."""
     embed, layer, head, _ = part_sizes(model, 1)
     last = model.num_layers + 1
     bounds = [0, *cut_evenly([embed, *[layer] * model.num_layers, head], number), last + 1]
@@ -89,7 +90,7 @@ def placement_of(layout: Layout) -> Placement:
 
 
 def table_of(layout: Layout, num_microbatches: int) -> tuple[Schedule, Placement]:
-    """The layout's schedule, of so many microbatches."""
+    """The layout's schedule for that many microbatches, and the placement of its stages."""
     stages = layout.stages if SCHEDULES[layout.schedule].any_stages else None
     return table(layout.schedule, layout.pp, num_microbatches, stages)
 
@@ -104,7 +105,7 @@ def stages_of_rank(layout: Layout, rank: int) -> list[int]:
 def rank_sizes(model: GPTConfig, layout: Layout, rank: int) -> list[tuple[float, int]]:
     """Parameters of the parts of a rank, in order, and how many ranks share each.
 
-    A layer's experts are a part of their own; a tied table is in the first of its parts.
+    A layer's experts are a part of their own; a tied table is counted once on a rank.
     """
     embed, layer, head, experts = part_sizes(model, layout.tp, layout.ep)
     shards = layout.dp * layout.cp
@@ -119,6 +120,6 @@ def rank_sizes(model: GPTConfig, layout: Layout, rank: int) -> list[tuple[float,
 
 
 def shared_by(model: GPTConfig, layout: Layout, number: int = 0) -> list[float]:
-    """Parameters of each rank of the pipeline: all, or those that so many ranks share."""
+    """Parameters of each rank of the pipeline: all, or those that `number` ranks share."""
     return [sum(size for size, shards in rank_sizes(model, layout, rank)
                 if number in (0, shards)) for rank in range(layout.pp)]

@@ -1,12 +1,13 @@
 """Seconds that gradients and gathered weights add to a step of minipar itself.
 
-A ring goes on by one round wherever backward polls it, between two operations; the rest of its
-rounds take their time when the rank waits.  So of n bytes with R rounds, k of them polled,
-n (1 - k/R) are exposed:
+Backward polls a ring between two operations, and each poll moves the ring on by one round.  The
+rank has to wait for the rounds that are left.  If k of R rounds are polled, 1 - k/R of the message
+is exposed:
 
     DDP, ZeRO-1     buckets of 100 MiB; those of the last layers have most polls before the end
-    ZeRO-2          one bucket at a time: the next one's first gradient waits for it
-    FSDP            units are layers: gathered while the one before computes; reduced as in ZeRO-2
+    ZeRO-2          one bucket at a time: the next bucket's first gradient waits for it
+    FSDP            a unit is a layer; it is gathered while the layer before computes, and reduced
+                    as in ZeRO-2
 """
 
 from collections.abc import Sequence
@@ -23,17 +24,18 @@ from .layer import LayerSeconds, layer_polls, layer_widths, message
 from .parts import Stage, part_sizes
 
 BUCKET = 100 * MB       # of a simulated run
-# Polls after some work, counted in simulated runs.  From a unit's last gradient to the next unit's
-# first: one, after the sum of the residual stream.  In forward, since a unit's first use by ln_1:
-# c_attn, c_proj, ln_2 and two layers of the MLP.  With ep, in the backward of attention's unit:
-# ln_2, a sum, two products of c_proj, attention, two of c_attn, ln_1, two on the way to experts.
+# Numbers of polls, counted in simulated runs.  BETWEEN a unit's last gradient and the next unit's
+# first there is one, after the sum of the residual stream.  In FORWARD, after a unit's first use by
+# ln_1, they follow c_attn, c_proj, ln_2 and two layers of the MLP.  In the BACKWARD of attention's
+# unit, with ep, they follow ln_2, a sum, two products of c_proj, attention, two products of c_attn,
+# ln_1, and two operations on the way to the experts.
 BETWEEN, FORWARD, BACKWARD = 1, 5, 10
 
 
 class Ring(NamedTuple):
-    """The ranks that share gradients, and seconds of one of its passes over some parameters.
+    """A ring of the ranks that share gradients, and the seconds of its messages.
 
-    `experts`: those of experts, which other ranks share.
+    `experts` is True for the gradients of experts, which other ranks share.
     """
 
     cluster: ClusterSpec
@@ -47,11 +49,11 @@ class Ring(NamedTuple):
         return ranks_in_node(self.cluster, self.size, self.stride) == self.size
 
     def seconds(self, parameters: float, passes: int = 1) -> float:
-        """Of parameters in 16 bits, in one message."""
+        """Seconds for so many parameters, in 16 bits and in one message."""
         return message(self.cluster, self.size, self.stride, 2 * parameters, passes=passes)
 
     def round_of(self, parameters: float) -> float:
-        """Seconds of a round."""
+        """Seconds of one round of that message."""
         return self.seconds(parameters) / max(1, self.size - 1)
 
     def exposed(self, polls: float, passes: int = 1) -> float:
@@ -60,7 +62,7 @@ class Ring(NamedTuple):
 
 
 def rings_of(cluster: ClusterSpec, layout: Layout) -> list[Ring]:
-    """The ring of dp and cp, and with ep that of experts; those with several ranks."""
+    """The ring of dp and cp, and with ep that of experts, if they have several ranks."""
     rings = (Ring(cluster, layout.dp * layout.cp, layout.tp),
              Ring(cluster, layout.dp * layout.cp // layout.ep, layout.tp * layout.ep, True))
     return [ring for ring in rings[:1 + (layout.ep > 1)] if ring.size > 1]
@@ -90,7 +92,7 @@ def buckets_of(weights: tuple[float, ...]) -> tuple[float, ...]:
 
 def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, backward: float,
                 hides: bool) -> float:
-    """What DDP's or ZeRO-1's sums add after the last backward, whose layer takes `backward`."""
+    """Seconds that DDP or ZeRO-1 add at the end; the backward of a layer takes `backward`."""
     passes = 1 if STATES in STRATEGIES[layout.kind].cost.sharded else 2
     embed, layer, head = ring_sizes(ring, model, layout)
     layers, ends = stage.layers, embed * stage.embed
@@ -112,10 +114,10 @@ def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, back
 
 
 def meets(ring: Ring, layout: Layout, passes: int = 1) -> float:
-    """The share of a ring's rounds for which other rounds wait, at the same ports.
+    """The share of a ring's rounds for which other messages wait, at the same ports.
 
-    All weights of a layer's experts begin theirs together.  Then messages of tp follow, and an
-    all-to-all.
+    The rings of all weights of a layer's experts begin together.  Then messages of tp follow, and
+    an all-to-all.
     """
     is_near = ranks_in_node(ring.cluster, layout.ep, layout.tp * layout.cp) == layout.ep
     rounds = layout.ep - 1 + 5 * (layout.tp - 1) * is_near
@@ -124,15 +126,14 @@ def meets(ring: Ring, layout: Layout, passes: int = 1) -> float:
 
 def gather_weights(ring: Ring, model: GPTConfig, layout: Layout, own: float,
                    share: float) -> float:
-    """What the gathers of new weights take, one for each bucket; a rank has a share of the layers.
-    """
+    """Seconds to gather new weights, bucket by bucket; a rank has this `share` of the layers."""
     more = share * len(layer_buckets(model, layout, ring.experts)) + 1
     return ring.seconds(own) + more * ring.seconds(0)
 
 
 def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
                     layer: dict[str, LayerSeconds]) -> float:
-    """What ZeRO-2 or FSDP add to each microbatch."""
+    """Seconds that ZeRO-2 or FSDP add to each microbatch."""
     embed, own, head = ring_sizes(ring, model, layout)
     layers, whole = sum(stage.layers for stage in stages), ring.seconds(own)
     of_polls = sum(layer_polls(ring.cluster, model, layout, ring.round_of(own)))
@@ -148,10 +149,11 @@ def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequen
 
 def windows_of(ring: Ring, layout: Layout, layer: dict[str, LayerSeconds],
                polls: float) -> list[tuple[float, float]]:
-    """Polls and seconds that hide a unit's gather in forward, in backward, and its reduction.
+    """(polls, seconds) that hide a unit's gather in forward, its gather in backward, its reduction.
 
-    With ep a layer has two units.  Experts are gathered beside attention, and in backward when
-    they are needed at once; attention's unit beside experts, and in backward beside attention.
+    With ep a layer has two units, experts and attention.  The experts are gathered while attention
+    computes, but in backward they are needed at once.  Attention's unit is gathered while experts
+    compute, and in backward while attention does.
     """
     whole, experts = LayerSeconds(*map(sum, zip(*layer.values()))), layer["expert products"]
     backward, of_own = sum(whole[1:]), sum(whole[1:]) - sum(experts[1:])
@@ -159,9 +161,9 @@ def windows_of(ring: Ring, layout: Layout, layer: dict[str, LayerSeconds],
         first = FORWARD - (experts.forward > 0)         # two polls of attention are one round
         return [(first, whole.forward), (polls, backward), (BETWEEN, backward)]
     if ring.experts:
-        # forward, since ln_1: c_attn, c_proj, ln_2, router; backward: the router, the rows' way
-        # back, the first of three weights' gradients
+        # polls in forward, from ln_1 on: c_attn, c_proj, ln_2, router; in backward: the router, the
+        # rows' way back, the first of three weights' gradients
         return [(4, whole.forward - experts.forward), (3, experts.weights / 3), (BACKWARD, of_own)]
-    # forward: the experts' two layers; reduction, until the router's gradient: a sum, adding and
-    # picking rows, a product with gates, and the gates' quotient, sum, choice and softmax
+    # polls in forward: the experts' two layers; of the reduction, until the router's gradient: a
+    # sum, adding and picking rows, a product with gates, the gates' quotient, sum, choice, softmax
     return [(2, experts.forward), (BACKWARD, of_own), (8, of_own)]

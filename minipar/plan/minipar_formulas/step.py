@@ -38,7 +38,7 @@ def minipar_parts(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dic
     slowest = here[work.index(max(work))]
     m = layout.microbatches
     if SCHEDULES[layout.schedule].two_ways and layout.pp > 1:
-        m /= 2                          # of each of its stages
+        m /= 2                          # each of its stages computes half of them
     layers = m * sum(stages[stage].layers for stage in slowest)
     parts = {name: layers * (each.forward + each.inputs + each.weights)
              for name, each in layer.items()}
@@ -61,7 +61,7 @@ def minipar_parts(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dic
 
 def gradients(cluster: ClusterSpec, model: GPTConfig, layout: Layout, done: Sequence[float],
               layer: dict[str, LayerSeconds]) -> float:
-    """The time when all gradients are summed, if ranks are `done` with their last backward."""
+    """The time when all gradients are summed; `done` has the end of each rank's last backward."""
     cost, rings = STRATEGIES[layout.kind].cost, rings_of(cluster, layout)
     stages, summed = stages_of(model, layout), max(done)
     here = [stages_of_rank(layout, rank) for rank in range(layout.pp)]
@@ -158,7 +158,7 @@ def row_ends(layout: Layout, m: int, times: Sequence[Times], hop: float) -> list
 
 @lru_cache(64)
 def cells_in_order(layout: Layout, m: int) -> list[tuple]:
-    """All (rank, cell, (op, whether a message brings it) of its inputs), each after its inputs."""
+    """All (rank, cell, [(input, whether a message brings it), …]), each after its inputs."""
     schedule, placement = table_of(layout, m)
     rows, left, found = [iter(cells(row)) for row in schedule], [0] * layout.pp, []
     for rank, *_ in simulate(schedule, placement=placement).intervals:

@@ -5,7 +5,7 @@
     layer_time, step_time   a layer; a step, by part
     replicas                ranks with the same parameters
     by_table                schedules without a formula
-    stalls                  delays that some runs of a layout have, and others not
+    stalls                  delays that some runs of a layout have, and others do not
 
 No model runs: all are formulas of a cluster, a model and a layout.  Only by_table simulates.
 """

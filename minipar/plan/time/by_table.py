@@ -18,7 +18,7 @@ DIGITS = 3              # of shares of F, I, W: layouts that hardly differ are s
 
 
 def makespan(name: str, num_ranks: int, num_microbatches: int, times: Times) -> float:
-    """Seconds that schedule `name` takes, with `times` of one stage, to 0.1 % of a stage's."""
+    """Seconds that schedule `name` takes, with the `times` of one stage, to 0.1 % of these."""
     stage = sum(times)
     forward, weight = (round(time / stage, DIGITS) for time in (times.forward, times.weight))
     shares = Times(forward, 1 - forward - weight, weight)
@@ -36,7 +36,7 @@ def most_in_flight(name: str, rank: int, num_ranks: int, num_microbatches: int) 
 
 
 def simulated(num_ranks: int, num_microbatches: int) -> int:
-    """The number of microbatches that are simulated, whole periods less than there are."""
+    """The number of microbatches to simulate: whole periods fewer than there are."""
     period = 2 * num_ranks
     return min(num_microbatches, 2 * period + num_microbatches % period)
 

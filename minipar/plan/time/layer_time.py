@@ -53,8 +53,8 @@ def products(cluster: ClusterSpec, model: GPTConfig, layout: Layout, rows: float
 def tensor_messages(cluster: ClusterSpec, model: GPTConfig, layout: Layout, rows: float) -> Seconds:
     """Seconds of a layer's tp messages: two all-reduces in each direction, 4 passes of a ring.
 
-    With sequence parallelism they are gathers and scatters, as many passes.  If backward gathers
-    its inputs again, it has 6.
+    With sequence parallelism they are as many passes of gathers and scatters.  Backward has 6
+    passes if it gathers its inputs again.
     """
     if layout.tp == 1:
         return Seconds(0, 0)
@@ -92,7 +92,7 @@ def launch(cluster: ClusterSpec, layout: Layout, stalls: bool = False) -> float:
     """Seconds that the host needs to launch a layer.
 
     On several nodes tp collectives are launched late beside pipeline messages.  In a run that
-    stalls they are so without a pipeline, too.
+    stalls, they are launched late without a pipeline as well.
     """
     software, collectives = cluster.software, 10 if cluster.software.regather else 8
     late = (layout.pp > 1 or stalls) and cluster.nodes > 1

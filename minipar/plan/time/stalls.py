@@ -3,7 +3,7 @@
 Stalls come on top of the bubble (step_time.py).  A pipeline that stalls loses `stall` seconds for
 each microbatch and neighbouring stage.  Without a pipeline, a run that stalls launches its tp
 collectives late, as runs with a pipeline do.  Runs of the same size fall into two groups, stalled
-or not: the plan says the seconds of both, and the share that stalled.
+or not: the plan gives the seconds of both, and the share that stalled.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ..layout import Layout
 from ..memory import memory, total
 from .step_time import message_bytes, step_time
 
-NEARLY_FULL = 0.9       # of the usable memory, from which pipelines stall
+NEARLY_FULL = 0.9       # pipelines stall above this share of the usable memory
 
 
 class StallRange(NamedTuple):

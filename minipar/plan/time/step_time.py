@@ -40,7 +40,7 @@ def step_time(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
               stalls: bool = False) -> StepTime:
     """Predict a step; with `stalls`, one that loses time at each message (stalls.py)."""
     if cluster.software.is_minipar:
-        from ..minipar_formulas.step import minipar_parts  # here: a page has formulas alone
+        from ..minipar_formulas.step import minipar_parts  # here: the page does without it
         own = minipar_parts(cluster, model, layout)
         return StepTime(sum(own.values()), own)
     stages = stages_of(cluster, model, layout)
@@ -95,7 +95,7 @@ def bubble_share(layout: Layout, layer: dict[str, float]) -> float:
     times = Times(forward / v, (of_gpu - forward - weight) / v, weight / v)
     known = pipelines.makespan(layout.schedule, layout.pp, layout.microbatches, times, v)
     if known is None and layout.schedule not in PREDICTED:
-        from .by_table import makespan  # here: a page has formulas alone
+        from .by_table import makespan  # here: the page does without it
         known = makespan(layout.schedule, layout.pp, layout.microbatches, times)
     if known is None:
         return 1.0          # too few microbatches: no better than 1F1B
