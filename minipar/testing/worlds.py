@@ -44,7 +44,7 @@ class MPIWorld:
         """Run body(comm) on the first `size` ranks; return the value of this rank in a list.
 
         The list is empty on the job's other ranks.  An assert about all ranks therefore belongs
-        into the body, after a collective.
+        in the body, after a collective.
         """
         from minipar.comm.mpi.world import world_communicator
         job = world_communicator()

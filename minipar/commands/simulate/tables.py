@@ -58,5 +58,5 @@ def seconds(value: float) -> Shown:
 
 
 def gib(num_bytes: float) -> str:
-    """Bytes as GiB, in which GPUs are reported."""
+    """Bytes as GiB, the unit of GPUs' memory."""
     return f"{num_bytes / 2**30:.3g} GiB"

@@ -21,7 +21,7 @@ from ...precision.loss_scaler import LARGEST
 from ..config import OPTIONS, TrainConfig
 from ..option import one_of
 
-# A wire takes those options of [messages] that it has arguments for.
+# A wire, the format of messages, takes those options of [messages] that it has arguments for.
 MESSAGE_OPTIONS = [key for key, field in OPTIONS.items() if field.section == "messages"]
 FULL_PRECISION = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32",
                   "gather_dtype": "fp32"}
