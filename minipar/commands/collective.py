@@ -103,7 +103,7 @@ def new_cluster(p: int, nodes: int, **options) -> Cluster:
 
 
 def num_elements(text: str, p: int) -> int:
-    """The number of float32 in `text` bytes.  UsageError for a wrong or too large size."""
+    """The number of float32 in `text` bytes.  Raises UsageError for a wrong or too large size."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?((?:[kmg]i?)?)b?", text.lower())
     size = float(found[1]) * UNITS[found[2]] if found else -1
     if size < 0 or size % DTYPE.itemsize:

@@ -7,7 +7,7 @@
     minipar plan --rows layouts.csv --cluster 1x8:h100 > predicted.csv
     minipar plan --page calculator.html
 
-Nothing runs: formulas give seconds and bytes, tested on published runs (docs/pages/planning.md).
+Nothing runs: formulas, tested on published runs, give seconds and bytes (docs/pages/planning.md).
 """
 
 import io
@@ -232,7 +232,7 @@ def changes_table(cluster: ClusterSpec, model: GPTConfig, chosen: Candidate) -> 
 
 
 def seconds(value: float) -> Shown:
-    """Seconds in the unit in which they read best."""
+    """Seconds, in the unit that reads best."""
     unit, per_second = time_unit(value)
     return Shown(value, f"{value * per_second:.3g} {unit}")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol  # what xdist and others build upon, too
+from _pytest.runner import runtestprotocol  # xdist and others build on it as well
 from _pytest.terminal import TerminalReporter
 
 from minipar.comm.mpi.guardian import abort

@@ -54,7 +54,7 @@ class MPIWorld:
         if comm is None:
             return []
         result = body(comm)
-        # The communicators that the body made, too: MPICH has room for 2048.
+        # Also free the communicators that the body made: MPICH has room for 2048.
         for made in job.rank_state.splits[made_before:]:
             made.free()
         return [result]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:       # only names of types: the loop imports no compression a
     from .setup.starting_point import Compression
     from .tasks import Task
 
-MAX_OVERFLOWS = 10  # in a row, which no smaller loss scale could prevent; then the run ends
+MAX_OVERFLOWS = 10  # in a row, with no smaller loss scale to try: then the run ends
 
 
 SaveAt = Callable[[int], None]          # writes a checkpoint after that number of steps
@@ -152,7 +152,8 @@ def check_finite(state: TrainState, loss: float, step: int) -> bool:
     """Unscale the gradients and adapt the loss scale; False if the loss or a gradient overflowed.
 
     Without a loss scale it looks at the loss only.  Raises UsageError if the loss is not finite and
-    no smaller scale can help, or after MAX_OVERFLOWS such overflows in a row.
+    no smaller scale can help.  Raises it also after MAX_OVERFLOWS steps in a row whose gradients
+    overflow although no smaller scale can help.
     """
     scaler, is_finite = state.scaler, math.isfinite(loss)
     scale = scaler.scale if scaler else 1.0
@@ -169,7 +170,7 @@ def check_finite(state: TrainState, loss: float, step: int) -> bool:
 
 
 def always_overflows_error(scaler: LossScaler, step: int, scale: float) -> UsageError:
-    """The error of a run that takes no steps, as its gradients overflow every time."""
+    """The error of a run that skips step after step, because its gradients overflow."""
     is_fixed = scaler.backoff == 1
     advice = "choose a smaller --loss-scale" if is_fixed else "lower --lr, or use --precision bf16"
     return UsageError(f"the gradients of {MAX_OVERFLOWS} steps in a row overflowed, the last at "

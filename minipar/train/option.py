@@ -155,7 +155,7 @@ class CommandOptions:
     of_training: ClassVar[dict[str, tuple[str, ...]]] = {}
     inherits: ClassVar[bool] = False
     given: frozenset[str] = frozenset()         # the options on the command line
-    training: dict[str, Any] = field(default_factory=dict)      # … those of `minipar train`
+    training: dict[str, Any] = field(default_factory=dict)      # values for `minipar train`
 
     @property
     def options(self) -> dict[str, OptionField]:

@@ -35,10 +35,10 @@ class TrainResult:
     """The result of a training run.  Model, score and files are on rank 0 only."""
 
     config: TrainConfig
-    losses: list[float]                 # of every step, with those before --resume
+    losses: list[float]                 # of every step, also of those before --resume
     model: Module | None = None         # whole, on one process
     score: Score | None = None          # on data it has not seen
-    comparison: Difference | None = None    # by --verify; only rank 0's has gaps
+    comparison: Difference | None = None    # by --verify; only rank 0 has its gaps
     files: list[Path] = field(default_factory=list)
 
     @property

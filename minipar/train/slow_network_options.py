@@ -1,9 +1,9 @@
-"""Options for slow networks: for ranks that train apart, and for wires (formats of messages).
+"""Options for slow networks: for ranks that train apart, and for wires that send little.
 
     [parallel]   strategy = "diloco", every = 8, outer_lr = 0.7 …       fields of ParallelConfig
     [messages]   rank = 4 …, with precision.reduce_dtype = "powersgd"   fields of MessagesConfig
 
-`docs/pages/slow_networks.md` says what they do.
+A wire is a format of messages.  `docs/pages/slow_networks.md` says what the options do.
 """
 
 from dataclasses import dataclass

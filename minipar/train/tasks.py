@@ -61,7 +61,7 @@ class Task(Protocol):
         """
 
     def example_inputs(self) -> np.ndarray:
-        """Inputs of the shape of a batch, for which no text is read."""
+        """Inputs in the shape of a batch, made without reading a text."""
 
     def reference_loss(self) -> tuple[float, str]:
         """A loss in nats to compare with, and its name."""

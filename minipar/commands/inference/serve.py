@@ -69,7 +69,7 @@ class Options(SchedulingOptions):
 
 def on_ranks(comm: Communicator, options: Options, output: Output, text: TextModel,
              sizes: dict[str, int]) -> None:
-    """Collective.  Serve on rank 0; on the others follow its steps."""
+    """Collective.  Serve on rank 0; on other ranks follow rank 0's steps."""
     engine = make_engine(text.model, options.scheduling(text), comm, sizes,
                          CACHES[options.cache])
     listener = on_first_rank(comm, lambda: listen(options.host, options.port))

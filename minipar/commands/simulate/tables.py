@@ -52,7 +52,7 @@ def failures_table(failures: Failures) -> Table:
 
 
 def seconds(value: float) -> Shown:
-    """Seconds in the unit in which they read best."""
+    """Seconds, in the unit that reads best."""
     unit, per_second = time_unit(value)
     return Shown(value, f"{value * per_second:.3g} {unit}")
 

@@ -192,7 +192,7 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
 
     `data` is what --data names: "docs", "synthetic", "digits" or the path of a text.  The text is
     read now unless a `vocabulary` is given.  If a strategy has sharded the model, pass its
-    parameters as `state`: all ranks call strategy.state_dict(), and rank 0 alone save_model.
+    parameters as `state`: all ranks call strategy.state_dict(), then rank 0 calls save_model.
     `masks` are those of a pruned model, True where a weight is kept.  A quantized model is packed,
     and cannot be trained any more.  `minipar train --resume` trains other models on, with a new
     optimizer.  Raises ValueError for a model that no command could read.

@@ -30,7 +30,7 @@ def rank_state(state: "TrainState") -> dict[str, Array]:
 
 
 def load_rank_state(state: "TrainState", own: Mapping[str, np.ndarray]) -> None:
-    """Load what `rank_state` returned; it ignores arrays of another strategy, wire or shape."""
+    """Load what `rank_state` returned, but no arrays of another strategy, wire or shape."""
     state.strategy.load_rank_state(state.optimizer, own)
     state.strategy.wire.load_state_dict(own)
 

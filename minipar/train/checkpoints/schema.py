@@ -3,7 +3,7 @@
     MODEL        needed to run the model    data, vocabulary, sizes …
     RUN          needed to train it on      step, losses, optimizer …
     config       the configuration of the run, in the tables of a TOML file (config_file.py)
-    compression  what was done to the model, step by step (rules: compress/load.py)
+    compression  what was done to the model, step by step; compress/load.py has each kind's rules
 
 Sizes are also compared with the arrays of the file, before a model of that size is made.
 """

@@ -165,7 +165,7 @@ def check_sizes(config: DistillConfig, teacher: files.Checkpoint) -> None:
 
 
 def taken_from(before: TrainConfig, config: DistillConfig) -> TrainConfig:
-    """The configuration of the teacher's training, without the options that a student leaves."""
+    """The configuration of the teacher's training, without what a student does not inherit."""
     left_out = {"warmup"}                       # it follows from --steps
     if "width" in config.student:
         left_out.update(PRUNED_SIZES)

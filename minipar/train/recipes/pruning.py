@@ -183,7 +183,7 @@ def prune_run(comm: Communicator, run: PruningRun) -> None:
 
 
 def mask_run(run: PruningRun) -> None:
-    """Put masks on the model of a run, or prune more with those it has.
+    """Put masks on the model of a run, or prune more with the masks that it has.
 
     Raises UsageError if more is pruned already than --amount asks for.
     """

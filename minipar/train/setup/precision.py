@@ -88,7 +88,7 @@ def wire_options(config: TrainConfig) -> dict[str, Wire]:
 
 
 def activation_format(config: TrainConfig) -> Format | None:
-    """The format in which activations are sent over pp and tp: that of the model's outputs."""
+    """The format of activations in the messages of pp and tp: that of the model's outputs."""
     return PRECISIONS[config.precision.compute].outputs
 
 

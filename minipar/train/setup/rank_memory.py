@@ -130,7 +130,7 @@ def _own_memory() -> int:
 class RankMemory:
     """One rank's ledger and its file of offloaded arrays.
 
-    The ledger counts live bytes.  `ledger` is None if neither --memory-limit nor --out is given,
+    The ledger counts live bytes.  `ledger` is None if neither --memory-limit nor --out is given;
     `file` is None without --offload.
     """
 

@@ -1,8 +1,8 @@
 """The space-time diagram: ranks are lines, time runs to the right, a message is a slanted arrow.
 
     rank 0  ───●━━━━━━━━━━━━━━━      Blocked time is thick and red.  In a run that hung it has no
-                ╲  16 B              end, and a dashed arrow says to whom, or from whom, a message
-    rank 1  ─────▼━━━━━━━━━━━━━      was waited for.
+                ╲  16 B              end, and a dashed arrow shows the message that the rank
+    rank 1  ─────▼━━━━━━━━━━━━━      waits for.
 
 Lamport 1978, Time, clocks, and the ordering of events in a distributed system, figure 1.
 """

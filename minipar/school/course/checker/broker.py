@@ -9,8 +9,8 @@ have met, neither is done.  When every rank that has not ended waits, none can g
 
 A message must have the size and the dtype that its receive was posted with, or the run fails.  So a
 message's size tells its receiver nothing.  But its tag, its order and its existence do, even
-without content.  So if a task does not limit the number of messages, each
-message counts HEADER bytes more.
+without content.  So if a task does not limit the number of messages, each message counts
+HEADER bytes more.
 
 Rounds: a rank's clock is the number of messages that it had to wait for, one after another.  A
 message takes one round from the later clock of its two ranks.  A message stays here until its

@@ -19,10 +19,10 @@ from ..checker.ranks.frames import clean
 from .readers import MAX_FILE, Readers, is_archive, is_litter, is_python, readers
 from .tasks import Task
 
-MAX_FILES = 64              # that are read
+MAX_FILES = 64              # files that are read
 MAX_SOURCES = 512 << 10     # bytes of all files together, as JSON: a rank gets them in one frame
-MOST_PROBLEMS = 10          # that are told
-MOST_NAMES = 6              # of files in a problem
+MOST_PROBLEMS = 10          # problems that are told
+MOST_NAMES = 6              # names of files in a problem
 
 
 class Submission(NamedTuple):

@@ -5,7 +5,7 @@ the KEY of a course chooses one value for each parameter.  An entry:
 
     [reduce_scatter]                    the name; students write it in reduce_scatter.py
     title, minutes, task                what to write, with shapes, and how long it takes
-    exercise                            the exercise of which this is a variation ("" for none)
+    exercise                            the exercise that this task varies ("" for none)
     signature                           "reduce_scatter(comm, chunks)"; without comm: one process
     parameters.STEP = [1, -1]           drawn by KEY; known by this name to all the code below, and
                                         as $STEP to title and task
