@@ -37,7 +37,7 @@ class MemoryStep(NamedTuple):
     """The history of one rank's ledger from `start` to `end`, on the clock of that history.
 
     `predicted` has the bytes that the peak should have, and the formula.  `phases` say when
-    "forward", … began, in order of time, for each microbatch (`phase_starts`).
+    "forward", … began, in order of time (`phase_starts`).
     """
 
     title: str
@@ -77,8 +77,8 @@ def peak_of(step: MemoryStep, kinds: Sequence[str] = tuple(COLORS)) -> tuple[flo
 def phase_starts(trace: Trace, rank: int) -> list[tuple[float, str]]:
     """The start of each phase of a step on a rank, in order of time.
 
-    Phases are forward and backward of each microbatch, then optimizer.  Recomputation is a part of
-    backward.
+    Phases are forward, backward and optimizer; equal ones in a row are one phase.  Recomputation is
+    a part of backward.
     """
     phases = {**PHASES, "again": "backward"}
     spans = sorted((span.start, phase) for span in trace.named_spans() if span.rank == rank

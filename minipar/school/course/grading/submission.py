@@ -101,8 +101,8 @@ def read_files(found: Readers, wanted: Collection[str]
                ) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """(the modules by name, other files by path, what was left out).
 
-    A file is read only if it is taken: first those wanted, then other modules, then Python files
-    of other names.
+    It reads at most MAX_FILES Python files: first those wanted, then other modules, then files
+    whose names are no modules'.  The `others` that are not Python are not read.
     """
     files: dict[str, str] = {}
     others = dict.fromkeys(found, "")
