@@ -4,8 +4,8 @@
 
 With --cluster FILE it writes a cluster file instead (simulate/cluster_file.py).  Without --cluster
 it fits latency and bandwidth of the links, and times the algorithms of each operation that has
-several.  It prints these times beside those of the cost model, and keeps the result for later runs
-(comm/cost/calibration.py).
+several algorithms.  It prints these times beside those of the cost model, and keeps the result for
+later runs (comm/cost/calibration.py).
 """
 
 import math
@@ -34,13 +34,13 @@ from ..train.option import CommandOptions, option, picture
 from .simulate.cluster_file import write_cluster
 from .tables import Column, Output, Shown, Table
 
-OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares scan's algorithms
+OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]     # exscan shares scan's algorithms
 
 
 def main(options: "Options", output: Output) -> None:
     """Measure on all ranks.  Raises UsageError for senseless options.
 
-    It also does for less than two real ranks, which only --cluster accepts.
+    Without --cluster it also raises UsageError for fewer than two real ranks.
     """
     world = launched()
     if options.cluster is not None:

@@ -3,8 +3,8 @@
     minipar collective all_reduce --algorithm ring -p 8 --bytes 1MB --png ring.png
 
 All counts come from runs.  Messages are counted in the trace.  Rounds and bytes on the critical
-path come from replaying it where only latency, or only bandwidth, takes time.  Combined bytes come
-from one more run where nothing else takes time.
+path come from replays of the trace in which only latency, or only bandwidth, takes time.  Combined
+bytes come from one more run, in which only combining takes time.
 """
 
 import re
@@ -31,7 +31,7 @@ LINKS = Links(within=Link(1e-6, 1e11), between=Link(1e-5, 1e10))    # if there a
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 DTYPE = np.dtype(np.float32)
 MOST_MEMORY = 1 << 30       # bytes of all ranks' vectors
-MOST_ARROWS, MOST_LINES = 512, 16      # messages, ranks that a space-time diagram has room for
+MOST_ARROWS, MOST_LINES = 512, 16      # messages and ranks for which a diagram has room
 
 
 def main(options: "Options", output: Output) -> None:
@@ -103,7 +103,7 @@ def new_cluster(p: int, nodes: int, **options) -> Cluster:
 
 
 def num_elements(text: str, p: int) -> int:
-    """The number of float32 in `text` bytes.  Raises UsageError for no size, or one too large."""
+    """The number of float32 in `text` bytes.  Raises UsageError for a wrong or too large size."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?((?:[kmg]i?)?)b?", text.lower())
     size = float(found[1]) * UNITS[found[2]] if found else -1
     if size < 0 or size % DTYPE.itemsize:
@@ -137,7 +137,7 @@ class Combining(np.ndarray):
 
     def __array_function__(self, function, types, args, options):
         made = super().__array_function__(function, types, args, options)
-        if isinstance(made, np.ndarray):            # concatenated, for example
+        if isinstance(made, np.ndarray):            # such as a concatenation
             made = made.view(Combining)
             made.comm = self.comm
         return made

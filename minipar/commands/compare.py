@@ -28,7 +28,7 @@ from ..train.recipes.side_by_side import compare_layouts, layout, ranks_of
 from .tables import Column, Output, Table
 
 FLAGS = ("strategy", "schedule", "microbatches", "sequence_parallel", "data", "batch", "layers",
-         "width", "context", "dropout", "dtype", "precision")        # of `minipar train`, too
+         "width", "context", "dropout", "dtype", "precision")        # also of `minipar train`
 SHOWN = 10              # places in the table
 
 
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
 
 
 def run(options: argparse.Namespace) -> Difference | None:
-    """The comparison that the options ask for; None on other ranks of mpirun than rank 0."""
+    """The comparison that the options ask for; None on all ranks of mpirun but rank 0."""
     if options.recordings or options.exact:
         return recordings(options)
     if options.right is None:
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> Difference | None:
                          f"{world.size}: start mpirun -n {ranks}, or leave mpirun out")
     try:
         return launch(lambda comm: compared(comm, left, right, steps), cluster=Cluster(ranks))
-    except SystemExit as error:             # a deadlock has been told: no difference was found
+    except SystemExit as error:             # a deadlock, reported already: no difference was found
         raise SystemExit(2 if error.code == 1 else error.code) from error
 
 
@@ -113,8 +113,8 @@ def compared(comm: Communicator, left: TrainConfig, right: TrainConfig, steps: i
 def failures_told(file: str = "") -> Iterator[None]:
     """Context in which a failure becomes a UsageError with its traceback, and so exit status 2.
 
-    A ValueError that does not come from `file` is a mistake of the user: it passes, to be told in
-    one line.
+    A ValueError that does not come from `file` is a mistake of the user: it passes unchanged,
+    and is reported in one line.
     """
     try:
         yield

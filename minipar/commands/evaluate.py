@@ -32,7 +32,7 @@ def main(options: "Options", output: Output) -> None:
     for step in compression_steps(saved):
         output.console.print(", ".join(f"{key} {value}" for key, value in step.items()
                                        if key != "kind"), style="dim", markup=False)
-    if with_sample:                     # which needs no data
+    if with_sample:                     # a sample needs no data
         score, line = try_score(task, model)
     else:
         score = task.score(model)

@@ -75,7 +75,7 @@ class Parser(ArgumentParser):
 def make_parser(only: str | None = None) -> Parser:
     """The parser of the whole command line; with `only`, other commands are names without options.
 
-    That saves importing the modules of the others.
+    So the modules of the other commands need not be imported.
     """
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")

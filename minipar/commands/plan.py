@@ -1,4 +1,4 @@
-"""`minipar plan`: the fastest layout of a model on a cluster that fits in memory, and why.
+"""`minipar plan`: a model's fastest layout that fits in the memory of a cluster, and why.
 
     minipar plan --model llama3-70b --cluster 8x8:h100 --batch 1024 --sequence 4096
     minipar plan --model gpt3-175b --cluster 128x8:a100 --batch 1536 --explain tp=8,pp=8,dp=16
@@ -7,7 +7,7 @@
     minipar plan --rows layouts.csv --cluster 1x8:h100 > predicted.csv
     minipar plan --page calculator.html
 
-Nothing runs: seconds and bytes are formulas, judged on published runs (docs/pages/planning.md).
+Nothing runs: formulas, tested on published runs, give seconds and bytes (docs/pages/planning.md).
 """
 
 import io
@@ -39,7 +39,7 @@ from .tables import Column, Output, Shown, Table
 
 SHOWN = 8               # meshes in the table
 OF_A_PLAN = ("model", "batch", "sequence", "explain", "emit", "pictures", "page")
-POINTS, BARS = 8, 5     # layouts on the frontier of time against memory; as bars of memory
+POINTS, BARS = 8, 5     # layouts in the picture of time against memory; in the bars of memory
 
 
 def main(options: "Options", output: Output) -> None:
@@ -114,7 +114,7 @@ def given(options: Options) -> tuple[ClusterSpec, GPTConfig, int]:
 
 
 def ranked(cluster: ClusterSpec, model: GPTConfig, batch: int, output: Output) -> list[Candidate]:
-    """The layouts that fit, the fastest first, which are printed.  Raises ValueError for none."""
+    """Print and return the layouts that fit, the fastest first.  Raises ValueError for none."""
     found, tried = search(cluster, model, batch)
     if not found:
         raise ValueError(f"none of {tried:,} layouts fits in {gib(cluster.usable)} of GPU memory: "
@@ -169,7 +169,7 @@ def ranking(cluster: ClusterSpec, model: GPTConfig, found: list[Candidate]) -> T
 
 
 def say(output: Output, cluster: ClusterSpec, model: GPTConfig, chosen: Candidate) -> None:
-    """The parts of a layout's step, its memory, what binds it, and what a change would cost."""
+    """Print a layout's step by part, its memory, what limits it, and what changes would cost."""
     layout = chosen.layout
     output.text("", f"{count(num_parameters(model))} parameters on {cluster.num_gpus:,} GPUs "
                 f"({cluster.title}; {cluster.software.name}): {layout}")
@@ -223,7 +223,7 @@ def memory_table(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> Tabl
 
 
 def changes_table(cluster: ClusterSpec, model: GPTConfig, chosen: Candidate) -> Table:
-    """What one other choice would cost."""
+    """What the step would cost with one choice changed."""
     made = Table.of("one other choice", "change", "step", Column("because", is_text=True))
     for change in changes(cluster, model, chosen.layout):
         relative = change.seconds / chosen.seconds - 1
@@ -232,13 +232,13 @@ def changes_table(cluster: ClusterSpec, model: GPTConfig, chosen: Candidate) -> 
 
 
 def seconds(value: float) -> Shown:
-    """Seconds in the unit in which they read best."""
+    """Seconds, in the unit that reads best."""
     unit, per_second = time_unit(value)
     return Shown(value, f"{value * per_second:.3g} {unit}")
 
 
 def gib(num_bytes: float) -> str:
-    """Bytes as GiB, in which GPUs are reported; few as MiB."""
+    """Bytes as GiB, the unit of GPUs' memory; few bytes as MiB."""
     return f"{num_bytes / GIB:.3g} GiB" if num_bytes > GIB else f"{num_bytes / 2**20:.3g} MiB"
 
 

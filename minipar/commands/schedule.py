@@ -5,7 +5,7 @@
     minipar schedule --from-csv mine.csv
 
 Times are seconds that all layers of one rank take for one microbatch.  A rank's virtual stages
-share them, so that all schedules do the same work.
+share these seconds, so that all schedules do the same work.
 """
 
 from dataclasses import dataclass

@@ -106,7 +106,7 @@ def find_plan(options: Options, mesh: dict[str, int],
 
 
 def plans_by_hand(options: Options, mesh: dict[str, int]) -> dict[str, ShardingPlan]:
-    """Plans to compare with: the batch over all ranks; of a GPT, Megatron's layout on each axis."""
+    """Plans to compare with: the batch over all ranks; and a GPT's Megatron layout on each axis."""
     model, inputs = make_model(options)
     first = next(iter(inputs))
     by_hand = {"the batch over all ranks": {first: P(tuple(mesh))}}

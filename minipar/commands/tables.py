@@ -48,17 +48,17 @@ class Column(NamedTuple):
 class Table:
     """A table: the first column is text, the others are numbers unless they say otherwise.
 
-    A cell is a text, a number, None for none, or a Shown.
+    A cell is a text, a number, a Shown, or None if it is empty.
     """
 
     title: str
     columns: list[Column]
     rows: list[list[Any]] = field(default_factory=list)
-    sections: list[int] = field(default_factory=list)       # numbers of rows below which is a line
+    sections: list[int] = field(default_factory=list)       # numbers of rows with a line below
 
     @classmethod
     def of(cls, title: str, *columns: str | Column) -> "Table":
-        """An empty table; a column is at least a name."""
+        """An empty table; a column may be given by its name alone."""
         return cls(title, [column if isinstance(column, Column) else Column(column, is_text=i == 0)
                            for i, column in enumerate(columns)])
 
@@ -128,7 +128,7 @@ class Output:
             self.console.print(line, markup=False)
 
     def table(self, table: Table, box: Box | None = HEAVY_HEAD, show: bool = True) -> None:
-        """Print a table; with `show` False only --json has it, as text has said the same."""
+        """Print a table; with `show` False only --json prints it, as text has said the same."""
         self.tables.append(table)
         if show:
             self.console.print(table.as_rich(box), soft_wrap=False)
@@ -138,7 +138,7 @@ class Output:
 
         Raises UsageError for a path or a kind of file that cannot be written.
         """
-        from ..launcher import errors_as_usage  # of the library, which exercises do without
+        from ..launcher import errors_as_usage  # not above: exercises work without the library
         if path is not None and self.is_first:
             with errors_as_usage():
                 write(path, *content)

@@ -23,7 +23,7 @@ __all__ = ["add_arguments", "main"]
 def main(options: argparse.Namespace, output: Output) -> int:
     """Train, or print the configuration; return the exit status.  Raises UsageError.
 
-    The status is 1 if --verify finds a difference, which every rank is told.
+    The status is 1 on every rank if --verify finds a difference.
     """
     config = parse_config(options)
     if options.print_config:

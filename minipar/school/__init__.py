@@ -6,5 +6,5 @@
     toml_files.py   reads the TOML files of exercises, tasks and others, and checks their entries
 
 `exercises` imports nothing that learners change, so it works while that code is broken.  The
-course's `checker` and `grading` need NumPy alone, and travel with the loader into a container.
+course's `checker` and `grading` need NumPy alone, and travel with toml_files.py into a container.
 """

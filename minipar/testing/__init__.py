@@ -11,7 +11,7 @@
     mpi_job        one MPI job: mpirun, and pytest on each rank
     ranks          pytest on a rank: all ranks run each test together
     watchdog       a thread of each rank that ends a test which hangs
-    status_board   the files in which the processes of a job read of each other
+    status_board   the files by which the processes of a job learn of each other
     reports        the reports of all ranks, merged into one
 
 A test file imports from here alone; comparing needs no pytest.  minipar's own tests, in tests/, use

@@ -90,7 +90,7 @@ class XdistController(Controller):
         if not self.has_started:
             self.has_started = True
             path = Path(node.workerinput["mpi_tests"])
-            if not path.exists():           # the worker has stopped before; xdist does not say why
+            if not path.exists():           # the worker stopped earlier; xdist does not say why
                 raise pytest.UsageError("nothing could be collected: give files and folders that "
                                         f"exist, not {' '.join(node.config.args)}")
             listed = json.loads(path.read_text())

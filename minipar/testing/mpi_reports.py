@@ -5,8 +5,8 @@
     first job      test 1 ----- 2 -----+-- 3 (stuck: job ended)     |
     second job                                       +---- 4 -------+
 
-A job runs ahead of pytest's questions.  It ends early when a test leaves its ranks stuck or kills
-one.  Then that test has failed, and a new job takes the tests after it.  Tests on more than
+A job runs ahead of pytest's questions.  It ends early when a test leaves ranks stuck, or ends a
+rank.  Then that test has failed, and a new job takes the tests after it.  Tests on more than
 DEFAULT_RANKS ranks share a job of their own, after the others: ranks that do nothing take time too.
 """
 
@@ -22,7 +22,7 @@ from minipar.testing.mpi_job import MpiJob
 from minipar.testing.reports import MpiTest, failed_report, unpack
 from minipar.testing.status_board import POLL
 
-DEFAULT_RANKS = 4       # of a job whose tests do not say how many they need; more are many
+DEFAULT_RANKS = 4       # of a job whose tests do not say how many they need
 START_LIMIT = 60.0      # seconds for a job to start, on top of the time limit of a test
 
 
@@ -41,7 +41,7 @@ class MpiReports:
         self.given: list[str] = []  # node ids of the job's tests
         self.running = ""           # node id of the test that the job runs now
         self.last_event = 0.0       # time of the job's last event
-        self.is_broken = False      # a job ended before its first test: the next one would, too
+        self.is_broken = False      # a job ended before its first test, as the next one would
         self.mpirun = environment.find_mpirun()
         self.missing = self._what_is_missing()
 
@@ -73,7 +73,7 @@ class MpiReports:
             self.job.close(**({} if is_done else {"patience": 0}))
 
     def _start_job(self, test: MpiTest, low_priority: bool = False) -> None:
-        """Start a job with this test and all like it that come after it."""
+        """Start a job with this test and all later ones for which `needs_many` says the same."""
         alike = [t for t in self.tests if needs_many(t.num_ranks) == needs_many(test.num_ranks)]
         num_ranks = max(t.num_ranks for t in alike) or DEFAULT_RANKS
         self.given = [t.nodeid for t in alike[alike.index(test):] if t.nodeid not in self.reports]

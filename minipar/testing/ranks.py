@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol  # what xdist and others build upon, too
+from _pytest.runner import runtestprotocol  # xdist and others build on it as well
 from _pytest.terminal import TerminalReporter
 
 from minipar.comm.mpi.guardian import abort
@@ -130,7 +130,7 @@ class Ranks:
         try:
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
         except (KeyboardInterrupt, pytest.exit.Exception) as leaving:
-            # This rank ends its session: a failure to the others, so they wait only briefly.
+            # The others take the end of this session as a failure, so they wait only briefly.
             text = f"{type(leaving).__name__}: {leaving} (it ended the session of this rank)"
             self._post([failed_report(item, "call", text)])
             self.watchdog.end()
@@ -215,7 +215,7 @@ class Ranks:
             self._abort()
 
     def _new_board(self) -> Path:
-        """The events of a new status board, made by rank 0: mpirun was started by hand."""
+        """The events of a new status board, which rank 0 makes if mpirun was started by hand."""
         if self.rank == 0:
             events = Path(tempfile.mkdtemp(prefix="minipar-tests-"), "events")
             events.touch()

@@ -1,4 +1,4 @@
-"""The status board: a directory of files in which the processes of one MPI job read of each other.
+"""The status board: files by which the processes of one MPI job learn of each other.
 
              writes                     read by
     rank 0   board/events               ranks 1, 2, ... and the pytest that started the job

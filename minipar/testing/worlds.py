@@ -44,7 +44,7 @@ class MPIWorld:
         """Run body(comm) on the first `size` ranks; return the value of this rank in a list.
 
         The list is empty on the job's other ranks.  An assert about all ranks therefore belongs
-        into the body, after a collective.
+        in the body, after a collective.
         """
         from minipar.comm.mpi.world import world_communicator
         job = world_communicator()
@@ -54,7 +54,7 @@ class MPIWorld:
         if comm is None:
             return []
         result = body(comm)
-        # The communicators that the body made, too: MPICH has room for 2048.
+        # Also free the communicators that the body made: MPICH has room for 2048.
         for made in job.rank_state.splits[made_before:]:
             made.free()
         return [result]

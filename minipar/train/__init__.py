@@ -11,7 +11,7 @@
     config_file.py          … and from TOML
     check.py                refuses a configuration that cannot work, before the ranks start
     program.py              train(config): the whole program
-    start.py                from a configuration to the objects with which the loop works
+    start.py                makes the objects that the loop uses, from a configuration
     loop.py                 the loop itself, and one step
     setup/                  what the configuration means: strategy, precision, memory, device …
     tasks.py                a GPT on a text, an MLP on digits

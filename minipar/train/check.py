@@ -1,12 +1,12 @@
 """Refuse a configuration that cannot work, before the ranks start.
 
-    checked(config)             each value, and what goes together; returns it with all defaults
-    check_machine(config)       the folders can be written to, the GPU is there
+    checked(config)             checks each value, and each combination; adds the defaults
+    check_machine(config)       checks that folders can be written to, and that the GPU is there
 
 Each raises a UsageError of one line.  An option's field (`config.py`) declares its type, choices
 and limits, and the options that it needs or excludes.  Each file of `setup/` checks the numbers of
-what it builds.  Defaults that follow from other options are set here.  Checkpoints, texts and remat
-budgets are checked where they are read (`program.train`).
+what it builds.  `checked` sets the defaults that follow from other options.  `program.train` checks
+checkpoints, texts and remat budgets when it reads them.
 """
 
 import math
@@ -41,7 +41,7 @@ def checked(config: TrainConfig) -> TrainConfig:
     run, optimizer = config.run, config.optimizer
     follows: dict[str, Any] = {}
     if run.out is None and run.resume is not None and run.resume.is_dir():
-        follows["out"] = run.resume             # the run goes on where it is
+        follows["out"] = run.resume             # the run goes on in its own folder
     elif run.save_every and run.out is None:
         raise UsageError("--save-every needs a folder: add --out DIR, or leave it out")
     if optimizer.lr is None:

@@ -27,7 +27,7 @@ Declared = TypeVar("Declared", bound=CommandOptions)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add all flags of `minipar train`, in a group for each section of the configuration.
 
-    An option without a flag gets a hidden one, which says how to give it.
+    An option without a flag gets a hidden flag, which says how to give the option.
     """
     groups: dict[str, Any] = {}
     for field in OPTIONS.values():
@@ -54,7 +54,7 @@ class NoFlag(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
                  option_string: str | None = None) -> None:
-        """Called by argparse for such a flag."""
+        """Called by argparse if a user gives the hidden flag."""
         parser.error(f"{option_string} is no flag: say {self.const.flag}=VALUE, or give it in the "
                      "file of --config")
 
@@ -62,7 +62,7 @@ class NoFlag(argparse.Action):
 def add_flag(group: Any, field: OptionField, help: str = "") -> None:
     """Add one argument to a group of a parser.
 
-    The result lacks a flag that is not given; a positional argument is None.
+    The parsed result has no entry for a flag that is not given, and None for a positional argument.
     """
     option, more = field.option, {}
     if field.kind is bool:
@@ -146,5 +146,5 @@ def parse_config(options: argparse.Namespace) -> TrainConfig:
     resume = values.get("resume")
     base = TrainConfig() if resume is None else read_config_to_resume(resume)
     if values.get("reduce_dtype", base.precision.reduce_dtype) != base.precision.reduce_dtype:
-        base = replace(base, messages=MessagesConfig())     # those were options of another wire
+        base = replace(base, messages=MessagesConfig())     # the old ones are of another wire
     return base.updated(**values)

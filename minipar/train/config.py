@@ -1,7 +1,7 @@
 """The configuration of a training run: one value, from the command line to the last checkpoint.
 
     defaults, checkpoint of --resume, file of --config, --set, flags ─▶ TrainConfig ─▶ train(config)
-                        a value given twice: the one further right counts
+                        of several values, the one furthest right counts
 
 To add an option, add a field with an `option(…)` (`option.py`).  Its flag is `--` and its
 `flag_name`, or else the name of the field.  A `setting(…)` has no flag: it is given as
@@ -91,7 +91,7 @@ class ExpertsConfig:
 
 @dataclass(frozen=True)
 class RecordedData:
-    """The entries of a checkpoint about the data that are no options."""
+    """What a checkpoint records of the data beside the options."""
 
     vocabulary: str | dict | None = None    # characters, or as `data.vocabulary_of` reads it
     seed: int | None = None             # the one that made the synthetic language
@@ -112,7 +112,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """The optimizer, and its learning rate: linear up to `lr`, then half a cosine to `lr` / 10."""
+    """The optimizer; its rate rises linearly to `lr`, then falls by half a cosine to `lr` / 10."""
 
     name: str = option("adamw", "the update rule", flag_name="optimizer",
                        choices="optim.registry:OPTIMIZERS")
@@ -183,7 +183,7 @@ A_CONTEXT = Beside("mesh", "cp", "says how the ranks of cp share tokens")
 
 @dataclass(frozen=True)
 class ContextConfig:
-    """With cp in the mesh: how its ranks share the tokens of a sequence."""
+    """How the ranks of cp, an axis of the mesh, share the tokens of a sequence."""
 
     method: str | None = option(
         None, "keys and values travel around a ring, or are gathered first; ulysses: tokens are "

@@ -32,7 +32,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise UsageError(f"--config {path}: there is no such file: minipar train --print-config "
                          f"> {path} writes one") from error
-    except (OSError, ValueError) as error:          # tomllib's, or of text that is none
+    except (OSError, ValueError) as error:          # from tomllib, or for bytes that are no text
         raise UsageError(f"--config {path} is no TOML file: {error}") from error
     with errors_as_usage(f"--config {path}: "):
         return from_tables(tables)
@@ -49,7 +49,7 @@ def read_setting(text: str) -> dict[str, Any]:
 
 
 def _typed(field: OptionField | None, text: str) -> Any:
-    """The text as a TOML value, if the field takes a number or truth value; else the text."""
+    """`text` as a TOML value, if the field takes a number or truth value; else `text` itself."""
     if field is None or field.kind in (str, Path):
         return text
     try:
@@ -95,7 +95,7 @@ def to_tables(config: TrainConfig) -> Tables:
 
 
 def help_of(field: OptionField) -> str:
-    """The help of an option, after the strategies that take it, if not all do."""
+    """The help of an option; before it the strategies that take the option, unless all do."""
     users = strategies_with(field.key)
     return f"with {one_of(users)}: {field.option.help}" if users else field.option.help
 

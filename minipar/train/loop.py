@@ -5,10 +5,10 @@
 
 Σ sums over the microbatches of all ranks.  The batch, the dropout masks and the learning rate of a
 step follow from the configuration and the step's number.  So a resumed run does exactly what the
-uninterrupted one would have done.  With another strategy or number of ranks it does so up to
-rounding, if both strategies equal one process.  A checkpoint has whole parameters and states, and
-arrays that differ from rank to rank: residuals, parameters of ranks that train apart.  Only a run
-on the same mesh loads those (checkpoints/rank_states.py).
+uninterrupted one would have done.  With another strategy or number of ranks it does the same
+up to rounding, if both strategies compute what one process does.  A checkpoint has whole parameters
+and states.  It also has arrays that differ from rank to rank: residuals, or the parameters of ranks
+that train apart.  Only a run on the same mesh loads these arrays (checkpoints/rank_states.py).
 """
 
 import math
@@ -30,14 +30,14 @@ from ..parallel.strategy import Microbatch, Strategy
 from ..precision import LossScaler, unscale
 from .config import TrainConfig
 
-if TYPE_CHECKING:       # the loop calls these, and knows nothing of compression and inference
+if TYPE_CHECKING:       # only names of types: the loop imports no compression and no inference
     from ..data.batches import Batch
     from .setup.rank_memory import RankMemory
     from .setup.remat import RecordingPolicy
     from .setup.starting_point import Compression
     from .tasks import Task
 
-MAX_OVERFLOWS = 10  # a run ends after so many in a row that no smaller loss scale could prevent
+MAX_OVERFLOWS = 10  # in a row, with no smaller loss scale to try: then the run ends
 
 
 SaveAt = Callable[[int], None]          # writes a checkpoint after that number of steps
@@ -53,19 +53,19 @@ class TrainState:
     optimizer: Optimizer
     memory: "RankMemory"
     num_microbatches: int               # of this rank's rows of a batch
-    like: Array                         # an empty array on this rank's device: where arrays go
-    scaler: LossScaler | None           # of the loss, where gradients would underflow
+    like: Array                         # an empty array on the device to which new arrays go
+    scaler: LossScaler | None           # scales the loss where gradients would underflow
     compression: "Compression"          # steps and masks of a pruned model; empty for others
     remat_policy: "RecordingPolicy | None"  # plans what backward recomputes, with --remat
     loads: list[dict[str, RouterLoad]] = field(default_factory=list)    # of experts, by step
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
-    trace: Trace | None = None          # of one step, all ranks; on rank 0
-    pipeline_timeline: Timeline | None = None   # of that step's schedule, with pp; on rank 0
+    trace: Trace | None = None          # of one step, of all ranks; only on rank 0
+    pipeline_timeline: Timeline | None = None   # of that step, with pp; only on rank 0
     traced_at: tuple[float, float] = (0.0, 0.0)    # when that step began and ended, on this rank
 
     def plain_model(self, comm: Communicator) -> Module | None:
-        """Collective.  The model as one process has it, on rank 0."""
+        """Collective.  The whole model, as one process has it, on rank 0; None elsewhere."""
         state = self.strategy.state_dict()
         if comm.rank:
             return None
@@ -85,8 +85,8 @@ def train_steps(comm: Communicator, state: TrainState,
 
     `save_at(num_steps)`, if given, writes a checkpoint: every --save-every steps, and at the end.
     With --out one step is traced for the pictures, unless `observe` is False.  `take`, if given,
-    takes the steps instead of `take_step`.  Raises UsageError, on every rank at once, where
-    `check_finite` does.
+    takes the steps instead of `take_step`.  Raises the UsageErrors of `check_finite`, on every
+    rank at once.
     """
     run, take = state.config.run, take or take_step
     traced_step = min(state.first_step + 2, run.steps - 1) if observe and run.out else -1
@@ -115,7 +115,10 @@ def take_step(state: TrainState, step: int) -> float:
 
 
 def compute_gradients(state: TrainState, step: int) -> float:
-    """Leave the gradients of the batch of `step` in the strategy's slabs; return the loss."""
+    """Leave the gradients of the batch of `step` in the strategy's slabs; return the loss.
+
+    A slab is a flat array of many gradients.
+    """
     return gradients_of(state, step, microbatches(state, step))
 
 
@@ -148,9 +151,9 @@ def update_parameters(state: TrainState, step: int) -> float | None:
 def check_finite(state: TrainState, loss: float, step: int) -> bool:
     """Unscale the gradients and adapt the loss scale; False if the loss or a gradient overflowed.
 
-    Without a loss scale only the loss is looked at.  Raises UsageError if the loss is not finite
-    and no smaller scale can help.  Raises it also after MAX_OVERFLOWS in a row for which no smaller
-    scale could help.
+    Without a loss scale it looks at the loss only.  Raises UsageError if the loss is not finite and
+    no smaller scale can help.  Raises it also after MAX_OVERFLOWS steps in a row whose gradients
+    overflow although no smaller scale can help.
     """
     scaler, is_finite = state.scaler, math.isfinite(loss)
     scale = scaler.scale if scaler else 1.0
@@ -159,7 +162,7 @@ def check_finite(state: TrainState, loss: float, step: int) -> bool:
         raise UsageError(f"the loss is {loss} at step {step}{scaled}: lower --lr (it is "
                          f"{state.config.optimizer.lr:g}), or clip harder with --clip", status=1)
     if scaler:
-        is_finite = unscale(state.strategy, scale) and is_finite    # all ranks ask, in any case
+        is_finite = unscale(state.strategy, scale) and is_finite    # collective: all ranks call it
         scaler.update(not is_finite)
         if scaler.num_stuck == MAX_OVERFLOWS:
             raise always_overflows_error(scaler, step, scale)
@@ -167,7 +170,7 @@ def check_finite(state: TrainState, loss: float, step: int) -> bool:
 
 
 def always_overflows_error(scaler: LossScaler, step: int, scale: float) -> UsageError:
-    """The error of a run whose gradients overflow in every step, so that it takes none."""
+    """The error of a run that skips step after step, because its gradients overflow."""
     is_fixed = scaler.backoff == 1
     advice = "choose a smaller --loss-scale" if is_fixed else "lower --lr, or use --precision bf16"
     return UsageError(f"the gradients of {MAX_OVERFLOWS} steps in a row overflowed, the last at "

@@ -21,9 +21,9 @@ class Beside(NamedTuple):
     """Another option that an option needs or excludes: the name of its flag, and a value.
 
     For "mesh" the value is an axis, which must have several ranks.  Another needed option may have
-    any value, and `value` is the example in the message.  An excluded option must not have this
-    value; with "" it must not be given.  `why` ends the sentence that the flag begins: "goes with a
-    pipeline".
+    any value, and `value` is the example in the message.  An excluded option must not have
+    `value`; if `value` is "", it must not be given at all.  `why` ends the sentence that the flag
+    begins: "goes with a pipeline".
     """
 
     key: str
@@ -43,15 +43,15 @@ class Option:
     is_flag: bool = True                    # False: only in a file, or by --set
     choices: tuple[str, ...] | str = ()     # names, or the address of a table of them
     or_class: bool = False                  # or FILE.py:CLASS
-    needs: Beside | None = None             # what has to be there, if this option is given
-    without: tuple[Beside, ...] = ()        # what must not
-    least: float | None = None              # of a number, which must be finite
-    most: int | None = None                 # of a whole number
+    needs: Beside | None = None             # the option that must be given with this one
+    without: tuple[Beside, ...] = ()        # the options that must not
+    least: float | None = None              # the least value of a number, which must be finite
+    most: int | None = None                 # the largest value of a whole number
     metavar: str | None = None
     default_text: str = ""                  # the default in words, where its value says nothing
     default_in: str = ""                    # the address of a table whose entries have the default
     saved: bool = True                      # False: a checkpoint does not keep it
-    short: str = ""                         # a short flag, as "-p"
+    short: str = ""                         # a short flag, such as "-p"
     is_positional: bool = False             # a word without a flag
     group: str = ""                         # title of its group in --help
 
@@ -102,7 +102,7 @@ class OptionField(NamedTuple):
 
     @property
     def default_text(self) -> str:
-        """The default in words; from `default_in`, that of each entry: "adam: 0.003; sgd: 0.1"."""
+        """The default in words; with `default_in`, of each entry: "adam: 0.003; sgd: 0.1"."""
         if not self.option.default_in:
             return self.option.default_text
         by_name = {name: getattr(entry, self.name)
@@ -154,8 +154,8 @@ class CommandOptions:
 
     of_training: ClassVar[dict[str, tuple[str, ...]]] = {}
     inherits: ClassVar[bool] = False
-    given: frozenset[str] = frozenset()         # the options that the command line has
-    training: dict[str, Any] = field(default_factory=dict)      # and options of `minipar train`
+    given: frozenset[str] = frozenset()         # the options on the command line
+    training: dict[str, Any] = field(default_factory=dict)      # values for `minipar train`
 
     @property
     def options(self) -> dict[str, OptionField]:
@@ -205,7 +205,7 @@ def ranks(default: int | None, short: str = "", text: str = "number of ranks", *
 
 
 def other_text(to_do: str) -> Any:
-    """--data, for a checkpoint that knows its own."""
+    """--data, which may replace the text that a checkpoint names."""
     return option(None, f"another text to {to_do}, or the new place of the one before",
                   metavar="docs|PATH")
 

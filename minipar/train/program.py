@@ -35,10 +35,10 @@ class TrainResult:
     """The result of a training run.  Model, score and files are on rank 0 only."""
 
     config: TrainConfig
-    losses: list[float]                 # of every step, with those before --resume
+    losses: list[float]                 # of every step, also of those before --resume
     model: Module | None = None         # whole, on one process
     score: Score | None = None          # on data it has not seen
-    comparison: Difference | None = None    # of --verify, on every rank; with gaps on rank 0
+    comparison: Difference | None = None    # by --verify; only rank 0 has its gaps
     files: list[Path] = field(default_factory=list)
 
     @property
@@ -70,7 +70,7 @@ def train(config: TrainConfig, console: Console | None = None) -> TrainResult:
 
 def train_rank_limited(comm: Communicator, config: TrainConfig,
                        console: Console | None) -> TrainResult:
-    """`train_rank` with --memory-limit, set only now: MPI itself needs memory to start."""
+    """`train_rank` under --memory-limit, which is set only now: MPI needs memory to start."""
     with process_limit(config, num_ranks=1):
         return train_rank(comm, config, console)
 

@@ -95,7 +95,7 @@ def print_headline(state: TrainState, world: str, console: Console) -> None:
 
 
 def expert_loads(state: TrainState) -> dict[str, np.ndarray]:
-    """How often each expert was chosen in each step, (steps, experts), by layer; {} without any."""
+    """How often each step chose each expert, (steps, experts), by layer; {} without experts."""
     names = list(state.loads[0]) if state.loads else []
     return {name: np.array([loads[name].load for loads in state.loads]) for name in names}
 

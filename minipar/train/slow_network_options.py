@@ -1,9 +1,9 @@
-"""Options for slow networks: of ranks that train apart, and of wires that send little.
+"""Options for slow networks: for ranks that train apart, and for wires that send little.
 
     [parallel]   strategy = "diloco", every = 8, outer_lr = 0.7 …       fields of ParallelConfig
-    [messages]   of precision.reduce_dtype = "powersgd": rank = 4 …     parts of TrainConfig
+    [messages]   rank = 4 …, with precision.reduce_dtype = "powersgd"   fields of MessagesConfig
 
-`docs/pages/slow_networks.md` says what they do.
+A wire is a format of messages.  `docs/pages/slow_networks.md` says what the options do.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class ApartOptions:
 
 @dataclass(frozen=True)
 class MessagesConfig:
-    """Options of the wires that send few numbers, or few bits of each, by --reduce-dtype."""
+    """Options of the wires of --reduce-dtype that send few numbers, or few bits of each."""
 
     rank: int | None = setting(None, "powersgd: columns of the factors of a matrix", least=1,
                                default_text="4")

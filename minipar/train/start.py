@@ -1,4 +1,4 @@
-"""The start of a run: from its configuration to the objects with which the loop works.
+"""The start of a run: makes the objects that the loop uses, from the configuration.
 
     task ─▶ model ─▶ precision ─▶ values ─▶ rematerialization ─▶ strategy ─▶ optimizer ─▶ TrainState
 

@@ -51,7 +51,7 @@ class Task(Protocol):
         """The entries of a checkpoint's description about the model and the data."""
 
     def progress(self, step: int) -> dict:
-        """The entries of a description about the data that are used up before `step`."""
+        """The entries of a description that say which data are used up before `step`."""
         return {}
 
     def go_on(self, description: dict) -> None:
@@ -61,7 +61,7 @@ class Task(Protocol):
         """
 
     def example_inputs(self) -> np.ndarray:
-        """Inputs of the shape of a batch, for which no text is read."""
+        """Inputs in the shape of a batch, made without reading a text."""
 
     def reference_loss(self) -> tuple[float, str]:
         """A loss in nats to compare with, and its name."""
@@ -74,7 +74,7 @@ class Task(Protocol):
 
 
 class DigitsTask(Task):
-    """Recognize handwritten digits with an MLP, each sample once an epoch, also if resumed."""
+    """Recognize digits with an MLP.  A resumed run, too, sees each sample once an epoch."""
 
     target, targets_per_sample, unseen = "image", 1, "handwritten digits it has not seen"
 
@@ -99,7 +99,7 @@ class DigitsTask(Task):
 
     def go_on(self, description: dict) -> None:
         step, samples = description["step"], description.get("samples")
-        if samples is None:         # older checkpoints: all steps had the batch of the last one
+        if samples is None:         # older checkpoints: assume the last batch size for all steps
             batch_size = description["config"].get("data", {}).get("batch", DataConfig().batch)
             samples = self._batches(batch_size).first_sample(step)
         if samples % len(self.data.train_x) and description["seed"] != self.config.run.seed:
@@ -138,7 +138,7 @@ def hidden_sizes(config: TrainConfig) -> list[int]:
 
 
 class LanguageTask(Task):
-    """Predict the next token of a text: a character, if the vocabulary is one of characters.
+    """Predict the next token of a text: a character, if the vocabulary has characters.
 
     The vocabulary comes from the checkpoint, if there is one; the text is then read when it is
     first needed.  Otherwise the vocabulary comes from the text, which is read now.

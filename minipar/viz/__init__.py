@@ -4,7 +4,7 @@
     plots/          losses, costs, quality, distributions, traffic
     grids/          chunks in rounds, blocks of attention, shards, experts
     pages/          for browsers
-    figure, colors  of all pictures
+    figure, colors  what all pictures share
 
 `draw_…` writes a picture and returns its path; `write_…` writes another file; `…_in_terminal`
 returns text.  A name is imported on its first use: `from minipar import viz` loads no matplotlib.

@@ -107,7 +107,7 @@ def legend_below(figure: Any, handles: Sequence[Any], columns: int) -> None:
         fits = legend.get_window_extent().width <= figure.bbox.width
         if ncols == 1 or ncols <= columns and fits:
             return
-        legend.remove()                 # it would be cut: one row more
+        legend.remove()                 # too wide: try one more row
 
 
 class Picture(type(Path())):

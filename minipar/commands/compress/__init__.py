@@ -1,5 +1,5 @@
-"""The commands that make a trained model smaller: quantize, prune, distill; study compares all.
+"""The commands that make a trained model smaller: quantize, prune, distill, study.
 
-The first three call `minipar.compress` and `train/recipes`.  The study runs them and `minipar
-train`, and measures the checkpoints that they write.
+The first three call `minipar.compress` and `train/recipes`.  `study` runs these three and `minipar
+train`, and compares the checkpoints that they write.
 """

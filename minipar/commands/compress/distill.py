@@ -3,7 +3,7 @@
     minipar distill out/gpt --layers 2 --width 64 --temperature 2 --alpha 0.5 --out out/small
     minipar distill out/digits --hidden 16 --steps 300 --out out/small
     minipar distill out/gpt --layers 2 --ranks 4 --teacher-ranks 2 --out out/small
-    minipar distill --resume out/small              what was interrupted goes on, with its teacher
+    minipar distill --resume out/small              an interrupted run goes on, with its teacher
 
 Options that are not given are taken from the teacher's checkpoint: sizes, kinds of layers, data,
 steps, learning rate.  But a student has no experts.  The student's checkpoint is an ordinary one:

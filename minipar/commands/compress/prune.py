@@ -3,9 +3,9 @@
     minipar prune out/gpt --amount 0.8 --out out/gpt-pruned
     minipar prune out/digits --amount 0.9 --steps 300 --gradual --out out/digits-pruned
     minipar prune out/gpt --method structured --amount 0.5 --steps 100 --out out/gpt-small
-    minipar prune --resume out/digits-pruned            what was interrupted goes on
+    minipar prune --resume out/digits-pruned            an interrupted pruning goes on
 
-With --steps the model is trained on: after the pruning, or with --gradual meanwhile.  `minipar
+With --steps the training goes on after the pruning, or with --gradual during it.  `minipar
 train --resume` goes on from the checkpoint, on any mesh, and keeps the masks.
 """
 
@@ -58,7 +58,7 @@ def run_on(comm: Communicator, options: Options, output: Output) -> None:
     versions = {"before": ModelVersion(model_bytes(dense), dense)}
     versions |= sparse_versions(state.strategy.model, kept, run.plan.method == "2:4") \
         if kept else {"smaller": ModelVersion(model_bytes(small), small)}
-    if kept or options.resume is None:      # else the model before is not known any more
+    if kept or options.resume is None:      # else the model before the pruning is no longer known
         output.table(costs(versions, state))
     output.text(f"checkpoint: {options.folder / 'checkpoint.npz'}")
 

@@ -188,7 +188,7 @@ def study_table(subject: Subject, results: Results) -> Table:
     """All versions of a model.  Ratios are to the dense one.
 
     A gain is a difference of qualities, positive if better: the mean over the seeds ± its standard
-    error.  The reference is the dense model, for pruned versions the dense one with more steps.
+    error.  It is relative to the dense model; for pruned versions to TUNED, which has more steps.
     Versions of one seed come from one dense model, so differences are taken seed by seed.
     """
     table = Table.of(subject.name, "version", subject.quality, "gain", Column("bytes", "B"),

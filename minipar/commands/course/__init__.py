@@ -6,5 +6,5 @@
     puzzle.py       minipar puzzle: broken training programs, and the tools that find the mistake
     assignment.py   minipar course: build, grade and report on assignments
 
-The first works while the code that learners change does not even parse.
+`exercise.py` works even while the code that learners change does not parse.
 """

@@ -93,7 +93,7 @@ def reach(workspace: Workspace, milestone: Milestone, out: Path, output: Output)
 
 
 def explain(tried: Attempt, output: Output) -> None:
-    """Say where a run differs, and which functions differ alone."""
+    """Say where a run differs, and which functions differ when they are tried alone."""
     if tried.passed:
         return
     output.text(f"✗ {tried.name}: {tried.difference}")

@@ -19,7 +19,7 @@ from ...environment import launched, mpirun_environment
 from ...launcher import launch
 
 MODULE = "minipar.commands.doctor.ranks"
-LIMIT = 60      # seconds for two ranks to start and work; for one wait, a third of that
+LIMIT = 60      # seconds for two ranks to start and work; one wait may take a third
 
 
 def work_together(comm: Communicator) -> None:

@@ -1,9 +1,9 @@
 """The report of `minipar doctor`: versions, the MPI that is loaded, and its `mpirun`.
 
 The classic mismatch is an `mpirun` of one MPI with an mpi4py that loads the library of another.
-Then there are N runs of one rank each instead of one run of N ranks, or an abort about PMI.  The
-report says "all fits together" only after real ranks have worked together: those of mpirun, or two
-that the doctor starts.
+Then mpirun starts N runs of one rank each instead of one run of N ranks, or aborts with a message
+about PMI.  The report says "all fits together" only after real ranks have worked together: those of
+mpirun, or two that the doctor starts.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from ...launcher import launch
 from ..tables import Column, Output, Table
 from .ranks import try_two_ranks, work_together
 
-BYTES_PER_RANK = 10 << 20       # of shared memory: MPICH's 5 MiB, our window of 3, and a rest
+BYTES_PER_RANK = 10 << 20       # of shared memory: MPICH's 5 MiB, our window of 3 MiB, 2 to spare
 RANKS = 4                       # as many as `make demo` starts
 VENDORS = {"openmpi": ("open mpi", "openrte", "prte"), "mpich": ("hydra", "mpich", "intel")}
 
@@ -54,7 +54,7 @@ def _version(package: str) -> str:
 def _mpi_library() -> tuple[str, int]:
     """(The MPI library's name for itself, the number of ranks that it sees; 0 without MPI).
 
-    A process of its own asks, unless this one is a rank: a broken MPI may abort.
+    Another process asks, unless this one is a rank: a broken MPI may abort the process.
     """
     code = ("from mpi4py import MPI; print(MPI.Get_library_version().split(chr(10))[0].strip(), "
             "MPI.COMM_WORLD.size, sep=chr(9))")
@@ -161,7 +161,7 @@ def main(options: argparse.Namespace, output: Output) -> int:
     world, mpirun = launched(), find_mpirun()
     launcher = _launcher_version(mpirun) if mpirun else "not found"
     problems = diagnose(library, mpirun, launcher, free)
-    if not problems:                # nothing is seen to be wrong: does it work, too?
+    if not problems:                # nothing looks wrong: try whether it works
         problems = launch(work_together) or [] if world else try_two_ranks(mpirun)
     if world and world.rank:
         return 1 if problems else 0

@@ -4,9 +4,9 @@
     minipar convert out/gpt2 ~/mine          a checkpoint: the same files, for transformers
     minipar convert out/gpt2 ~/mine --dtype bfloat16
 
-It converts GPT-2 and Llama.  The kind of SOURCE decides the direction; with --to another direction
-is refused.  A tokenizer of bytes, as GPT-2's, or of characters is converted, too.  A model with
-another kind reads and writes tokens as numbers, and a line says why.
+It converts GPT-2 and Llama.  The kind of SOURCE decides the direction; if --to names the other one,
+convert refuses.  It also converts a tokenizer of bytes, such as GPT-2's, or of characters.  With
+any other tokenizer the model reads and writes tokens as numbers, and a line says why.
 """
 
 import math

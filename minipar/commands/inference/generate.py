@@ -5,8 +5,8 @@
     minipar generate out/gpt --mesh tp=2 --ranks 2
     minipar generate out/gpt --draft out/small --drafts 4       speculative decoding
 
-All prompts run at the same time, step by step, but with --draft one after the other.  The texts are
-printed in the order of the prompts.
+All prompts run at the same time, step by step; with --draft they run one after the other.  The
+texts are printed in the order of the prompts.
 """
 
 import math
@@ -99,7 +99,7 @@ def run(comm: Communicator, options: Options, output: Output, sizes: dict[str, i
 def speculate(options: Options, output: Output, text: TextModel) -> None:
     """Generate one answer after the other by speculative decoding, and print them."""
     draft, params = open_text_model(options.draft), options.sampling
-    draft.tokenizer.markers = text.tokenizer.markers        # a draft may have others, unused here
+    draft.tokenizer.markers = text.tokenizer.markers        # the draft's own are not used here
     if draft.tokenizer.description() != text.tokenizer.description():
         raise UsageError(f"--draft {options.draft}: its tokens are others than those of "
                          f"{options.checkpoint}: both need the same vocabulary")

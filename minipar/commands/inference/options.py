@@ -71,7 +71,7 @@ class SchedulingOptions(CommandOptions):
         """
         blocks = self.blocks or default_blocks(text.model, self.block_size, num_sequences=8)
         itemsize = 1 if self.cache == "int8" else text.model.ln_f.weight.data.itemsize
-        # the host has room for as many blocks, for requests that are swapped out
+        # twice: the host keeps as many blocks again, for requests that are swapped out
         needed = 2 * blocks * self.block_size * KVSizes.of(text.model).bytes_per_token(itemsize)
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed > memory:

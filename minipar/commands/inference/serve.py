@@ -4,8 +4,8 @@
     curl localhost:8000/v1/completions -d '{"prompt": "def ", "max_tokens": 20}'
     mpirun -n 4 minipar serve out/gpt --mesh tp=2,pp=2      rank 0 has HTTP, the others follow it
 
-Ctrl-C or SIGTERM: running requests are answered, new ones refused.  A second Ctrl-C cuts them off.
-Needs `pip install 'minipar[serve]'`.
+After Ctrl-C or SIGTERM it answers the running requests and refuses new ones.  A second Ctrl-C cuts
+the running ones off.  It needs `pip install 'minipar[serve]'`.
 """
 
 import errno
@@ -69,7 +69,7 @@ class Options(SchedulingOptions):
 
 def on_ranks(comm: Communicator, options: Options, output: Output, text: TextModel,
              sizes: dict[str, int]) -> None:
-    """Collective.  Serve on rank 0; on the others follow its steps."""
+    """Collective.  Serve on rank 0; on other ranks follow rank 0's steps."""
     engine = make_engine(text.model, options.scheduling(text), comm, sizes,
                          CACHES[options.cache])
     listener = on_first_rank(comm, lambda: listen(options.host, options.port))
@@ -90,14 +90,14 @@ def on_ranks(comm: Communicator, options: Options, output: Output, text: TextMod
 def answer(listener: socket.socket, text: TextModel, engine: TextEngine, output: Output) -> None:
     """Answer requests until Ctrl-C or SIGTERM; then finish those that run.
 
-    Raises UsageError if a second Ctrl-C cuts them off.
+    Raises UsageError if a second Ctrl-C cuts off the running requests.
     """
     import uvicorn
 
     from ...serve.app import make_app
 
     class Server(uvicorn.Server):
-        """A server that takes the signals of a terminal and of mpirun for one."""
+        """A server that counts the same Ctrl-C from a terminal and from mpirun once."""
 
         last = -math.inf
 

@@ -4,7 +4,7 @@
     minipar simulate --cluster 1x4:FILE --mesh dp=2,pp=2 --model layers=4,width=256,…
 
 The numbers are measured by small programs (simulation/measure.py).  Then real steps of a small GPT
-are timed beside their prediction: none of them was used for a number of the file.
+are timed and compared with their prediction.  No number of the file comes from such a step.
 """
 
 import json
@@ -30,14 +30,14 @@ from .tables import seconds
 
 MODELS = [GPTConfig(vocab_size=1024, context=128, num_layers=4, num_heads=width // 32, width=width)
           for width in (128, 256, 512)]
-BATCH = 8                               # sequences of a step, about
-NUM_STEPS = 8                           # that are timed, at most
+BATCH = 8                               # about so many sequences in a step
+NUM_STEPS = 8                           # timed steps, at most
 
 
 def write_cluster(path: Path, num_rounds: int, output: Output, is_real: bool) -> None:
     """Measure on all ranks of mpirun if `is_real`, else on one; write the file; compare steps.
 
-    Raises UsageError for a path that cannot be, or for ranks on several nodes.
+    Raises UsageError for a path that cannot be written, or for ranks on several nodes.
     """
     if path.suffix != ".toml" or not path.parent.is_dir():
         raise UsageError(f"--cluster {path}: expected a file NAME.toml in a folder that exists")

@@ -5,7 +5,7 @@
     minipar simulate --config run.toml --cluster 8x8:h100        the layout of `minipar plan --emit`
 
 The model, the strategy, the schedule and the collectives are those of `minipar train`, on arrays
-without numbers.  GPUs and links take the time of a cluster file (docs/pages/simulating.md).
+without numbers.  A cluster file says how long GPUs and links take (docs/pages/simulating.md).
 """
 
 from dataclasses import dataclass

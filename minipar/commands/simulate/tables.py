@@ -52,11 +52,11 @@ def failures_table(failures: Failures) -> Table:
 
 
 def seconds(value: float) -> Shown:
-    """Seconds in the unit in which they read best."""
+    """Seconds, in the unit that reads best."""
     unit, per_second = time_unit(value)
     return Shown(value, f"{value * per_second:.3g} {unit}")
 
 
 def gib(num_bytes: float) -> str:
-    """Bytes as GiB, in which GPUs are reported."""
+    """Bytes as GiB, the unit of GPUs' memory."""
     return f"{num_bytes / 2**30:.3g} GiB"

@@ -22,7 +22,7 @@ from .workspace import Workspace
 RIGHT = ("reference", "solution")
 NO_PROGRAM = ("AttributeError", "NameError", "UnboundLocalError", "SyntaxError", "ImportError",
               "ModuleNotFoundError")
-NO_RESULT = ("EndlessLoop", "Ended", "Skipped", "NotImplementedError")    # the last: hidden
+NO_RESULT = ("EndlessLoop", "Ended", "Skipped", "NotImplementedError")    # the last: hidden stubs
 
 
 @dataclass(frozen=True)

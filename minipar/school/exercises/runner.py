@@ -139,7 +139,7 @@ def run_variant(job: dict, patches: dict[str, list]) -> dict:
     try:
         status = pytest.main(
             [*job["tests"], "-q", "--tb=no", "--no-header", f"--rootdir={root}", "-o", "addopts=",
-             # The first would stop our own timer; the others take half of the time to begin.
+             # The first would stop our own timer; the others take half of the start-up time.
              "-pno:faulthandler", "-pno:hypothesispytest", "-pno:anyio", "-pno:cacheprovider",
              *(["-x"] if job["stop_at_first"] else [])], plugins=[recorder])
     finally:

@@ -172,7 +172,7 @@ class Workspace:
                 ) -> source.Patches:
         """The learner's functions for `own`, and references for all others that are started.
 
-        A function of `own` that stands in the work tree is not patched: its lines are the file's.
+        A function of `own` that is in the work tree needs no patch, and keeps its line numbers.
         The functions that `hidden_by` hides are stubs.
         """
         in_place = [exercise.targets[0] for exercise in own if self.is_started(exercise)]
@@ -201,7 +201,7 @@ class Workspace:
             return 0
 
     def note_hint(self, exercise: Exercise, number: int) -> None:
-        """Record that hint `number` was shown; nothing in a tree that may not be written."""
+        """Record that hint `number` was shown, if the tree can be written."""
         with suppress(OSError):
             self._hint(exercise).parent.mkdir(exist_ok=True)
             write(self._hint(exercise), f"{number}\n")

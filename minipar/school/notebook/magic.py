@@ -5,9 +5,9 @@
     %%ranks cluster         the notebook's `cluster = mp.Cluster(8, latency=…)`
 
 After the cell the notebook's `ranks` is a list: `ranks[2]["loss"]` is what rank 2 bound to loss.
-A communicator lasts as long as its cell, so what uses one (a mesh, a strategy) is made where it is
-used.  If a rank fails, or if ranks hang, the cell ends with one report: which rank, at which of the
-user's lines, and why.
+A communicator lasts as long as its cell.  So make what uses one (a mesh, a strategy) in the cell
+that needs it.  If a rank fails, or if ranks hang, the cell ends with one report: which rank, at
+which of the user's lines, and why.
 """
 
 import shlex
@@ -130,7 +130,7 @@ def with_cells(report: str, shell: Any) -> str:
 
 
 def show(value: Any) -> None:
-    """Show what a cell's last expression is on a rank: a picture itself, else its text."""
+    """Show the value of a cell's last expression on a rank: a picture itself, else its text."""
     if any(hasattr(value, f"_repr_{kind}_") for kind in ("png", "svg", "html")):
         display(value)
     else:

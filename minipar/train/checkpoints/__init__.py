@@ -5,5 +5,5 @@
     models.py        read and check a checkpoint; write a model from Python
     schema.py        the names and values that a checkpoint's description may have
 
-The files themselves, without models, are in `minipar/checkpoint_file`.
+`minipar/checkpoint_file` reads and writes the files, and knows nothing of models.
 """

@@ -141,7 +141,7 @@ def check_resume(task: Task, start: StartingPoint, config: TrainConfig) -> None:
 
 
 def _given(described: object, name: str = "") -> object:
-    """A description made flat, {"width": 8, "experts.top_k": 2}, without the values None."""
+    """A description as a flat dict, {"width": 8, "experts.top_k": 2}, without values of None."""
     if not isinstance(described, dict):
         return {name: described} if name else described
     return {key: value for inner, part in described.items() if part is not None
@@ -161,7 +161,7 @@ def _difference(theirs: object, ours: object) -> str:
 def open_model(path: Path, **changes: Any) -> tuple[files.Checkpoint, Task, Module]:
     """The checkpoint at `path`, plain or compressed, its task and its model, ready to run.
 
-    `changes` are options of `minipar train`, by their flags; None means as in the training.
+    `changes` are options of `minipar train`, by their flags; None keeps the value of the training.
     Raises UsageError.
     """
     saved = read(path)
@@ -173,7 +173,7 @@ def open_model(path: Path, **changes: Any) -> tuple[files.Checkpoint, Task, Modu
 def task_of(saved: files.Checkpoint, **changes: Any) -> Task:
     """The task that a model was trained for; it reads its text when it first needs it.
 
-    `changes` are options of `minipar train`, by their flags; None means as in the training.
+    `changes` are options of `minipar train`, by their flags; None keeps the value of the training.
     Raises UsageError.
     """
     given = {name: value for name, value in changes.items() if value is not None}
@@ -192,10 +192,10 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
 
     `data` is what --data names: "docs", "synthetic", "digits" or the path of a text.  The text is
     read now unless a `vocabulary` is given.  If a strategy has sharded the model, pass its
-    parameters as `state`: all ranks call strategy.state_dict(), rank 0 alone calls this.  `masks`
-    are those of a pruned model, True where a weight is kept.  A quantized model is packed and is
-    not trained on; other models are, by `minipar train --resume`, with a new optimizer.  Raises
-    ValueError for a model that no command could read.
+    parameters as `state`: all ranks call strategy.state_dict(), then rank 0 calls save_model.
+    `masks` are those of a pruned model, True where a weight is kept.  A quantized model is packed,
+    and cannot be trained any more.  `minipar train --resume` trains other models on, with a new
+    optimizer.  Raises ValueError for a model that no command could read.
     """
     config = config_for(model, str(data), vocabulary, seed)
     if any(isinstance(module, QuantizedLayer) for _, module in model.named_modules()):

@@ -25,12 +25,12 @@ KIND = "ranks"
 
 
 def rank_state(state: "TrainState") -> dict[str, Array]:
-    """Collective.  The arrays of this rank's next step in which it differs from others, by name."""
+    """Collective.  Arrays of this rank alone that its next step needs, by name."""
     return state.strategy.rank_state(state.optimizer) | state.strategy.wire.state_dict()
 
 
 def load_rank_state(state: "TrainState", own: Mapping[str, np.ndarray]) -> None:
-    """Load what `rank_state` returned; arrays of another strategy, wire or shape are ignored."""
+    """Load what `rank_state` returned, but no arrays of another strategy, wire or shape."""
     state.strategy.load_rank_state(state.optimizer, own)
     state.strategy.wire.load_state_dict(own)
 

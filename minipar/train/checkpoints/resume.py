@@ -1,12 +1,12 @@
 """Save and resume: what a run writes after a step, and what the next run loads.
 
     model           whole parameters, whatever the strategy
-    optimizer       whole states, too
+    optimizer       whole states as well
     description     configuration, step, losses, state of the loss scaler
     others          arrays that differ from rank to rank: residuals, parameters trained apart
 
 So a run can resume with a different strategy or on a different mesh.  On a different mesh it begins
-without the arrays of single ranks (`rank_states.py`).
+without the `others` (`rank_states.py`).
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def save(comm: Communicator, state: "TrainState", step: int,
          edit: EditCheckpoint = lambda saved: saved, out: Path | None = None) -> None:
     """Collective.  Write the checkpoint after `step` steps to `out`, by default --out.
 
-    `edit(checkpoint)` may change it, before a pruned model's arrays are made compact.
+    `edit` may change the checkpoint before a pruned model's arrays are made compact.
     """
     model, states = state.strategy.state_dict(), state.optimizer.state_dict()
     own = gather_rank_states(state.strategy.mesh, rank_state(state))

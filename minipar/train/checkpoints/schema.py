@@ -3,7 +3,7 @@
     MODEL        needed to run the model    data, vocabulary, sizes …
     RUN          needed to train it on      step, losses, optimizer …
     config       the configuration of the run, in the tables of a TOML file (config_file.py)
-    compression  what was done to the model, step by step; each kind has rules (compress/load.py)
+    compression  what was done to the model, step by step; compress/load.py has each kind's rules
 
 Sizes are also compared with the arrays of the file, before a model of that size is made.
 """
@@ -112,7 +112,7 @@ def refuse(wrong: str) -> None:
 
 
 def sizes_of_kind(description: dict[str, Any]) -> dict[str, Any]:
-    """The rules for the sizes of an MLP or a GPT, whichever the description is of."""
+    """The rules for the sizes of the model that is described, an MLP or a GPT."""
     return MLP_SIZES if description["data"] == "digits" else GPT_SIZES
 
 
@@ -135,7 +135,7 @@ def upgrade(description: dict[str, Any]) -> None:
 
 
 def config_of(description: dict[str, Any], **changes: Any) -> TrainConfig:
-    """The configuration that the checkpoint was trained with, with `changes`, by their flags.
+    """The configuration of a checkpoint's training, with `changes`, by the names of flags.
 
     The sizes come from the entry "model".  Raises CheckpointError if the entry "config" has an
     unknown name or a wrong value; the other entries must be sound.

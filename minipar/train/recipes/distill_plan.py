@@ -36,7 +36,7 @@ GPT_OPTIONS, MLP_OPTIONS = ("layers", "heads", "kv_heads", "width", "context"), 
 RUN_OPTIONS = ("data", "batch", "steps", "lr", "accumulate", "optimizer", "ranks")
 FIXED_AT_START = ("dropout", "seed", "precision")       # --resume keeps them
 PRUNED_SIZES = ("head_width", "mlp_width")      # pruning heads or neurons changes these
-# The student has the teacher's: all options of these sections, and some of the others.
+# The student inherits all options of these sections, and some of the others.
 INHERITED_SECTIONS = ("model", "data", "optimizer")
 INHERITED_OPTIONS = ("strategy", "accumulate", "steps", "seed", "dtype", "precision", "loss_scale")
 RECIPE = ("temperature", "alpha", "match_hidden", "match_attention", "distance")
@@ -86,7 +86,7 @@ class DistillConfig(TrainingOptions):
 
 
 def make_plan(config: DistillConfig) -> DistillPlan:
-    """The distillation, checked.  Raises UsageError or ValueError."""
+    """The checked plan of the distillation.  Raises UsageError or ValueError."""
     start = None if config.resume is None else read_to_train(config.resume)
     entry = {name: config.get(name) for name in RECIPE} if start is None \
         else continued(config, start)
@@ -165,7 +165,7 @@ def check_sizes(config: DistillConfig, teacher: files.Checkpoint) -> None:
 
 
 def taken_from(before: TrainConfig, config: DistillConfig) -> TrainConfig:
-    """The configuration of the teacher's training, as far as a student takes it."""
+    """The configuration of the teacher's training, without what a student does not inherit."""
     left_out = {"warmup"}                       # it follows from --steps
     if "width" in config.student:
         left_out.update(PRUNED_SIZES)

@@ -4,8 +4,8 @@
     teachers   read the same batches, and send their answers (only with --teacher-ranks)
 
 A checkpoint's model and optimizer are the student's alone, so that every command takes them.  Only
-distillation needs the projections of hidden layers: they and their moments are kept beside them.
-The description names the teacher and the recipe.
+distillation needs the projections of hidden layers.  So the checkpoint keeps the projections and
+their moments apart, among its `others`.  Its description names the teacher and the recipe.
 """
 
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class DistillPlan:
 
     `start`, if any, is the checkpoint of a student that continues; `entry` is what the
     description of the student's checkpoints says of the distillation.  The last `teacher_ranks`
-    ranks run the teacher, cut as `teacher_split` says; 0: every rank has a copy.
+    ranks run the teacher, cut as `teacher_split` says; with 0, every rank has a copy of it.
     """
 
     student: TrainConfig
@@ -59,7 +59,7 @@ class DistillPlan:
 
 
 class DistillationTask:
-    """The student's `task`, with a teacher: its model is the student and asks the teacher."""
+    """The student's `task` with a teacher: its model wraps the student, and asks the teacher."""
 
     def __init__(self, task: Task, teacher: LocalTeacher | ParallelTeacher, recipe: Recipe,
                  batches: Any):

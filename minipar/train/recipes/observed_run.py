@@ -1,7 +1,8 @@
 """A short run on simulated ranks, told step by step: loss, time, and what each rank sent and kept.
 
-Milestones compare two versions of one program by it.  In float64, with ring collectives and in
-virtual time, two correct versions agree up to rounding (`school/course/milestones/version.py`).
+A milestone compares two versions of one program by such runs.  In float64, with ring
+collectives and in virtual time, two correct versions agree up to rounding
+(`school/course/milestones/version.py`).
 """
 
 import argparse

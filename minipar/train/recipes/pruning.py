@@ -114,7 +114,7 @@ class Pruning:
 
 @dataclass
 class PruningRun:
-    """A run that is being pruned; `before` is its configuration before and after the pruning."""
+    """A run that is being pruned; `before` is its configuration, which the pruning overrides."""
 
     state: TrainState
     plan: Pruning
@@ -183,7 +183,7 @@ def prune_run(comm: Communicator, run: PruningRun) -> None:
 
 
 def mask_run(run: PruningRun) -> None:
-    """Put masks on the model of a run, or prune more with those it has.
+    """Put masks on the model of a run, or prune more with the masks that it has.
 
     Raises UsageError if more is pruned already than --amount asks for.
     """
@@ -206,7 +206,7 @@ def mask_run(run: PruningRun) -> None:
 
 
 def gradual_pruning(state: TrainState, plan: Pruning) -> GradualPruning:
-    """What prunes the run's model step by step, from the sparsity that it has."""
+    """The object that prunes the model step by step, from the sparsity that the model has."""
     num_steps = plan.last_step - plan.first_step
     length = num_steps - num_steps // SPARE
     made = GradualPruning(state.strategy.model, state.compression.masks, plan.amount,
@@ -236,7 +236,7 @@ def scores(state: TrainState, plan: Pruning, parameters: dict) -> Scores:
 def smaller_run(comm: Communicator, state: TrainState, amount: float) -> TrainState:
     """The run with a smaller model: a share `amount` of its neurons and heads is removed.
 
-    Raises UsageError if that is no neuron and no head.
+    Raises UsageError if that share removes nothing.
     """
     model = without_masks(state.strategy.model)
     Masks(model, unit_masks(model, amount))

@@ -6,8 +6,8 @@
     compare_layouts             two configurations, for `minipar compare`
     recorded                    the steps of a run, recorded for run.record
 
-The plain run is trained by `Strategy`, the base of all strategies, and so by none of the code that
-is compared with it.
+`Strategy`, the base of all strategies, trains the plain run.  So none of the code that is compared
+with the plain run takes part in it.
 """
 
 from collections.abc import Callable, Iterator
@@ -80,7 +80,7 @@ def side_of(config: TrainConfig, num_ranks: int) -> Side:
 
 
 def trained_by(state: TrainState) -> Trained:
-    """The functions by which compare/ trains a run: gradients, update, loss scale."""
+    """The functions that compare/ calls to train a run: gradients, update, loss scale."""
     goes_on = True                      # False after an overflow: the step is skipped
 
     def compute(microbatches: list[Microbatch], step: int) -> float:
@@ -112,7 +112,7 @@ def recorded(state: TrainState, rank: int) -> Iterator[Callable[[TrainState, int
         yield take_step
         return
     if rank == 0:
-        for old in run.record.glob("rank*.npz"):        # of other ranks, perhaps
+        for old in run.record.glob("rank*.npz"):        # perhaps of a run on more ranks
             old.unlink()
     observer, trained = StepObserver(state.strategy, recorder), trained_by(state)
 

@@ -19,7 +19,7 @@ from ..checkpoints.models import task_of
 
 
 def check_split(saved: Checkpoint, path: Path, ranks: int, split: str) -> None:
-    """Try on shapes to cut the teacher from `path` over `ranks` ranks.  Raises ValueError."""
+    """Try to cut the teacher from `path` over `ranks` ranks, on shapes.  Raises ValueError."""
     if not ranks:
         return
     if any(step["kind"] == "quantized" for step in compression_steps(saved)):

@@ -13,7 +13,7 @@ METHODS = (*attention.METHODS, ULYSSES)
 
 
 def context_options(config: TrainConfig, sizes: Mapping[str, int]) -> ContextOptions | None:
-    """How the ranks of cp share tokens; None if cp has only one."""
+    """How the ranks of cp share tokens; None if cp has only one rank."""
     cp, chosen, default = sizes.get("cp", 1), config.context, ContextOptions()
     if cp == 1:
         return None
@@ -50,7 +50,7 @@ def check_context(config: TrainConfig, sizes: Mapping[str, int]) -> None:
 def check_beside_sequence_parallelism(config: TrainConfig, sizes: Mapping[str, int]) -> None:
     """Refuse a context whose tokens on each rank of cp cannot be split over tp.  UsageError."""
     cp, tp, options = sizes["cp"], sizes["tp"], context_options(config, sizes)
-    assert options is not None          # there is a cp
+    assert options is not None          # cp has several ranks
     blocks = positions_of_ranks(options.order, config.model.context, cp // options.ulysses)
     if any(len(block) % (options.ulysses * tp) for block in blocks):
         raise UsageError(f"--sequence-parallel splits the tokens of each rank of cp over {tp} "

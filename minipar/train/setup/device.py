@@ -1,7 +1,7 @@
-"""`minipar train --device cuda`: the device on which arrays live, and so are computed.
+"""`minipar train --device cuda`: the device that keeps the arrays and computes with them.
 
-    rank 0 ─ GPU 0      rank 2 ─ GPU 0        rank r has GPU r mod their number; simulated ranks,
-    rank 1 ─ GPU 1      rank 3 ─ GPU 1        which are one process, share GPU 0
+    rank 0 ─ GPU 0      rank 2 ─ GPU 0        rank r has GPU r mod (number of GPUs);
+    rank 1 ─ GPU 1      rank 3 ─ GPU 1        simulated ranks are one process, on GPU 0
 
 Parameters, activations, gradients, states and batches live on the GPU.  Messages between ranks go
 through the host; so do checkpoints, and the results that are printed at the end.

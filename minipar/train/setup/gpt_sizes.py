@@ -1,7 +1,7 @@
 """The sizes and kinds of a GPT: from options to GPTConfig, to a checkpoint, and back to options.
 
-An option of `ModelConfig` has the name of the field in GPTConfig.  Not so: those in OTHER_NAMES,
-those of an MLP alone, and `untied`, the contrary of `tied`.
+An option of `ModelConfig` has the same name as its field in GPTConfig.  The exceptions are those in
+OTHER_NAMES, those of an MLP alone, and `untied`, the contrary of `tied`.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The sizes of an MLP in a checkpoint, and what is between its layers."""
+"""The sizes of an MLP in a checkpoint, and the activation and dropout between its layers."""
 
 from typing import Any
 

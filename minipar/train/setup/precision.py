@@ -21,7 +21,7 @@ from ...precision.loss_scaler import LARGEST
 from ..config import OPTIONS, TrainConfig
 from ..option import one_of
 
-# A wire takes those options of [messages] that it has arguments for.
+# A wire, the format of messages, takes those options of [messages] that it has arguments for.
 MESSAGE_OPTIONS = [key for key, field in OPTIONS.items() if field.section == "messages"]
 FULL_PRECISION = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32",
                   "gather_dtype": "fp32"}
@@ -88,7 +88,7 @@ def wire_options(config: TrainConfig) -> dict[str, Wire]:
 
 
 def activation_format(config: TrainConfig) -> Format | None:
-    """The format in which activations are sent over pp and tp: that of the model's outputs."""
+    """The format of activations in the messages of pp and tp: that of the model's outputs."""
     return PRECISIONS[config.precision.compute].outputs
 
 

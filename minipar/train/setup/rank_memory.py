@@ -2,7 +2,7 @@
 
     --remat sqrt              backward recomputes what forward does not keep (`remat.py`)
     --offload activations     arrays saved for backward wait in a file (`memory/offload`)
-              optimizer       so do the optimizer's states, of which one block at a time is resident
+              optimizer       so do the optimizer's states; memory holds one block at a time
               parameters      so do FSDP's shards of parameters and gradients, unit by unit
     --memory-limit 512MB      of each rank: its ledger refuses more, and Linux limits the process
 
@@ -95,7 +95,7 @@ def process_limit(config: TrainConfig, num_ranks: int) -> Iterator[None]:
     """Context in which Linux limits this process to --memory-limit for each of `num_ranks` ranks.
 
     Only private memory counts, not pages mapped from files.  Raises UsageError if the process
-    already has more, or may not have so much.  Other systems set no limit.
+    already has more, or may not have so much.  On other systems there is no limit.
     """
     limit = memory_limit(config)
     if limit is None or not Path("/proc/self/status").exists():
@@ -130,8 +130,8 @@ def _own_memory() -> int:
 class RankMemory:
     """One rank's ledger and its file of offloaded arrays.
 
-    `ledger` is None if there is no --memory-limit and no --out to draw it in, `file` without
-    --offload.
+    The ledger counts live bytes.  `ledger` is None if neither --memory-limit nor --out is given;
+    `file` is None without --offload.
     """
 
     def __init__(self, config: TrainConfig, comm: Communicator):
@@ -149,7 +149,7 @@ class RankMemory:
         return allocating_with(dict.fromkeys(kinds, self.file.zeros)) if kinds else nullcontext()
 
     def prepare_offload(self, model: Module) -> None:
-        """Set up the offloading of activations, but not of parameters; before the first step."""
+        """Before the first step: set up the offloading of activations, which skips parameters."""
         if "activations" in self.names:
             self.offload = OffloadActivations(self.file.empty, model.parameters(),
                                               *copy_streams(self.comm))

@@ -1,4 +1,4 @@
-"""`minipar train --remat sqrt`: what backward recomputes instead of keeping it.
+"""`minipar train --remat sqrt`: what backward recomputes because forward did not keep it.
 
     none           nothing              selective    attention's probabilities
     full           every block          every:2      segments of two blocks
@@ -65,7 +65,7 @@ def budget_of(config: TrainConfig) -> int:
 
 def check_budget(config: TrainConfig, model: Module, inputs: Array,
                  num_ranks: int) -> None:
-    """Refuse a budget of bytes that no plan keeps, before the ranks start.  Raises UsageError.
+    """Refuse a budget of bytes that no plan meets, before the ranks start.  Raises UsageError.
 
     It plans the largest microbatch of a batch like `inputs`, on each rank of a pipeline, with
     arrays that are shapes only.  With tp or cp it checks nothing: the ranks find out themselves.
@@ -81,7 +81,7 @@ def check_budget(config: TrainConfig, model: Module, inputs: Array,
     model.initialize(array=ShapeArray((), np.dtype(config.precision.dtype)))
     parts, x = chain(model), ShapeArray((rows, *inputs.shape[1:]), inputs.dtype)
     if isinstance(model, MLP) and pp == 1:
-        x = Tensor(x)                           # as MLP.logits has it
+        x = Tensor(x)                           # as MLP.logits does
     with training_step(0, 0, range(rows), shares=ShapeArray((rows,), np.dtype(np.float64))):
         costs = profile_parts(parts, x, tanh, model.parameters())
     placement = make_schedule(*schedule_of(config))[1] if pp > 1 else [0]
@@ -112,7 +112,7 @@ def max_in_flight(config: TrainConfig, pp_rank: int) -> int:
 
 
 def budget_too_small_error(config: TrainConfig, least: int, num_in_flight: int) -> UsageError:
-    """The error for a budget that no plan keeps."""
+    """The error for a budget that no plan meets."""
     sharing = (f" of a rank, which has {num_in_flight} microbatches in flight,"
                if num_in_flight > 1 else "")
     return UsageError(f"--remat {config.memory.remat}: the activations{sharing} take "

@@ -36,7 +36,7 @@ class Compression:
         self.masks = Masks(model, self.kept) if self.kept else None
 
     def export(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint as it is written: without pruned values, with the steps described."""
+        """The checkpoint as a file has it: without pruned values, with the steps described."""
         if self.steps:
             checkpoint = replace(checkpoint, description={
                 **checkpoint.description, "compression": self.steps})

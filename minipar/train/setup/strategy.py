@@ -87,6 +87,6 @@ def describe_strategy(config: TrainConfig) -> str:
         words += [config.parallel.schedule or "1f1b", f"{num_microbatches(config)} microbatches"]
     context = context_options(config, mesh_sizes(config))
     if context is not None:
-        # `context` says ring for ulysses: with rings of one rank each
+        # for ulysses `context` says "ring", with rings of one rank each
         words += [config.context.method or context.method, context.order]
     return ", ".join(words + ["sequence parallel"] * config.parallel.sequence_parallel)

@@ -17,8 +17,8 @@ from ..colors import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
 from ..figure import box, empty_figure, legend_below, new_figure, save, whole_numbers
 
 COLORS = BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW
-RIGHT, THICK = 10.0, 0.35           # where experts stand, ranks being at 0; how thick both are
-GAP, RANK_GAP = 0.02, 0.06          # between experts, between ranks: of the height
+RIGHT, THICK = 10.0, 0.35           # x of the experts (ranks are at 0); thickness of both
+GAP, RANK_GAP = 0.02, 0.06          # gaps of experts, of ranks; the bars together are 1 high
 MOST = 2.0              # times the even share: the end of the scale of colours
 
 
@@ -41,7 +41,7 @@ def draw_token_flow(path: str | Path, sent: np.ndarray, dropped: np.ndarray,
     left = np.cumsum([0, *given[:-1]]) + RANK_GAP * np.arange(num_ranks)
     right = np.cumsum([0, *arrive[:-1]]) + GAP * np.arange(num_experts) + (RANK_GAP - GAP) * owner
     height = 1 + RANK_GAP * (num_ranks - 1)
-    right *= height / (right[-1] + arrive[-1])          # both sides are as high
+    right *= height / (right[-1] + arrive[-1])          # make both sides equally high
     into = right.copy()
     for rank, here in enumerate(left):
         box(axes, -THICK, here, THICK, given[rank], color=color_of(rank))

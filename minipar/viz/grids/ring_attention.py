@@ -1,4 +1,4 @@
-"""Ring attention as a table: which block of keys each rank has in each hop, and what it sees of it.
+"""Ring attention as a table: which block of keys each rank has in each hop, and which keys it sees.
 
               hop 0   hop 1   hop 2   hop 3       pairs
     rank 0    ◣ kv₀   · kv₃   · kv₂   · kv₁       ▇▏            a cell is a block of the attention
@@ -20,12 +20,12 @@ from ...parallel.context.mask import AttentionMask
 from ..colors import BLACK, DARK, GREY, LIGHT, PALETTE
 from ..figure import empty_figure, save, tidy
 
-SHOWN = 4                                   # ranks, of those that there are
+SHOWN = 4                                   # ranks that are drawn, at most
 
 
 def draw_ring_attention(path: str | Path, orders: Mapping[str, Sequence[np.ndarray]],
                         title: str = "") -> Path:
-    """Draw a table for each of `orders`: name to the positions of the tokens of each rank.
+    """Draw a table for each of `orders`, {name: the positions of each rank's tokens}.
 
     The first four ranks and hops are drawn.  Raises ValueError if the orders have different
     numbers of ranks.
@@ -51,7 +51,7 @@ def draw_ring_attention(path: str | Path, orders: Mapping[str, Sequence[np.ndarr
 
 
 def visible_pairs(positions: Sequence[np.ndarray]) -> np.ndarray:
-    """Pairs [r, i] of a query of rank r and a key that it sees of rank r - i: (p, p)."""
+    """The number of pairs at [r, i]: a query of rank r with a key of rank r - i that it sees."""
     p, mask = len(positions), AttentionMask()
     return np.array([[np.sum(mask.visible(positions[r], positions[(r - i) % p]))
                       for i in range(p)] for r in range(p)])

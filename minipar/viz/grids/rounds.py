@@ -54,7 +54,7 @@ class Rounds:
     """One run of `operation` by `algorithm`.
 
     moves[k]           the messages of the k-th round
-    held[k][rank]      the chunks that `rank` has received or made before it; held[-1]: at the end
+    held[k][rank]      the chunks that `rank` has before that round; held[-1]: at the end
     results[rank]      the part of them that the operation returned
     path[k]            bytes on the critical path of the first k rounds
     predicted          the prediction of the cost model, if the algorithm has one
@@ -130,12 +130,13 @@ def sort_into_rounds(by_round: "RecordingCluster", by_bytes: "RecordingCluster",
                      ) -> tuple[list[list[Move]], list[int]]:
     """The messages of each round, and the bytes on the critical path up to the end of each.
 
-    In `by_round` a message takes 1 second, in `by_bytes` a byte does; bytes are times `scale`.
+    In `by_round` a message takes 1 second.  In `by_bytes` it takes 1 second for each byte of its
+    chunks: `scale` times the bytes of the symbols that it carries.
     """
     num_rounds = round(max((end for end, _ in by_round.seen), default=0))
     moves: list[list[Move]] = [[] for _ in range(num_rounds)]
     path = [0] * (num_rounds + 1)
-    # by sender and receiver: messages between two ranks keep their order
+    # sorted by sender and receiver: messages between two ranks keep their order
     pairs = (sorted(run.seen, key=lambda seen: seen[1][:2]) for run in (by_round, by_bytes))
     for (end, move), (end_in_bytes, _) in zip(*pairs):
         k = round(end)

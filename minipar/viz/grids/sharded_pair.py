@@ -25,7 +25,7 @@ PLACES = {"x": 0.0, "A": 2.0, "y": 4.1, "B": 6.1, "share": 7.6, "z": 10.0}      
 
 def draw_sharded_pair(path: str | Path, columns: Sequence[tuple[int, int]], total: int,
               title: str = "") -> Path:
-    """Draw z = gelu(x A) B on ranks that hold the `columns` (start, stop) of `total` of A.
+    """Draw z = gelu(x A) B on ranks that hold `columns` (start, stop) of A, `total` in all.
 
     The first four ranks are drawn; returns the path written.  Raises ValueError if the columns are
     not pieces of `total`, one after the other.

@@ -25,8 +25,8 @@ from ..timelines.bars import COPIES, count_ranks, earlier, refuse_empty
 def write_perfetto(path: str | Path, trace: Trace) -> Path:
     """Write `trace` as Trace Event JSON; return the path written.
 
-    Time 0 is the first event.  The arguments of a message's rectangle: bytes, label, the peer's
-    rank, and when it was posted in µs.  Raises ValueError for an empty trace.
+    Time 0 is the first event.  The arguments of a message's rectangle are its bytes, its label,
+    the peer's rank and the time of its posting in µs.  Raises ValueError for an empty trace.
     """
     refuse_empty(trace)
     lines = ",\n".join(json.dumps(event, ensure_ascii=False) for event in trace_events(trace))
@@ -61,7 +61,7 @@ def trace_events(trace: Trace) -> list[dict]:
                             **({"bp": "e"} if phase == "f" else {})}, end))
 
     names = [e for r in range(num_ranks) for e in _names("process", r + 1, 0, f"rank {r}", r)]
-    threads = count(num_ranks + 1)                      # none has the number of a process
+    threads = count(num_ranks + 1)                      # no thread has the number of a process
     for (rank, row), events in rows.items():
         for i, events_of_thread in enumerate(apart(events)):
             thread = next(threads)

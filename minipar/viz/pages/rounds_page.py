@@ -2,9 +2,10 @@
 
     write_rounds_page("out/ring.html", record_rounds("all_gather", "ring", 4), title="A ring")
 
-Open it in a browser: buttons, a slider, arrow keys; `ring.html#algorithm=0&round=2` opens it after
-round 2 of the first run.  What the page shows is `page_data`, plain values from real runs
-(rounds.py), embedded as JSON.  The script in rounds.html draws them and knows no algorithm.
+Open it in a browser, and step with its buttons, its slider or the arrow keys.
+`ring.html#algorithm=0&round=2` opens it after round 2 of the first run.  The page embeds
+`page_data` as JSON: plain values from real runs (rounds.py).  The script in rounds.html draws them
+and knows no algorithm.
 """
 
 import sys

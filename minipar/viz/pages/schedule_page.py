@@ -4,7 +4,7 @@
 
 Open it in a browser.  It has sliders for ranks, microbatches, virtual stages and the times of F, I
 and W, and a table of all schedules at these numbers.  `pipelines.html#schedule=1f1b&p=4&m=8` opens
-it there.
+the page at these numbers.
 
 Python makes the rows of every schedule at every number that the sliders reach.  It writes them into
 the page with the formulas of the table of schedules.  JavaScript (schedule.html) places the actions
@@ -84,7 +84,7 @@ def encode_row(row: Sequence[Action], stages: Sequence[int]) -> str:
 
     A capital is the microbatch after the letter's last one, a small letter the one before it.  Any
     other microbatch is a number after the letter.  1F1B's first row of 4 is AAAABABABABABBBB.  A +
-    stands before the first of a pair.
+    stands before an action that runs together with the next one.
     """
     last: dict[int, int] = {}
     letters = []

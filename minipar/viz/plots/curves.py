@@ -1,8 +1,8 @@
-"""Curves: training's losses, seconds over bytes, waiting under load, and where a device ends.
+"""Curves: training's losses, seconds over bytes, waiting under load, and the limits of a device.
 
     seconds      ╲    ╱ doubling        draw_crossovers: lines are the model, dots are measured;
       (log)   ___╲╱_____ ring           both axes are logarithmic, so a term that decides is a
-                  ┊                     straight line.  Dashed: another one becomes fastest here.
+                  ┊                     straight line.  Dashed: another algorithm becomes fastest.
               bytes (log) ─▶
 
     s per token │    ╱    ╱      ╱      draw_load_curve: each line turns upwards where the requests
@@ -35,7 +35,7 @@ Points = Sequence[tuple[float, float]]
 
 
 class CostCurves(NamedTuple):
-    """One panel: lines and dots by algorithm, points (bytes, seconds).
+    """One panel: the points (bytes, seconds) of lines and of dots, by algorithm.
 
     `crossings` are (bytes, the algorithm that is fastest from there on).
     """
@@ -47,7 +47,7 @@ class CostCurves(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """A quantity that models need: one value for each, and walls (value by name) against them."""
+    """A quantity that models need: its value for each, and the limits (walls) of devices."""
 
     title: str
     label: str
@@ -56,7 +56,7 @@ class Requirement(NamedTuple):
 
 
 class MilestoneRun(NamedTuple):
-    """A run by its name: losses by step, and bytes of a step of all ranks, by collective."""
+    """A run: its losses by step, and the bytes that all ranks send in a step, by collective."""
 
     name: str
     losses: Sequence[float]
@@ -76,8 +76,8 @@ def draw_loss(path: str | Path, steps: Sequence[float], losses: Sequence[float],
     """Draw the loss in nats (at the right: in bits) over the steps; return the path written.
 
     `reference` is (loss, what it is), a horizontal line: for example ln(vocabulary), the loss of
-    guessing evenly.  `per` is what one target is.  Raises ValueError where steps and losses do
-    not pair up, or there are none.
+    guessing evenly.  `per` is what one target is.  Raises ValueError if steps and losses differ
+    in number, or if there are none.
     """
     if len(steps) != len(losses) or not len(steps):
         raise ValueError(f"{len(steps)} steps and {len(losses)} losses: give one of each for every "
@@ -138,7 +138,7 @@ def _key(panel: CostCurves) -> list[Line2D]:
 
 def _draw_costs(axes: Axes, panel: CostCurves) -> None:
     colors = _colors(panel)
-    for i, (name, points) in enumerate(panel.lines.items()):    # of equal lines all can be seen
+    for i, (name, points) in enumerate(panel.lines.items()):    # wider below, so equal lines show
         axes.plot(*zip(*points), color=colors[name], zorder=3,
                   linewidth=1.3 + 0.6 * (len(panel.lines) - 1 - i))
     for name, points in panel.dots.items():

@@ -4,9 +4,9 @@
     bfloat16  ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓       two, and how many gradients there are of each size.
     gradients     ▁▃▇▅▂   ─ · 2¹⁶ ▶  ▁▃▇▅▂  Loss scaling moves them into a format's range.
 
-    ▒▓▒ │      █      │      █      │     ▂█▁▃▁     draw_soft_targets: softmax(logits / T); at a
-    the │   label     │    T = 1    │     T = 4     high temperature T all that is not the answer
-                                                    grows out of nothing
+    ▒▓▒ │      █      │      █      │     ▂█▁▃▁     draw_soft_targets: softmax(logits / T); a
+    the │   label     │    T = 1    │     T = 4     high temperature T lifts the probabilities of
+                                                    the wrong classes
 
                  forward   backward   gradient   update        draw_difference: two layouts of one
     h.0.ln_1        ·         ▓          ▓         ▓           run; a row for each module, colours
@@ -27,12 +27,12 @@ from ..colors import BLUE, DARK, GREEN, GREY, ORANGE, VERMILION
 from ..figure import empty_figure, legend_below, new_panels, save, tidy
 
 BINS = 60       # of a histogram, at each side of 0
-POWERS = -50, 20        # of two, which are shown
+POWERS = -50, 20        # powers of two that are shown
 TELL = 0.01     # probabilities of at least this are written above their bars
 COLUMNS = {"forward": ("layout", "forward", "loss"), "backward": ("backward",),
            "gradient": ("local gradient", "gradient", "norm"),
            "update": ("state", "parameter", "initial")}
-LEVELS = {      # times what rounding may do, from which on: colour and meaning
+LEVELS = {      # by the least multiple of rounding: (colour, meaning)
     0.0: ("#e8f1e4", "equal"), 0.01: ("#c5dfba", "rounding"), 1.0: ("#f6c46b", "above rounding"),
     1e3: ("#e0762f", "1,000 × rounding"), 1e6: ("#a31621", "a million × rounding, or more")}
 NOTHING = "#ffffff"
@@ -51,9 +51,9 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
                    drift: Mapping[str, Sequence[float]], title: str = "") -> Path:
     """Draw formats above gradients, and at the right how a weight moves; return the path written.
 
-    `gradients` are numbers by what they are called; zeros are left out.  `drift` gives the values
-    of a weight after each update, by how it is kept.  Raises ValueError where one of the three is
-    empty.
+    `gradients` are numbers by name; zeros are left out.  `drift` gives the values
+    of a weight after each update, for each way to keep it.  Raises ValueError if one of the three
+    is empty.
     """
     if not (formats and gradients and drift):
         raise ValueError("give at least one format, one set of gradients and one weight")
@@ -96,7 +96,7 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
 
 def draw_quantization_grids(path: str | Path, panels: Sequence[GridPanel],
                             title: str = "") -> Path:
-    """Draw a histogram over each grid, one below the other, over one axis; return the path.
+    """Draw a histogram over each grid, one below the other, on a common axis; return the path.
 
     Raises ValueError if there is nothing to draw.
     """
@@ -126,7 +126,7 @@ def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Se
     """Draw `image` (height, width), and beside it a chart for each of `bars`; return the path.
 
     `bars` are probabilities of classes 0, 1, …; the bar of class `truth` is coloured.  Raises
-    ValueError unless all have the same number of classes, `truth` one of them.
+    ValueError unless all have the same number of classes, with `truth` among them.
     """
     sizes = {len(values) for values in bars.values()}
     if len(sizes) != 1 or not 0 <= truth < min(sizes):

@@ -5,10 +5,10 @@
             │        ○ c
             └─────────────────── bytes, log
 
-For slow networks: loss against seconds and bytes, one colour for each method, one thin line for
-each seed.  A second picture shows the bytes of sparse messages beside dense ones.
+A picture for slow networks shows loss against seconds and bytes, with a colour for each method and
+a thin line for each seed.  Another one shows the bytes of sparse messages beside dense ones.
 
-A mask of pruning is as many dots as its weight has elements: dark where it is kept.
+A pruning mask has a dot for each element of its weight, dark where the element is kept.
 
     tp 8 │ 1.0  1.1  1.4       draw_choices: the cost of each pair of choices, relative to the
     tp 4 │ 1.2   –    –        best; a pair without a number is not possible
@@ -38,7 +38,7 @@ ANGLES = np.radians(np.arange(0, 360, 30))
 
 
 class ParetoPanel(NamedTuple):
-    """One pair of axes: by name (bytes, quality, its spread), and which way is better.
+    """One pair of axes: points (bytes, quality, its spread) by name; which quality is better.
 
     `size` says which bytes.
     """
@@ -59,7 +59,7 @@ class PrunedModel(NamedTuple):
 
 
 class CostedRun(NamedTuple):
-    """One run: of each step its loss, and seconds and bytes sent until its end."""
+    """One run: for each step its loss, and the seconds and the bytes sent up to its end."""
 
     losses: Sequence[float]
     seconds: Sequence[float]
@@ -138,8 +138,9 @@ def draw_choices(path: str | Path, costs: Mapping[tuple[int, int], float], names
                  title: str = "", limit: float = 3.0) -> Path:
     """Draw the cost of each pair of choices over the least cost, as colours and numbers.
 
-    `names` name the first choice, a row each, and the second, a column each.  Colours end at
-    `limit` times the least cost.  Returns the path written.  Raises ValueError for no cost.
+    `names` are those of the first choice, which has the rows, and of the second, which has the
+    columns.  Colours end at `limit` times the least cost.  Returns the path written.  Raises
+    ValueError without any cost.
     """
     if not costs:
         raise ValueError("nothing to draw: give the cost of at least one pair")
@@ -164,7 +165,7 @@ def draw_pruning_masks(path: str | Path, masks: Mapping[str, np.ndarray],
                        title: str = "") -> Path:
     """Draw `masks` (in, out) by their titles; below, the quality of `points` over each of `costs`.
 
-    A line is the Pareto front.  Returns the path written.
+    The line is the Pareto front.  Returns the path written.
     Raises ValueError if there is nothing to draw, or a point has a different number of costs.
     """
     if not masks or not points or any(len(point.costs) != len(costs) for point in points):
@@ -234,8 +235,8 @@ def draw_sparse_or_dense(path: str | Path, counted: Mapping[int, Mapping[float, 
                          itemsize: int = 4, title: str = "") -> Path:
     """Draw the bytes of top-k over the bytes of a dense sum, by density; return the path.
 
-    `counted` are quotients that were counted, by number of ranks p and density; lines are the
-    formula, p · density · (itemsize + 4) / (2 itemsize).
+    `counted` are quotients from runs, by number of ranks p and density; lines are the formula,
+    p · density · (itemsize + 4) / (2 itemsize).
     """
     figure, axes = new_figure(7.5, 4.6, title)
     densities = np.geomspace(1e-3, 1, 50)

@@ -1,4 +1,4 @@
-"""Numbers by rank: bytes through each rank, over links of a mesh, by part; any number, as a map.
+"""Numbers of ranks: bytes through each rank, over links, by part; a map of any other number.
 
     rank 0  ████████████████          draw_rank_traffic: one bar a rank and a program, sent and
     rank 1  ███                       received together.  The busiest rank sets the time.
@@ -48,8 +48,9 @@ def draw_rank_traffic(path: str | Path, loads: Mapping[str, Sequence[int]], titl
                       growth: Mapping[str, Mapping[int, tuple[int, int]]]) -> Path:
     """Draw `loads`, bytes through each rank by program; return the path written.
 
-    `growth`: by program and number of ranks, bytes through the busiest rank (predicted, counted),
-    as a line and dots.  Raises ValueError if the programs ran on different numbers of ranks.
+    `growth` has the bytes through the busiest rank (predicted, counted), by program and number of
+    ranks; they are drawn as a line and dots.  Raises ValueError if the programs ran on different
+    numbers of ranks.
     """
     num_ranks = {len(load) for load in loads.values()}
     if len(num_ranks) != 1:
@@ -112,7 +113,7 @@ def draw_stacked_bars(path: str | Path, bars: Mapping[str, Mapping[str, float]],
 
 
 def draw_mesh_traffic(path: str | Path, panels: Sequence[MeshTraffic], title: str = "") -> Path:
-    """Draw the panels side by side; line widths compare across them.  Returns the path written."""
+    """Draw the panels side by side, with one scale of line widths; return the path written."""
     figure = empty_figure(4.6 * len(panels), 3.5, title)
     heaviest = max(num_bytes for mesh in panels for links in mesh.traffic.values()
                    for num_bytes in _both_ways(links).values())

@@ -91,9 +91,9 @@ def timeline_bars(trace: Trace, num_ranks: int | None = None, resolution: float 
                   apart: bool = False) -> list[Bar]:
     """The bars of the timeline; time 0 is the first event.
 
-    A rank waits until the last event of all; if the ranks are `apart`, until its own last event.
+    A rank's waiting ends with the last event of all ranks or, if they are `apart`, with its own.
     Bars of one row never overlap: neighbours of one kind are one bar, and messages that are under
-    way at the same time share it.  Gaps of at most `resolution` seconds are closed.
+    way at the same time share a bar.  Gaps of at most `resolution` seconds are closed.
     """
     trace = earlier(trace, trace.first())
     pieces: dict[tuple[int, str], list[tuple]] = defaultdict(list)
@@ -158,7 +158,7 @@ def refuse_empty(trace: Trace) -> None:
 
 
 def join(rank: int, row: str, pieces: Iterable[tuple], resolution: float = 0.0) -> list[Bar]:
-    """Bars of pieces (start, end, kind): in order, without overlaps, joined if one kind touches."""
+    """Bars of pieces (start, end, kind), in order, without overlaps; equal kinds join."""
     bars: list[Bar] = []
     for start, end, kind in sorted(pieces):
         if bars and start - bars[-1].end <= resolution:
@@ -186,7 +186,7 @@ def earlier(trace: Trace, seconds: float) -> Trace:
 
 
 def side_by_side(traces: Sequence[Trace]) -> Trace:
-    """One rank's log of several runs as one trace, run i as rank i, each from time 0."""
+    """Several runs of one rank as one trace: run i becomes rank i, and begins at time 0."""
     together = Trace()
     for i, trace in enumerate(traces):
         moved = earlier(trace, trace.first())

@@ -21,7 +21,7 @@ HIGHEST = 24.0          # inches, so that a picture of many lanes can still be s
 
 
 def lane_panels(sizes: Sequence[int], width: float, lane: float) -> tuple[Figure, list[Axes]]:
-    """A figure of a panel for each of `sizes`, its number of lanes, of `lane` inches each."""
+    """A figure with a panel for each of `sizes`, its number of lanes; a lane has `lane` inches."""
     height = 0.7 + sum(0.9 + lane * size for size in sizes)
     figure, grid = new_panels(width, min(HIGHEST, height), rows=len(sizes), height_ratios=sizes)
     return figure, list(grid[:, 0])

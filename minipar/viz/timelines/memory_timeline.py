@@ -1,6 +1,6 @@
 """Live memory over one training step: areas stacked by kind, strategies side by side.
 
-    bytes  ┌ peak                      parameters and optimizer states at the bottom, as they last;
+    bytes  ┌ peak                      at the bottom parameters and optimizer states, which last;
            ├──╮  ╭╮╭╮                  above them what comes and goes: gradients, messages,
            │▒▒╰──╯╰╯╰──╮               activations, temporaries
            │░░░░░░░░░░░░ time
@@ -36,8 +36,8 @@ CAPTIONS = {"communication": "gathered weights, messages",
 class MemoryStep(NamedTuple):
     """The history of one rank's ledger from `start` to `end`, on the clock of that history.
 
-    `predicted`: the bytes that the peak should be, and the formula.  `phases`: when "forward", …
-    began, in order of time, as often as there are microbatches (`phase_starts`).
+    `predicted` has the bytes that the peak should have, and the formula.  `phases` say when
+    "forward", … began, in order of time (`phase_starts`).
     """
 
     title: str
@@ -77,8 +77,8 @@ def peak_of(step: MemoryStep, kinds: Sequence[str] = tuple(COLORS)) -> tuple[flo
 def phase_starts(trace: Trace, rank: int) -> list[tuple[float, str]]:
     """The start of each phase of a step on a rank, in order of time.
 
-    Phases are forward and backward of each microbatch, then optimizer.  Recomputation is a part of
-    backward.
+    Phases are forward, backward and optimizer; equal ones in a row are one phase.  Recomputation is
+    a part of backward.
     """
     phases = {**PHASES, "again": "backward"}
     spans = sorted((span.start, phase) for span in trace.named_spans() if span.rank == rank

@@ -43,8 +43,8 @@ Bytes = float | Sequence[float] | None          # activations of a microbatch, o
 class Box(NamedTuple):
     """A rectangle: a rank did an action of this kind, or idled, from `start` to `end` (seconds).
 
-    `nth` is the stage's place among the rank's own: 0, but for virtual stages; `microbatch` is -1
-    of idle time.  Time 0 is the first action's start.
+    `nth` is the stage's place among the rank's own stages: 0 without virtual stages.  `microbatch`
+    is -1 for idle time.  Time 0 is the first action's start.
     """
 
     rank: int
@@ -84,7 +84,7 @@ def draw_pipelines(path: str | Path, timelines: Mapping[str, Timeline],
                    activation_bytes: Bytes | Mapping[str, float] = None) -> Path:
     """Draw several runs by their titles, one above the other, on one scale of time and of memory.
 
-    `activation_bytes` as in `draw_pipeline`, or by title where the runs have different stages.
+    `activation_bytes` are as in `draw_pipeline`, or by title if the runs have different stages.
     """
     return save(pipeline_figure(timelines, activation_bytes), path)
 
@@ -177,7 +177,7 @@ def _draw_arrows(axes: Axes, timeline: Timeline) -> None:
 
 
 def _draw_fault(axes: Axes, timeline: Timeline, fault: Fault) -> None:
-    """Draw a red frame at each place that the sentence names; a missing action goes at the end."""
+    """Draw a red frame at each place of the fault; a missing action goes at the row's end."""
     length = min((i.end - i.start for i in timeline.intervals), default=1.0)
     for number, (rank, position) in enumerate([(fault.rank, fault.position), *fault.others]):
         row = timeline.row(rank)

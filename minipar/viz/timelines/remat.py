@@ -68,9 +68,9 @@ def draw_remat_tradeoff(path: str | Path, best: Points, rules: Mapping[str, Poin
     """Draw three panels: compute against memory, memory against depth, plans being executed.
 
     Points of `best`, `rules` (plans by a rule, by its name) and `counted` are (bytes at the peak,
-    forwards more than one).  `growth`: by name what was predicted and what was counted, points
-    (number of layers, arrays alive).  `runs` and `names` as for `draw_runs`.  Returns the
-    path written.  Raises ValueError if there is nothing to draw.
+    forwards more than one).  `growth` has by name the predicted and the counted points (number of
+    layers, arrays alive).  `runs` and `names` are those of `draw_runs`.  Returns the path written.
+    Raises ValueError if there is nothing to draw.
     """
     if not best or not growth:
         raise ValueError("nothing to draw: give at least one plan, and one curve over the depth")
@@ -125,7 +125,7 @@ def _draw_growth(axes: Axes, growth: Mapping[str, tuple[Points, Points]]) -> Non
 
 def draw_runs(figure: Figure | SubFigure, runs: Mapping[str, Sequence[RematStepLike]],
               names: Sequence[str]) -> None:
-    """Draw runs of plans, by their titles, beside each other to one scale; `names` of the parts.
+    """Draw runs of plans side by side, by title, to one scale; `names` are those of the parts.
 
     Raises ValueError if there is no run, or one without steps.
     """

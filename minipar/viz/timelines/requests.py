@@ -8,7 +8,7 @@
           2 │▇▇▇ ▂▄▆▇▇             a black frame: several sequences share the block
             └─────────────▶ step
 
-Below the blocks: the part of the slots in use that holds no token.
+Bars below the blocks show the part of the slots in use that holds no token.
 """
 
 from collections.abc import Mapping, Sequence

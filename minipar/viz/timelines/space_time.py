@@ -1,8 +1,8 @@
 """The space-time diagram: ranks are lines, time runs to the right, a message is a slanted arrow.
 
     rank 0  ───●━━━━━━━━━━━━━━━      Blocked time is thick and red.  In a run that hung it has no
-                ╲  16 B              end, and a dashed arrow says to whom, or from whom, a message
-    rank 1  ─────▼━━━━━━━━━━━━━      was waited for.
+                ╲  16 B              end, and a dashed arrow shows the message that the rank
+    rank 1  ─────▼━━━━━━━━━━━━━      waits for.
 
 Lamport 1978, Time, clocks, and the ordering of events in a distributed system, figure 1.
 """
@@ -20,7 +20,7 @@ from .lanes import lane_panels, name_lanes, time_axis
 
 LOOKS = {COMPUTING: {"color": BLUE, "linewidth": 7}, TRANSFER: {"color": PURPLE, "linewidth": 4},
          BLOCKED: {"color": RED, "linewidth": 4}}
-MOST_LABELS, APART = 64, 0.07       # of more messages no size is written; share of the width
+MOST_LABELS, APART = 64, 0.07       # more messages get no sizes; share of the width
 
 
 def draw_space_time(path: str | Path, *runs: TracedRun) -> Path:
@@ -48,7 +48,7 @@ def _draw_run(axes: Axes, run: TracedRun, num_ranks: int, end: float) -> set[str
         axes.plot([bar.start, bar.end], [bar.rank] * 2, solid_capstyle="butt",
                   zorder=2 + (bar.kind == COMPUTING), **LOOKS[bar.kind])
     messages = run.trace.select() + run.trace.select(label="control")
-    written: list[tuple[float, float]] = []         # where sizes are; none beside another
+    written: list[tuple[float, float]] = []         # places of sizes, which are kept apart
     for message in messages:
         arrow(axes, (message.start, message.source), (message.end, message.dest), color=BLACK,
               shrinkB=1)

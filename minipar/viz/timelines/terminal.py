@@ -9,8 +9,8 @@
                                  ─ forward  ═ backward  · idle  digits: microbatches
 
 Time is cut into as many columns as there is room for.  A character is the state that takes most of
-its column's time, ╞ where a message starts.  Where the ranks of a trace are more than rows,
-neighbours share one.  Where a pipeline's actions are shorter than a column there are no digits.
+its column's time, ╞ where a message starts.  If a trace has more ranks than rows, neighbours
+share a row.  If a pipeline's actions are shorter than a column, there are no digits.
 """
 
 from collections import defaultdict
@@ -158,7 +158,7 @@ def cells(trace: Trace, groups: Sequence[range], num_columns: int) -> list[list[
 
 
 def starts_of_messages(trace: Trace, groups: Sequence[range], num_columns: int) -> list[set[int]]:
-    """The columns in which a message of each row starts; none where there is no room to tell."""
+    """The columns in which a message of each row starts; none for crowded or shared rows."""
     first, duration = trace.first(), trace.duration() or 1.0
     rows = {group[0]: i for i, group in enumerate(groups) if len(group) == 1}
     found: list[set[int]] = [set() for _ in groups]

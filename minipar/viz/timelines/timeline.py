@@ -113,7 +113,7 @@ def _looks(bars: list[Bar]) -> Looks:
 
 
 def _write_shares(axes: Axes, bars: list[Bar], until: float, num_ranks: int) -> None:
-    """Write, right of each lane, the share of its time in which the rank computed."""
+    """Write at the right of each lane the share of time that its rank computed."""
     for rank in range(num_ranks):
         row = [bar for bar in bars if bar.rank == rank and bar.row == COMPUTE]
         busy = sum(bar.end - bar.start for bar in row if bar.kind != WAITING)

@@ -10,5 +10,5 @@
     ranks/              the other end of the pipe: the ranks themselves
 
 The sandbox needs Linux on x86-64 or ARM; without it ranks are ordinary processes.  The checker
-needs only NumPy, and is part of the package for students: they check with what grades them.
+needs only NumPy.  Students get it in their package, so they check with what grades them.
 """

@@ -9,7 +9,8 @@ have met, neither is done.  When every rank that has not ended waits, none can g
 
 A message must have the size and the dtype that its receive was posted with, or the run fails.  So a
 message's size tells its receiver nothing.  But its tag, its order and its existence do, even
-without content: so each message counts HEADER bytes.
+without content.  So if a task does not limit the number of messages, each message counts
+HEADER bytes more.
 
 Rounds: a rank's clock is the number of messages that it had to wait for, one after another.  A
 message takes one round from the later clock of its two ranks.  A message stays here until its
@@ -24,11 +25,11 @@ import numpy as np
 
 from .ranks.frames import Frame, clean, pack
 
-HEADER = 16                 # bytes that a message counts where no number of messages is given
+HEADER = 16                 # bytes that a message adds if its task does not limit messages
 MAX_OPEN = 64 << 20         # bytes of messages under way
 MAX_LINE = 200              # characters of a line's place
 MAX_POSTS = 100_000         # of a run
-MAX_SPLITS = 16             # of a rank: the size of a new group tells something, and costs no bytes
+MAX_SPLITS = 16             # of a rank: a new group's size tells ranks something, without bytes
 Key = tuple[int, int, int, int]         # group, source and destination in the world, tag
 
 
@@ -151,7 +152,7 @@ class Broker:
                            f"into has {recv.size} × {recv.dtype}", recv.rank, recv.line)
         round = max(send.clock, recv.clock) + 1
         self.messages.append(Message(send.rank, recv.rank, send.array.nbytes, round))
-        array = send.array.reshape(-1)          # a shape would tell something, and cost no bytes
+        array = send.array.reshape(-1)          # a shape would tell something, without bytes
         return [*self.complete(send.rank, send.number, Done(round, None, {})),
                 *self.complete(recv.rank, recv.number, Done(round, array, {}))]
 

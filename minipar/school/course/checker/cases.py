@@ -1,9 +1,9 @@
 """A case that can be run: arguments, results and limits, but no code that made them.
 
-    run_case            on a submission: the one place, for students as for grading
+    run_case            runs a case on a submission, for students and for grading
     cases/NAME.npz      the public cases of a task: "head" is JSON as bytes; "0", "1", … are arrays
 
-So students see examples, and no oracle.
+So students see examples, but not the code that computes the expected results.
 """
 
 import io
@@ -25,7 +25,7 @@ from .service import RunResult
 class ReadyCase(NamedTuple):
     """A case with everything that is needed to run and to judge it."""
 
-    outcome: Outcome                    # what it is, not run yet
+    outcome: Outcome                    # what the case is; not run yet
     function: str
     is_serial: bool
     tolerance: float

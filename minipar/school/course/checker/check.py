@@ -88,7 +88,7 @@ def picture(messages: Sequence[Message], num_ranks: int) -> str:
         round 1   0→1  24 B   2→3  24 B
         round 2   0→2  24 B
 
-    A round of a message is the number of messages that had to come before it, plus one.
+    A message's round is one more than the number of messages that had to come before it.
     """
     lines = []
     for number in sorted({message.round for message in messages}):

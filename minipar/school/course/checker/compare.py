@@ -18,7 +18,7 @@ class Measure(NamedTuple):
     """What a leaderboard measures: the body of measure(results, messages, p, **sizes).
 
     It returns numbers by name, smaller being better, and raises ValueError with a sentence for a
-    result that breaks a rule.  It may name `parameters`.  Its code is no secret: students run it.
+    result that breaks a rule.  It may use `parameters`.  Its code is no secret: students run it.
     """
 
     code: str
@@ -33,7 +33,7 @@ class Measure(NamedTuple):
             numbers = {name: float(value) for name, value in numbers.items()}
             if not all(map(math.isfinite, numbers.values())):       # JSON has no NaN
                 raise ValueError(f"the result measures {numbers}, which is not finite")
-        except Exception as error:      # a result of any form: it came from the submission
+        except Exception as error:      # the result may have any form: it is the submission's
             sentence = str(error) if isinstance(error, ValueError) else \
                 f"the result is not of the form that the task asks for ({error!r})"
             return Failure(None, "Invalid", sentence[:1000]), {}
@@ -144,7 +144,7 @@ def too_much(messages: list[Message], traffic: dict[str, Any]) -> str:
                 return (f"rank {message.source} sent {message.num_bytes} bytes to rank "
                         f"{message.dest}: in this task it does not talk to that rank")
     counted = totals(messages)
-    if "messages" not in traffic:       # else messages without content would tell something for 0
+    if "messages" not in traffic:       # else empty messages would tell something for 0 bytes
         counted["bytes"] += HEADER * len(messages)
     for name, found in counted.items():
         if name in traffic and found > traffic[name]:

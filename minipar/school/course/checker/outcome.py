@@ -17,7 +17,7 @@ class Outcome(NamedTuple):
     ranks: int
     most: int
     is_hidden: bool
-    seed: str                   # in words, too
+    seed: str                   # also in words
     seconds: float
     failure: Failure | None
     printed: str = ""

@@ -3,8 +3,8 @@
     pipe of a rank ──▶ Assembler ──▶ Broker.take ──▶ answers, sent when the pipe takes them
     what it prints ──▶ kept, up to a limit
 
-Nothing here blocks on a rank: a run ends when all ranks have, or with the first failure, which may
-be that its time is over.
+Nothing here blocks on a rank: a run ends when all ranks have ended, or with the first failure.
+Exceeding the time limit is such a failure.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Grading: points for each case of each task of a submission.
 
     tasks.py            read tasks; draw the parameters of a course by its key
-    assignment.py       an assignment: tasks, handout, rubric, and solutions of those before
+    assignment.py       an assignment: tasks, handout, rubric, solutions of earlier tasks
     readers.py          read folders and archives, without following links
     submission.py       read what a student handed in, and find the tasks in it
     grade.py            run and judge every case

@@ -50,7 +50,7 @@ class Assignment(NamedTuple):
     def solutions_below(self, task: Task) -> dict[str, str]:
         """The solutions of those tasks that this one builds on, as modules by name.
 
-        They would be supplied, were they not in the same assignment.
+        The assignment would supply them if it did not have these tasks itself.
         """
         own = {task.name: task for task in self.tasks}
         return {name: below.module(below.solution)

@@ -8,8 +8,8 @@ cannot be prepared, and the same submission is always graded alike.  No student 
 was derived from the secret, so a key that can be guessed tells nothing about these values.
 
 A case counts if it passes with the student's own modules, or with the solutions of the tasks that
-this one builds on.  So a wrong function costs only its own points.  What is printed and told comes
-from the first run alone, or it could hold these solutions.
+this one builds on.  So a wrong function costs only its own points.  The report has the failure and
+the printed text of the first run alone, because the second run could print these solutions.
 """
 
 import time

@@ -5,7 +5,7 @@
     grade_each(course, folder, out, settings)   ─▶ out/NAME.json for each, summary.csv,
                                                    leaderboard.csv
 
-It needs Python and NumPy, nothing else: so it travels alone into a container.
+It needs nothing but Python and NumPy, so it travels alone into a container.
 """
 
 import csv

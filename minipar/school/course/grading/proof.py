@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 
     @property
     def surprise(self) -> str:
-        """A contradiction to what is to be proven, in a sentence; "" if all is well."""
+        """What contradicts the proof, in a sentence; "" if nothing does."""
         if self.version == "solution":
             return f"does not pass: {self.failure}" if self.points < self.task.points else ""
         if self.version == NOTHING:

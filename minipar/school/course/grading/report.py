@@ -2,7 +2,7 @@
 
 Each case has the share of submissions that pass it, and its discrimination.  That is the
 correlation of passing it with the points of all other cases (corrected item-total correlation).
-Below about 0.2 a case tells little about who has understood; below 0 look at it, it may be wrong.
+Below about 0.2 a case tells little about who has understood; below 0 the case may be wrong.
 """
 
 import json

@@ -68,7 +68,7 @@ def autolab(outcomes: Sequence[Outcome]) -> str:
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Write a file whole or not at all; what UTF-8 cannot hold becomes an escape."""
+    """Write a file whole or not at all; characters that UTF-8 lacks become escapes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8",
                                      errors="backslashreplace") as file:

@@ -21,7 +21,7 @@ METADATA = "submission_metadata.json"       # Gradescope puts it beside the subm
 
 
 class Rules(NamedTuple):
-    """Days late that cost nothing, percent for each day after them; whether cases count alone."""
+    """The days late that are free, the percent for each further day; whether cases count alone."""
 
     late_days: int = 0
     late_penalty: float = 0.0

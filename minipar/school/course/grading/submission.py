@@ -19,10 +19,10 @@ from ..checker.ranks.frames import clean
 from .readers import MAX_FILE, Readers, is_archive, is_litter, is_python, readers
 from .tasks import Task
 
-MAX_FILES = 64              # that are read
+MAX_FILES = 64              # files that are read
 MAX_SOURCES = 512 << 10     # bytes of all files together, as JSON: a rank gets them in one frame
-MOST_PROBLEMS = 10          # that are told
-MOST_NAMES = 6              # of files in a problem
+MOST_PROBLEMS = 10          # problems that are told
+MOST_NAMES = 6              # names of files in a problem
 
 
 class Submission(NamedTuple):
@@ -101,8 +101,8 @@ def read_files(found: Readers, wanted: Collection[str]
                ) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """(the modules by name, other files by path, what was left out).
 
-    A file is read only if it is taken: first those wanted, then other modules, then Python files
-    of other names.
+    It reads at most MAX_FILES Python files: first those wanted, then other modules, then files
+    whose names are no modules'.  The `others` that are not Python are not read.
     """
     files: dict[str, str] = {}
     others = dict.fromkeys(found, "")

@@ -5,7 +5,7 @@ the KEY of a course chooses one value for each parameter.  An entry:
 
     [reduce_scatter]                    the name; students write it in reduce_scatter.py
     title, minutes, task                what to write, with shapes, and how long it takes
-    exercise                            the exercise of which this is a variation ("" for none)
+    exercise                            the exercise that this task varies ("" for none)
     signature                           "reduce_scatter(comm, chunks)"; without comm: one process
     parameters.STEP = [1, -1]           drawn by KEY; known by this name to all the code below, and
                                         as $STEP to title and task
@@ -17,7 +17,7 @@ the KEY of a course chooses one value for each parameter.  An entry:
     traffic                             optional body of traffic(inputs, p, **case): at most these
                                         "messages", "bytes", "rounds", "bytes_of_a_rank", "splits";
                                         "pairs": the (source, dest) that may talk.  Without
-                                        "messages", each of them counts HEADER bytes more
+                                        "messages", each message counts HEADER bytes more
     measure                             optional body of measure(results, messages, p, **case): what
                                         a leaderboard ranks by, a dict of numbers; it raises
                                         ValueError for a result that breaks a rule
@@ -27,8 +27,8 @@ the KEY of a course chooses one value for each parameter.  An entry:
     solution                            body of the function; or a whole module, with helpers
     mutants.NAME                        `why` it is wrong, and a wrong `body`; or `replace`: pairs
                                         of words of the solution, and what stands there instead.
-                                        The first three are the commonest: what to `say` to the
-                                        student, a question
+                                        The first three are the commonest, and have a question
+                                        to `say` to the student
 
 `expected` works on all ranks' inputs at once, in plain NumPy: an oracle that has nothing in common
 with the solution.  `course prove` shows that the solution passes, and every mutant fails.
@@ -184,7 +184,7 @@ def make_task(where: str, name: str, entry: dict[str, Any], chosen: dict[str, An
 
 
 def make_mutant(where: str, parts: dict[str, Any], solution: str) -> Wrong:
-    """The mutant of a table.  Raises SchoolError if words to replace do not stand there once."""
+    """The mutant of a table.  Raises SchoolError unless each replaced text occurs once."""
     body = parts.get("body", solution)
     for old, new in parts.get("replace", ()):
         if body.count(old) != 1:

@@ -4,7 +4,7 @@
     yours            all of the learner's functions in place
     one by one       if yours fails: each of them alone, to find the one at fault
 
-Each is a process of its own with a time limit, so a loop without end is a report, not a hang.
+Each run is a process with a time limit, so an endless loop ends in a report, not in a hang.
 """
 
 import math
@@ -20,8 +20,8 @@ from .goal import Milestone
 LIMIT = 60.0            # seconds of a run; the reference takes 2 to 4
 TOLERANCE = 1e-10       # relative; a different order of additions changes the last bits
 NOTHING = 0, 0
-SLOWER = 1.02           # times the reference's virtual seconds: messages wait that need not
-LARGER = 1.01           # times the reference's peak: something is kept that need not be
+SLOWER = 1.02           # times the reference's virtual seconds: some messages wait needlessly
+LARGER = 1.01           # times the reference's peak: something is kept needlessly
 
 
 class TrainedStep(NamedTuple):
@@ -52,7 +52,7 @@ class Attempt(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """True if the learner's run is the reference's."""
+        """True if the learner's run equals the reference's."""
         return not self.difference
 
 

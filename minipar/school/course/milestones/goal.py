@@ -14,7 +14,7 @@ FILE = Path(__file__).parent / "milestones.toml"
 
 @dataclass(frozen=True)
 class Milestone:
-    """A milestone: the exercises that it needs, and by name the options of what it trains."""
+    """A milestone: the exercises that it needs, and the options of its runs, by their names."""
 
     name: str
     title: str

@@ -3,10 +3,10 @@
     stdin    JSON: root, token, patches (by file: function, block), options of `minipar train`
     stdout   JSON lines with the token: one for each step, then "end"; or the error
 
-Every step has its loss and the virtual time at its end.  By rank it has the bytes and messages that
-were sent in each collective, and the most bytes that were alive.  The run is on four simulated
-ranks in float64.  So two correct versions of the same program agree up to rounding, and a deadlock
-is found at once.
+Every step has its loss and the virtual time at its end.  For each rank it has the bytes and
+messages that were sent in each collective, and the most bytes that were alive.  The run is on four
+simulated ranks in float64.  So two correct versions of the same program agree up to rounding, and a
+deadlock is found at once.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Packaging: an assignment as folders and archives that can be handed out and uploaded.
 
     build.py            all of it, and the guide for assistants: `minipar course build`
-    student.py          the package for students, in which the answers are nowhere
+    student.py          the package for students, without any answers
     handout.py          the handout in Markdown and HTML
     slides.py           slides of a lesson: `minipar course slides`
     selection.py        the parts of an assignment's texts that are about the chosen tasks

@@ -30,7 +30,7 @@ from .selection import merged_rubric
 from .student import student_files
 
 SCHOOL = Path(__file__).parents[2]
-TIME = (2026, 1, 1, 0, 0, 0)            # of files in archives: a key gives students the same bytes
+TIME = (2026, 1, 1, 0, 0, 0)            # of files in archives: one key gives students equal bytes
 EXECUTABLE = ("setup.sh", "run_autograder")
 Files = Iterable[tuple[str, bytes]]
 

@@ -4,7 +4,7 @@ In handout.md a line names the tasks of the lines below it, up to the next such 
 
     <!-- for: matmul_backward cross_entropy_backward -->        kept if one of them was chosen
     <!-- with: all_reduce reduce_scatter -->                    kept if all of them were
-    <!-- for: any -->                                           kept, as is what stands above
+    <!-- for: any -->                                           kept, as are the lines at the top
 
 The rubric has an answer for each question, by number, and mistakes that name their task.
 """

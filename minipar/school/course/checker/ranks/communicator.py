@@ -5,9 +5,9 @@
     comm.isend(…)  comm.irecv(…)  →  request.wait()
     comm.split(color, key)     the ranks of one color, as a communicator of their own
 
-The methods are some of minipar's Communicator.  There a send may block until it is received; here
-it does.  So a program that relies on buffering hangs, and the checker says which rank waits for
-which.
+The methods are some of minipar's Communicator.  In minipar a send may block until it is received;
+here it always does.  So a program that relies on buffering hangs, and the checker says which rank
+waits for which.
 """
 
 import os
@@ -68,7 +68,7 @@ class PendingRequest:
             self.out[...] = frame.arrays["array"].reshape(self.out.shape)
 
     def wait(self) -> None:
-        """Block until it is done."""
+        """Block until the request is done."""
         self.wire.wait(self)
 
 

@@ -24,8 +24,8 @@ except ImportError:                 # Windows
 
 # System calls that Python and NumPy need to compute, by machine: x86-64, ARM (None: not there).
 # glibc's fstat is newfstatat, which tells at most that a file exists.  No fcntl and no ioctl: with
-# F_SETOWN and F_SETSIG, a pipe sends any signal to any process of the same user.  No sysinfo: by
-# the memory that is free, a rank could tell another something without a message.
+# F_SETOWN and F_SETSIG, a pipe sends any signal to any process of the same user.  No sysinfo:
+# through the amount of free memory, a rank could tell another something without a message.
 ALLOWED = {
     "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66), "close": (3, 57),
     "fstat": (5, 80), "newfstatat": (262, 79), "lseek": (8, 62), "poll": (7, None),
@@ -73,7 +73,7 @@ def program(machine: str) -> bytes:
 
 
 def enter(user: int | None, memory: int, seconds: int, with_filter: bool) -> None:
-    """Limit this process for ever; with the filter, take every right from it but to compute.
+    """Limit this process for ever; with the filter, leave it only the right to compute.
 
     `user` is the number of another user, for root only; `memory` is in bytes beyond what is used
     now, `seconds` of CPU time.  Raises OSError if the system refuses.

@@ -98,7 +98,7 @@ def become_rank(job: dict[str, Any], pipe: int, output: int) -> None:
         for fd, number in ((null, 0), (output, 1), (output, 2), (pipe, FRAMES)):
             os.dup2(fd, number)
         os.closerange(FRAMES + 1, 4096)
-        faulthandler.register(signal.SIGUSR1, all_threads=False)    # asked for when time is over
+        faulthandler.register(signal.SIGUSR1, all_threads=False)    # sent when time is over
         sandbox.enter(job["user"], job["memory"], job["seconds"], job["filter"])
     except OSError as error:
         os.write(FRAMES, pack({"kind": "refused", "why": str(error)}))
