@@ -67,6 +67,11 @@ def python(sizes, name, nodes, per_node, layout):
             "usable": cluster.usable, "parameters": num_parameters(model)}
 
 
+def test_it_has_the_functions_that_it_calls(page):
+    called = re.findall(r"PYTHON\.(\w+)", page.read_text("utf-8"))
+    assert {*called} == {*page_data()["functions"]}
+
+
 @needs_browser
 def test_its_numbers_are_python_s(page, tmp_path):
     cases = [*random_cases()]
