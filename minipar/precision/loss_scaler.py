@@ -7,9 +7,9 @@ float16 has no number between 0 and 2⁻²⁴, where many gradients lie.  By def
 of two, so no digit changes.  It is kept as large as possible: doubled after `interval` steps
 without overflow, halved when a gradient, or the loss itself, overflows.
 
-    rank 0   its shards: finite    ─┐            An overflow may show on one rank alone.  The other
-    rank 1   its shards: infinite  ─┼─▶ Σ = 1    ranks would step: different parameters and
-    rank 2   its shards: finite    ─┘   skip     scales from then on: so all skip the step, or none.
+    rank 0   its shards: finite    ─┐            An overflow may show on one rank alone.  If the
+    rank 1   its shards: infinite  ─┼─▶ Σ = 1    others stepped, parameters and scales would differ
+    rank 2   its shards: finite    ─┘   skip     from then on.  So all ranks skip the step, or none.
 
 Micikevicius et al. 2018, section 3.2; the numbers are PyTorch's (torch.amp.GradScaler).
 """
@@ -25,7 +25,7 @@ from ..comm import Communicator
 from ..comm.collectives import sum_over_ranks
 from ..nn import FlatBuffer
 
-LARGEST = 1e30      # a loss times more than this may be no float32
+LARGEST = 1e30      # with a larger scale the scaled loss may be too large for float32
 
 
 class HasGradients(Protocol):
@@ -71,7 +71,7 @@ class LossScaler:
 
     @property
     def can_shrink(self) -> bool:
-        """True if a smaller scale may prevent an overflow: it is dynamic, and above 1.
+        """True if a smaller scale may prevent an overflow: the scale is dynamic, and above 1.
 
         At 1 nothing is scaled: activations, or the gradients themselves, overflow.
         """

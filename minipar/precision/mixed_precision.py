@@ -7,8 +7,8 @@
 NumPy has no BLAS for float16 and no bfloat16 at all.  So numbers are *stored* narrow, *computed* in
 float32, and *rounded* once per operation.  The results are as on an accelerator whose products add
 up in float32; the speed is float32's.  Saved activations and messages
-(`parallel/wire_formats/low_precision.py`) are narrow, and counted so; the one array that an
-operation works on is not.
+(`parallel/wire_formats/low_precision.py`) are narrow, and are counted as narrow; the one array that
+an operation works on is not.
 
 The weights in the slab are the "master weights".  They add up updates far smaller than a weight,
 which a narrow weight would round away.  A narrow weight is rounded from its master for each use,

@@ -19,7 +19,7 @@ class Precision:
 
     `inputs`: the module's inputs, its weights, and the arrays that it saves.  `outputs`: results of
     operations, biases and gains, and the gradients of the inputs.  `gradients`: the gradients of
-    the results.  Of a precision for linear layers alone, `rest` is that of the other modules.
+    the results.  If a precision is for linear layers alone, `rest` is that of the other modules.
     """
 
     name: str
@@ -47,9 +47,9 @@ PRECISIONS = {each.name: each for each in (FP32, BF16, FP16, FP8)}       # `--pr
 def precision_preset(name: str, model: Module) -> dict[str, Precision]:
     """The mapping for `set_precision` that the preset `name` stands for.
 
-    With "fp8" the linear layers compute in 8 bits, except the one that makes the logits; the rest,
-    experts too, in bfloat16.  So it is with each precision that has a `rest`.  Routers stay in
-    float32, so that close scores do not become ties.
+    With "fp8" the linear layers compute in 8 bits, except the one that makes the logits.  The rest,
+    experts included, computes in bfloat16.  Any precision with a `rest` is applied in this way.
+    Routers stay in float32, so that close scores do not become ties.
     """
     if name not in PRECISIONS:
         raise ValueError(f"unknown precision {name!r}: choose from {', '.join(PRECISIONS)}")

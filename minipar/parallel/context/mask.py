@@ -21,7 +21,7 @@ class Tile(NamedTuple):
     """Some queries of a block, and the keys up to the last one that any of them may see.
 
     `hidden` (batch or 1, queries, m) is true where a query must not see one of the last m of these
-    keys; it is None if every query sees all of them.
+    keys.  It is None if every query sees all of them.
     """
 
     rows: slice

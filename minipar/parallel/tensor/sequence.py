@@ -13,7 +13,7 @@ weights meet different tokens on every rank, so they pass through `copy_to`.  Ko
 
 The inputs of the column layers are the last activations that are as large as without tensor
 parallelism.  `regather` gathers them again in backward, so that a layer keeps exactly 1/p of its
-activations, for one more all-gather: 5/4 of the bytes (section 4.2.2 of the same paper).
+activations, for one more all-gather: 5/4 of the bytes.  Section 4.2.2 of the same paper.
 """
 
 from collections.abc import Callable
