@@ -166,7 +166,7 @@ class Strategy:
         return self.along(*("edp" if axis == "dp" and slab.ep else axis for axis in axes))
 
     def norm_ranks(self, slab: Slab) -> Communicator:
-        """The ranks over which a norm is summed: those with different parameters, or parts."""
+        """The ranks to sum a norm over: those with different parameters, or different parts."""
         return self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
 
     def rows(self, num_rows: int) -> range:

@@ -208,7 +208,7 @@ class RankBatch:
             rest()
 
     def reduce_during(self, action: Action, y: Tensor) -> AbstractContextManager:
-        """Context in which the weights' gradients of an action are computed, and reduced."""
+        """Context that reduces the weights' gradients of an action while they are computed."""
         return self.strategy.reduce_during(action.stage, y, action[1:] in self.last)
 
     def poll(self) -> None:

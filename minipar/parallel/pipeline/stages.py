@@ -135,8 +135,8 @@ class Stages(OneStage):
     """`model` cut into stages, stage s on rank placement[s] of `pp`.
 
     `cuts` are the parts at which stages 1, 2, … begin; without them the stages have as equal
-    numbers of parameters as the parts allow.  `shared` are the slabs that other ranks have, too,
-    with the communicator of these ranks.
+    numbers of parameters as the parts allow.  `shared` are the slabs that other ranks also have,
+    each with the communicator of the ranks that have it.
     """
 
     def __init__(self, model: Module, pp: Communicator, placement: Placement,

@@ -44,7 +44,7 @@ class SliceBatch(RankBatch):
         return super().do(action, array)
 
     def forward(self, action: Action, x: Array | None) -> Array:
-        """The output of a slice, beside the slices before it."""
+        """The output of a slice, which also attends to the slices before it."""
         self.strategy.slices.kept[action.microbatch] = {}
         return super().forward(action, x)
 

@@ -154,8 +154,8 @@ def vocabulary_cross_entropy(logits: Tensor, targets: Array, comm: Communicator,
     """Mean negative log-likelihood in nats of targets (...), the same on every rank.
 
     `logits` (..., n) are this rank's columns, by `chunk_bounds`, of `total`.  If `num_classes` is
-    given, only so many columns, the first of all, count.  The others are padding, for instance of a
-    vocabulary rounded up to a convenient size.  `loss_divisor` and `ignore_index` are as in
+    given, only the first `num_classes` of all columns count.  The others are padding, for instance
+    of a vocabulary rounded up to a convenient size.  `loss_divisor` and `ignore_index` are as in
     `autograd.cross_entropy`.
     """
     if loss_divisor is None:

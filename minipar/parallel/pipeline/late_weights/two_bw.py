@@ -54,7 +54,7 @@ class TwoBW(PipeDream):
         return {f"older/{i}": array for i, array in enumerate(self.versions[min(self.versions)])}
 
     def load_rank_state(self, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
-        """Go on with the older version of a checkpoint beside its parameters."""
+        """Go on with a checkpoint's older version, beside its parameters, the newest version."""
         newest = [slab.data for slab in self.slabs]
         if any(state.get(f"older/{i}", data[:0]).shape != data.shape
                for i, data in enumerate(newest)):

@@ -32,7 +32,7 @@ def v_placement(num_ranks: int, virtual_stages: int = 2) -> Placement:
 
 
 def placement_of(schedule: Schedule) -> Placement:
-    """The rank of each stage: the one with most of its actions, or the lowest of several such.
+    """The rank of each stage: the one with most of its actions, and of equals the lowest.
 
     The result is a TwoWay if microbatches go through the ranks in two directions.
 

@@ -5,8 +5,8 @@
     1F1B    F0 F1 B0 F2 B1 F3 B2 … B7
     ZB-H1   F0 F1 I0 F2 I1 F3 I2 W0 F4 I3 W1 … I7 W5 W6 W7
 
-Stage s delays its W by s microbatches.  So the later stages fill the time at the end, in which they
-are idle under 1F1B, with W.  A stage holds at most p microbatches, as many as 1F1B's first stage.
+Stage s delays its W by s microbatches.  So the later stages do W at the end, where they are idle
+under 1F1B.  A stage holds at most p microbatches, as many as 1F1B's first stage.
 With m >= p and W <= min(F, I) the bubble is (p - 1)(F + I - W), where 1F1B's is
 (p - 1)(F + I + W).
 
