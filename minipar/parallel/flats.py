@@ -65,7 +65,7 @@ class Flat:
         return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else array[:0]
 
     def mine(self, array: Array) -> Array:
-        """This rank's piece of the flat's part of such an array."""
+        """This rank's piece of the flat's part of `array`, which is as long as the slab."""
         return self.of(array)[slice(*self.bounds)]
 
     @property

@@ -81,7 +81,7 @@ SHARDED_BUCKETS = (*BUCKETS, "whole_parameters")
 GATHERS = ("gather_wire", "hybrid_shard", "reshard_after_forward")
 EVERYTHING_SHARDED = PaperCost((STATES, GRADIENTS, PARAMETERS), reduces_each_microbatch=True,
                                gathers_each_microbatch=True)
-# "dp" is the class DataParallel, as in PyTorch Lightning; any strategy may run on a mesh's axis dp.
+# "dp" is the class DataParallel, as in PyTorch Lightning; other strategies use the axis dp too.
 STRATEGIES = {
     "dp": StrategyEntry("rank 0 drives the others (PyTorch's classic DataParallel)", DataParallel,
                         cost=None),

@@ -45,7 +45,7 @@ def all_gather_attention(comm: Communicator, q: Array, k: Array, v: Array,
                          positions: Sequence[np.ndarray], mask: AttentionMask,
                          dropout: AttentionDropout | None = None,
                          fmt: Format | None = None) -> tuple[Array, Array]:
-    """Compute what `ring_attention` does, by an all-gather.  Collective."""
+    """The results of `ring_attention`, by an all-gather.  Collective."""
     kv, keys = gather_keys(comm, k, v, positions, fmt), np.sort(np.concatenate(positions))
     tiles = [*mask.tiles(positions[comm.rank], keys)]
     flops, _ = count_flops(q, tiles, dropout is not None)
@@ -60,8 +60,7 @@ def all_gather_attention_backward(
         positions: Sequence[np.ndarray], mask: AttentionMask,
         dropout: AttentionDropout | None = None,
         fmt: Format | None = None) -> tuple[Array, Array, Array]:
-    """Compute what `ring_attention_backward` does, by all-gather and reduce-scatter.  Collective.
-    """
+    """The results of `ring_attention_backward`, by all-gather and reduce-scatter.  Collective."""
     kv, keys = gather_keys(comm, k, v, positions, fmt), np.sort(np.concatenate(positions))
     dq, dkv, shrink = np.zeros_like(q), np.zeros_like(kv), 1 / math.sqrt(q.shape[-1])
     tiles = [*mask.tiles(positions[comm.rank], keys)]

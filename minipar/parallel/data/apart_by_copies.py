@@ -88,7 +88,7 @@ def set_all(copies: Sequence[Array], value: Array | float) -> None:
 class LocalSGDByCopies(Copies):
     """Every `every` steps the copies become their mean.
 
-    `local_states` says whether their optimizer states are kept, become their mean too, or 0.
+    `local_states` says whether their optimizer states are kept, averaged too, or set to 0.
     """
 
     def update(self, optimizer: Optimizer) -> None:

@@ -11,7 +11,7 @@ grouped into buckets, the last layers first.  A bucket is a run of neighbours, s
 one stretch of the slab and one message.  When its last gradient is ready, its all-reduce begins,
 and goes on between the operations of backward (comm/work.py).  Backward takes B seconds, and all
 messages take M.  Together they take at best the larger of two sums: B + the time of the last
-bucket's message, or the time until the first bucket is ready + M.  Afterwards every rank has the
+bucket's message, and the time until the first bucket is ready + M.  Afterwards every rank has the
 same summed gradients and takes the same step.
 
 Who calls whom in a step:
@@ -27,8 +27,8 @@ Who calls whom in a step:
 
 Gradients of several microbatches add up: buckets are reduced in a stage's last backward.  In a
 pipeline the stage before waits for dx.  So a backward (B) sends dx first, and then reductions begin
-(reduce_stage).  Stage 0 has no dx to send.  Nor has W, the half of a backward that a schedule may
-defer.  There reductions begin during backward.
+(reduce_stage).  Stage 0 has no dx to send, and neither has W, the half of a backward that a
+schedule may defer.  In both of them reductions begin during backward.
 
 All ranks start the reductions in one order, whatever becomes ready first:
 

@@ -197,7 +197,7 @@ class Stages(OneStage):
                 parameter.slot.get_grad_buffer = parameter.slot.grad = None
 
     def bucket_keys(self, slab: Slab) -> list[Any]:
-        """The stages of each parameter; its own key if other ranks of pp have the slab too.
+        """The stages of each parameter, or a key of its own if other ranks of pp have the slab too.
 
         All these ranks must cut the slab alike.
         """
