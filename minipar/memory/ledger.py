@@ -5,12 +5,11 @@
     temporaries                                                   arrays between two operations
     offloaded                                                     on the host: counted separately
 
-Only `ctx.save` keeps an activation alive, so its hooks see every activation.  The kinds of the
-first line live in a few long arrays, which the code that allocates them reports
+Only `ctx.save` keeps an activation alive, so its hooks see every activation.  The kinds in the
+table's first line live in a few long arrays, which the code that allocates them reports
 (`record_allocation`).  The ledger counts each storage once, until it is freed; two views of one
 array are one storage.  `Ledger` ignores temporaries; `StepLedger` counts them (`temporaries.py`).
-Neither counts arrays that an operation allocates and frees inside, nor the optimizer's scratch
-block.
+Neither counts arrays that an operation both allocates and frees, nor the optimizer's scratch block.
 """
 
 import math
@@ -56,11 +55,11 @@ class _Kept:
 class Ledger:
     """Counts bytes: `live`, `peak`; by kind `live_of[kind]`, `peak_of[kind]` and `at_peak[kind]`.
 
-    It never counts `parameters`.  An array allocated before `recording` is counted only if the
-    caller passes it to `add`, or if an operation saves it.  With `now`, a clock in seconds,
-    `history` lists (seconds, kind, live bytes of the kind) after every change.  "offloaded" has a
-    `live_of` and a `peak_of`, but is no part of `live`.  Raises OutOfMemory where `live` would
-    exceed `limit`.
+    It never counts the tensors in `parameters`.  An array allocated before `recording` is counted
+    only if the caller passes it to `add`, or if an operation saves it.  With `now`, a clock in
+    seconds, `history` lists (seconds, kind, live bytes of the kind) after every change.
+    "offloaded" has a `live_of` and a `peak_of`, but is no part of `live`.  Raises OutOfMemory where
+    `live` would exceed `limit`.
     """
 
     def __init__(self, parameters: Iterable[Tensor] = (), now: Callable[[], float] | None = None,
@@ -85,7 +84,7 @@ class Ledger:
     def add(self, kind: str, array: Array) -> None:
         """Count the storage of `array` as `kind` until it is freed.
 
-        No effect if it is counted already, and for temporaries.
+        A temporary, or a storage that is counted already, changes nothing.
         """
         owner = storage(array)
         key, num_bytes = id(owner), owner.nbytes

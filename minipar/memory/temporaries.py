@@ -10,7 +10,7 @@ For a GPT of six layers in float32 they are 2 % of the peak, or 11 to 33 % where
 are kept (docs/pages/memory.md).  Operations and pullbacks pass the arrays that they return to
 `record_allocation`, which costs nothing unless a ledger listens.
 
-Arrays that an operation allocates and frees inside are not counted, since no code reports them.
+Arrays that an operation both allocates and frees are not counted, since no code reports them.
 Python's allocator shows that they add 2 to 12 % to the same peaks
 (tests/memory/test_temporaries.py).
 """

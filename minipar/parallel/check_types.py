@@ -10,13 +10,13 @@ A loss remembers how it was made.  Before its backward the graph is walked once,
 the loss, and every value gets a type for the ranks of one communicator:
 
     a collective            takes and gives what `differentiable_collectives.py` says; a reduction
-                            also takes V, for a sum of different things is one
+                            also takes V, as it may sum what differs from rank to rank
     all inputs I            I
     all inputs R            R
     R and V                 V
     I beside an R or a V    refused: each rank uses the I in its own way, so it needs copy_to first
-    P                       only added to a P, times or by a constant, reshaped: P
-    a layer cut by rows     P, as is an embedding cut by rows; it has no bias yet
+    P                       only added to a P, multiplied or divided by a constant, or reshaped: P
+    a layer cut by rows     P, as for an embedding cut by rows; a bias may only be added to the sum
     the loss                I, or V or P (a share of it); an R would count p times
 
 A program that does not call the check pays nothing for it.  The types are as in JAX's shard_map and
@@ -52,10 +52,10 @@ COLLECTIVES = {         # operation: types that it takes, type that it gives
 ADDING = {ew.Add, ew.Subtract, ew.AsType, Sum, mv.Reshape, mv.Transpose, mv.GetItem,
           mv.BroadcastTo, mv.Concatenate}
 ROW_CUT_INPUT = {Linear: 1, MatMul: 1, PartialEmbedding: 0}     # the input that may be cut by rows
-WIDENING = "IRV"        # of inputs of several types the result has the last of these
+WIDENING = "IRV"        # where inputs differ in type, the result gets the one that comes last here
 MEANING = {"I": "the same on every rank", "R": "the same but used by each rank in its own way",
            "V": "different on every rank", "P": "a share of a sum over the ranks"}
-MEND = {                # what a collective takes, what came
+MEND = {                # by (what a collective takes, what came)
     ("I", "R"): "it is a copy already: leave this one out",
     ("I", "V"): "ranks do not share it: leave this out, or gather_from it first",
     ("I", "P"): "reduce_from it first",
@@ -69,11 +69,11 @@ MEND = {                # what a collective takes, what came
 
 def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tensor],
                 varying: Collection[str] = (), data: str = "I") -> str:
-    """The type of `loss` for the ranks of `comm`: I, V or P; to be called before its backward.
+    """The type of `loss` for the ranks of `comm`: I, V or P.  Call it before the loss's backward.
 
-    The `parameters`, by name, in `varying` are cut over the ranks (V); all others are the same on
-    every rank (I).  `data` is the type of what takes no gradient: "V" where the ranks split a
-    batch.  Raises TypeError, naming the operation and the mend, where the gradients of such a
+    The `parameters` whose names are in `varying` are cut over the ranks (V); all others are the
+    same on every rank (I).  `data` is the type of what takes no gradient: "V" where the ranks split
+    a batch.  Raises TypeError, naming the operation and the mend, where the gradients of such a
     program would be wrong, and for a loss without a graph.
     """
     if loss.grad_target is None:

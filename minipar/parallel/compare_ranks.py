@@ -1,4 +1,4 @@
-"""Agreement: ranks that hold the same parameters have to be equal, and to use them alike."""
+"""Agreement: ranks with the same parameters must hold equal numbers, and use them alike."""
 
 import hashlib
 from collections.abc import Sequence

@@ -39,7 +39,7 @@ def conjugate(forward: Callable, backward: Callable, name: str = "Collective",
     """
     def operation(there: Callable, back: Callable, name: str) -> type[Function]:
         class Collective(Function):
-            metered = False     # messages are the communicator's to count
+            metered = False     # the communicator counts its messages
 
             @staticmethod
             def forward(ctx, array, comm, **options):
@@ -48,7 +48,7 @@ def conjugate(forward: Callable, backward: Callable, name: str = "Collective",
 
             @staticmethod
             def backward(ctx, g):
-                comm, options = ctx.comm, ctx.options       # no pullback keeps the context
+                comm, options = ctx.comm, ctx.options       # so that the pullback keeps no ctx
                 return [lambda: back(comm, g, **options)]
         Collective.__name__ = name      # as it appears in error messages
         return Collective
@@ -73,7 +73,7 @@ def _exchange_back(comm: Communicator, array: Array, split_dim: int, concat_dim:
     return collectives.all_to_all(comm, array, concat_dim, split_dim)
 
 
-# no "auto": by the ring every sum costs 2n(p-1)/p, the number that the docstrings count with
+# not "auto": by the ring every sum costs 2n(p-1)/p, as the docstrings assume
 by_ring = partial(collectives.all_reduce, algorithm="ring")
 CopyTo, ReduceFrom = conjugate(_identity, by_ring, "CopyTo", "ReduceFrom")
 ScatterTo, GatherFrom = conjugate(_split, collectives.all_gather, "ScatterTo", "GatherFrom")
@@ -100,7 +100,7 @@ def scatter_to(x: Tensor, comm: Communicator, dim: int = 0) -> Tensor:
 def gather_from(x: Tensor, comm: Communicator, dim: int = 0, total: int | None = None) -> Tensor:
     """V → I: all pieces along `dim`, for uses that are the same on every rank.
 
-    `total` is the length of the whole where pieces are uneven; so for `all_gather`.
+    `total` is the length of the whole where pieces are uneven; `all_gather` takes it too.
     """
     return GatherFrom.apply(x, comm=comm, dim=dim % x.ndim, total=total or x.shape[dim] * comm.size)
 

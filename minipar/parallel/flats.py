@@ -14,10 +14,12 @@
     unit     of FSDP: the flats of a part of the model, here one in each slab (zero/fsdp.py)
     piece    a rank's part of a flat, which ZeRO's optimizers see in the place of a slab
 
-The ranks of a flat's `comm` have the same parameters.  In DDP they are the ranks of replicate, dp
-and cp, and sum the flat.  From ZeRO-1 on they are those of dp and cp, and cut it into pieces; along
-replicate pieces are the same.  For experts dp is edp.  Pieces are cut by `chunk_bounds`, without
-padding (with `whole_parameters` between parameters).  Rajbhandari et al. 2020, section 5.
+The ranks of a flat's `comm` have the same parameters.  In DDP they are the ranks along the mesh's
+axes replicate, dp and cp, and they sum the flat's gradient.  From ZeRO-1 on they are the ranks
+along dp and cp, and each of them keeps a piece of the flat.  Ranks along replicate have the same
+piece.  For experts, the axis edp takes the place of dp (expert/distribute_experts.py).
+`chunk_bounds` cuts a flat into pieces, without padding; with `whole_parameters` the cuts are
+between parameters.  Rajbhandari et al. 2020, section 5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,12 +37,12 @@ from ..nn.slab import Buffers, Segment
 
 
 class Flat:
-    """Parameters of a slab, the `members` by number, end to end; cut over the ranks of `comm`.
+    """Some parameters of a slab, end to end, which the ranks of `comm` cut into pieces.
 
-    `segments` are their places in the slab, and `layout` in the flat.  `counts` are the lengths of
-    all ranks' pieces, and `bounds` is where this rank's begins and ends.  The ranks of `copies`
-    have the same piece.  With `whole_parameters` pieces begin where a parameter begins, and so
-    differ in length.
+    `members` are the parameters' numbers in the slab, `segments` their places in the slab, and
+    `layout` their places in the flat.  `counts` are the lengths of all ranks' pieces, and `bounds`
+    is where this rank's piece begins and ends.  The ranks of `copies` have the same piece.  With
+    `whole_parameters` pieces begin where a parameter begins, and so differ in length.
     """
 
     def __init__(self, slab: Slab, members: Sequence[int], comm: Communicator,
@@ -50,19 +52,20 @@ class Flat:
         self.segments = [slab.segments[i] for i in members]
         self.runs = merged_slices(self.segments)
         self.layout = [*end_to_end(self.segments)]
-        self.name = self.segments[0].name if self.segments else ""     # of no other flat
+        self.name = self.segments[0].name if self.segments else ""     # no other flat has it
         self.size = self.layout[-1].stop if self.layout else 0
         bounds = between_parameters(self.layout, comm.size) if whole_parameters else \
             chunk_bounds(self.size, comm.size)
         self.counts, self.bounds = [b - a for a, b in bounds], bounds[comm.rank]
 
     def of(self, array: Array) -> Array:
-        """The flat's part of an array like the slab's: a view, if its members are neighbours."""
+        """The flat's part of an array as long as the slab; a view, if its members are neighbours.
+        """
         parts = [array[run] for run in self.runs]
         return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else array[:0]
 
     def mine(self, array: Array) -> Array:
-        """This rank's piece of that part."""
+        """This rank's piece of the flat's part of `array`, which is as long as the slab."""
         return self.of(array)[slice(*self.bounds)]
 
     @property
@@ -99,7 +102,7 @@ def end_to_end(segments: Sequence[Segment]) -> Iterator[Segment]:
 
 
 def merged_slices(segments: Sequence[Segment]) -> list[slice]:
-    """The elements of the segments, as few runs of neighbours."""
+    """The segments as slices of the array, one for each run of neighbours."""
     runs: list[slice] = []
     for segment in segments:
         if runs and runs[-1].stop == segment.start:
@@ -165,7 +168,7 @@ class Pieces(Buffers):
         self.whole_slabs = whole_slabs
 
     def named(self, arrays: Sequence[Array]) -> dict[str, np.ndarray]:
-        """Gathered from the ranks of each flat; then slab by slab over pp, tp and ep."""
+        """The whole arrays: gathered flat by flat over dp and cp, then over pp, tp and ep."""
         found: dict[str, np.ndarray] = {}
         for slab in self.whole_slabs:
             here = [(piece.flat, array) for piece, array in zip(self, arrays)
@@ -182,9 +185,9 @@ class Pieces(Buffers):
 
 def gather_parameter(tp: Communicator | None, segment: Segment | Parameter, piece: Array,
                      ep: Communicator | None = None) -> np.ndarray:
-    """The global array; `piece`, flat, is this rank's box of it; all ranks call it.
+    """The global array of a parameter; `piece` (n,) has this rank's box of it.  Collective.
 
-    The ranks of `ep`, if given, have different experts, axis 0; the ranks of `tp` cut further axes.
+    The ranks of `ep`, if given, have different experts, axis 0; the ranks of `tp` cut other axes.
     """
     values = np.array(piece).reshape(segment.shape)
     for dim, total in enumerate(segment.global_shape):

@@ -12,7 +12,7 @@ from ..comm.collectives import all_gather, all_reduce
 class Microbatch(NamedTuple):
     """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
 
-    The numbers of the samples determine the dropout masks.  Its arrays are on the rank's device;
+    The numbers of the samples determine the dropout masks.  The arrays are on the rank's device;
     `data.Batch(…).split` makes microbatches on the host.
     """
 
@@ -30,8 +30,8 @@ def sum_over_samples(replicas: Communicator, array: np.ndarray) -> np.ndarray:
 def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
     """The number of targets over all ranks, at least 1.  Collective.
 
-    An all-gather of 16 bytes from each rank, labelled control.  Raises ValueError, on every rank,
-    if ranks have different numbers of microbatches, or none.
+    It is an all-gather of 16 bytes from each rank, labelled control.  Raises ValueError, on every
+    rank, if ranks have different numbers of microbatches, or none.
     """
     with comm.labelled("control"):
         counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)

@@ -6,8 +6,8 @@
     strategy = make_strategy("FILE.py:CLASS", model, comm)            of one's own
 
 The choices of `minipar train`, the costs of `cost/data_parallel.py`, the tests and the page of
-compositions follow from the table.  A strategy of your own is one file; with an entry, it is
-offered by name.
+compositions follow from the table.  A strategy of your own is one file; with an entry in the table
+it has a name like the others.
 """
 
 from functools import cache
@@ -42,7 +42,8 @@ class PaperCost(NamedTuple):
     """The cost of a strategy by its paper, as three facts from which the formulas follow.
 
     An all-reduce of Ψ gradients is a reduce-scatter and an all-gather, of Ψ(p-1)/p elements each.
-    Every strategy does both: once for a batch, or for each microbatch; FSDP then gathers twice.
+    Every strategy does both, once for a batch or once for each microbatch.  FSDP gathers twice for
+    a microbatch, unless it keeps the weights.
     """
 
     sharded: tuple[str, ...] = ()               # kinds of memory that the ranks share: 1/p each
@@ -62,9 +63,10 @@ class PaperCost(NamedTuple):
 class StrategyEntry(NamedTuple):
     """One strategy: `kind(model, ranks, **options)` makes it.
 
-    `options` are its own; all take the options of `Strategy` (MESH_OPTIONS where the mesh has such
-    axes).  `cost` is its cost by its paper, None without one.  `specification` is the strategy on
-    one rank that it equals: plain training, or what its file says.
+    `options` are the names of its own options.  Every strategy also takes those of `Strategy`
+    (MESH_OPTIONS on a mesh with the axes that they are for).  `cost` is the cost by the strategy's
+    paper, or None.  `specification` is the strategy on one rank that gives the same results: plain
+    training, or what the strategy's file says.
     """
 
     title: str
@@ -79,7 +81,7 @@ SHARDED_BUCKETS = (*BUCKETS, "whole_parameters")
 GATHERS = ("gather_wire", "hybrid_shard", "reshard_after_forward")
 EVERYTHING_SHARDED = PaperCost((STATES, GRADIENTS, PARAMETERS), reduces_each_microbatch=True,
                                gathers_each_microbatch=True)
-# "dp" is the class DataParallel, as in PyTorch Lightning; the axis dp of a mesh is any of them.
+# "dp" is the class DataParallel, as in PyTorch Lightning; other strategies use the axis dp too.
 STRATEGIES = {
     "dp": StrategyEntry("rank 0 drives the others (PyTorch's classic DataParallel)", DataParallel,
                         cost=None),
@@ -168,9 +170,9 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
                   **options: Any) -> Strategy:
     """The strategy of that name, or address, over the ranks of a communicator or of a mesh.
 
-    `hybrid_shard=k` is short for a mesh of shards over k neighbours: dp=k, and `replicate` for the
-    others.  Raises ValueError for an unknown name, and for an option that is unknown or does not
-    fit.
+    `hybrid_shard=k` is short for a mesh that shards over groups of k neighbours: dp=k, and
+    `replicate` across the groups.  Raises ValueError for an unknown name, and for an option that is
+    unknown or does not fit.
     """
     entry = entry_of(name)
     for option in options.keys() - {*entry.options, *COMMON, *MESH_OPTIONS}:
@@ -185,9 +187,9 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
 
 
 def cut_dp(ranks: Communicator | DeviceMesh, shard: int) -> DeviceMesh:
-    """The mesh whose dp is cut into groups of `shard` neighbours, along `replicate`.
+    """The mesh with dp cut into groups of `shard` neighbours; `replicate` runs across the groups.
 
-    Raises ValueError unless that divides, and for a mesh with `replicate`.
+    Raises ValueError unless `shard` divides dp, and for a mesh with `replicate`.
     """
     mesh = ranks if isinstance(ranks, DeviceMesh) else DeviceMesh(ranks, dp=ranks.size)
     dp = mesh.shape.get("dp", 1)

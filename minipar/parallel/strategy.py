@@ -79,18 +79,19 @@ ScheduleFor = Callable[[int], tuple[Schedule, Placement]]       # of a number of
 class Strategy:
     """Trains `model` on the ranks of a communicator, which are dp, or of a mesh.  Collective.
 
-    `model` is plain and initialized; over tp a GPT or MLP, over cp and ep a GPT.  Over pp it is cut
-    into stages, at `cuts` (see Stages).  `schedule` trains them: a name, by default "1f1b", with
-    `virtual_stages` (see make_schedule), or a function of the number of microbatches.
+    `model` is plain and initialized.  A mesh with tp needs a GPT or MLP, one with cp or ep a GPT.
+    With pp the model is cut into stages, at `cuts` (see Stages).  `schedule` trains them: a name,
+    by default "1f1b", with `virtual_stages` (see make_schedule), or a function of the number of
+    microbatches.
 
     `sequence_parallel` cuts a GPT's tokens over tp between pairs of layers; `context` says how the
     ranks of cp share tokens.  With `scatter_gather` each tp rank sends a piece of the activations
     between a GPT's stages.  `wire` encodes gradients, `activation_format` activations.  (The
     gradient of a weight that stages share is summed over them in full.)
 
-    `dp` are the ranks with different rows: those of dp and replicate.  `slabs` are what this rank
-    optimizes: whole slabs, or its pieces of them.  `flats` are the parameters that are reduced
-    together: here none are.
+    The attribute `dp` has the ranks with different rows: those along the axes dp and replicate.
+    `slabs` are what this rank optimizes: whole slabs, or its pieces of them.  Each of `flats` has
+    parameters that are reduced together; this class reduces none.
     """
 
     reduces_each_backward = False       # True: every backward reduces; no whole gradient adds up
@@ -165,7 +166,7 @@ class Strategy:
         return self.along(*("edp" if axis == "dp" and slab.ep else axis for axis in axes))
 
     def norm_ranks(self, slab: Slab) -> Communicator:
-        """The ranks over which a norm is summed: with different parameters, or parts of them."""
+        """The ranks to sum a norm over: those with different parameters, or different parts."""
         return self.along("pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
 
     def rows(self, num_rows: int) -> range:
@@ -189,16 +190,17 @@ class Strategy:
             raise errors.no_wire_error(type(self).__name__)
 
     def batch_context(self) -> AbstractContextManager:
-        """Context of forward, and of backward: of each microbatch, with pp of a whole batch."""
+        """Context of each microbatch's forward, and of its backward; with pp, of a whole batch."""
         return NO_CONTEXT
 
     def reduce_during(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
-        """Context of a stage's backward from `y`; `is_last`: it is the batch's last.
+        """Context of a stage's backward from `y`; `is_last`: the stage's last one in the batch.
 
-        Call it before backward walks the graph of `y`, which frees it; enter it around B or, where
-        weights are deferred, around W.  Two places call it: `backward` here, and the RankBatch of a
-        pipeline, which knows what is last.  DDP lets the stage's ReductionQueue watch that
-        backward, unless gradients only add up, or the wire has to see all of them first.
+        Call it before backward, which frees the graph of `y`.  Enter the context around backward
+        or, where a schedule defers the weights' gradients, around that half alone.  Two places call
+        it: `backward` here, and the RankBatch of a pipeline, which knows the last backward.  DDP
+        lets the stage's ReductionQueue watch the backward, unless gradients only add up, or the
+        wire has to see all of them first.
         """
         return NO_CONTEXT
 
@@ -209,11 +211,11 @@ class Strategy:
         """
 
     def finish(self) -> None:
-        """Wait until all gradients are reduced: of the batch, or of each backward if that reduces.
+        """Wait until all gradients are reduced: the batch's, or a backward's if each one reduces.
 
-        An override leaves no reduction under way, and the same sums on the ranks of `replicate`.
-        DDP's first reduces the flats of which no reduction has begun, in the order of `flats`: a
-        subclass that adds up whole gradients calls it.
+        When an override returns, no reduction is under way, and ranks along `replicate` have the
+        same sums.  DDP's `finish` first reduces the flats whose reduction has not begun, in the
+        order of `flats`.  A subclass that adds up whole gradients calls it.
         """
 
     def shared_gradients(self) -> Iterator[tuple[Communicator, Array]]:
@@ -226,7 +228,7 @@ class Strategy:
 
         `step` calls it.  Call it after you have changed `slabs` in a different way.  With ZeRO-1
         and ZeRO-2 a rank computes with all parameters, but its slabs are a part of them.  Here
-        nothing is to be done.
+        there is nothing to do.
         """
 
     def rank_state(self, optimizer: optim.Optimizer) -> dict[str, Array]:

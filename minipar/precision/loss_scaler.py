@@ -9,7 +9,7 @@ without overflow, halved when a gradient, or the loss itself, overflows.
 
     rank 0   its shards: finite    ─┐            An overflow may show on one rank alone.  If the
     rank 1   its shards: infinite  ─┼─▶ Σ = 1    others stepped, parameters and scales would differ
-    rank 2   its shards: finite    ─┘   skip     from then on.  So all skip the step, or none.
+    rank 2   its shards: finite    ─┘   skip     from then on.  So all ranks skip the step, or none.
 
 Micikevicius et al. 2018, section 3.2; the numbers are PyTorch's (torch.amp.GradScaler).
 """
@@ -25,7 +25,7 @@ from ..comm import Communicator
 from ..comm.collectives import sum_over_ranks
 from ..nn import FlatBuffer
 
-LARGEST = 1e30      # a loss multiplied by more than this may overflow float32
+LARGEST = 1e30      # with a larger scale the scaled loss may be too large for float32
 
 
 class HasGradients(Protocol):

@@ -7,8 +7,8 @@
 
 The copies run on streams (`backend/copy_stream.py`), so both classes overlap them with computation.
 `OffloadActivations` reacts to what operations save, in any program.  `DecisionExecutor` moves all
-arrays of a part together, at times known before the step: only so can a search keep to a limit of
-bytes.
+arrays of a part together, at times known before the step.  A search needs these times to keep to a
+limit of bytes.
 
 `minipar train --offload activations` uses `OffloadActivations`.  Optimizer states and parameters
 on the host are not in this package: from the start they lie in a file (`backend/mapped_file.py`).

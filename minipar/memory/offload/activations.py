@@ -148,8 +148,8 @@ class OffloadActivations:
     def prefetch_candidates(self, number: int) -> list[OffloadedStorage]:
         """The arrays that backward probably needs after array `number`, the soonest first.
 
-        They are those of the LOOK_BACK arrays saved before it that are not back yet, in reverse
-        order.
+        Of the LOOK_BACK arrays saved before that one, they are those that are not back yet, in
+        reverse order.
         """
         found = (self._by_number.get(n)
                  for n in range(number - 1, max(-1, number - 1 - LOOK_BACK), -1))

@@ -4,11 +4,11 @@
 
 `activations.py` copies each array when it is saved.  Here all arrays of a part move together, at
 times that follow from the order of the parts alone.  So the peak of memory is known beforehand, to
-the byte.  (`timeline.py` has the rules, and the time that the copies take.)  A part of which only
-the input is offloaded recomputes the rest.
+the byte.  (`timeline.py` has the rules, and the time that the copies take.)  If only the input of a
+part is offloaded, backward recomputes the rest of what the part saves.
 
-The graph has a mark after each part.  When backward reaches it, backward has finished all later
-parts and is about to enter this one.
+The graph has a mark after each part.  When backward reaches the mark of a part, it has finished all
+later parts and is about to enter this one.
 """
 
 import weakref

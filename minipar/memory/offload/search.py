@@ -98,8 +98,8 @@ def best_decisions(costs: ChainProfile, limit: int, machine: OffloadMachine) -> 
 class _Chain:
     """The prefixes of a chain.
 
-    `speed` is the number of FLOPs in the time of one copied byte.  The unit of time is that of
-    1 / speed.denominator FLOPs, so all times are integers.
+    `speed` is the number of FLOPs in the time of one copied byte.  The unit of time is what
+    1 / speed.denominator FLOPs take, so all times are integers.
     """
 
     def __init__(self, costs: ChainProfile, machine: OffloadMachine):

@@ -11,10 +11,10 @@ starts a segment:
                      min  f_i+…+f_{j-1} + flops(j, k, m - input_i) + again(i, j, m) )
                       j
 
-Here f_i are the FLOPs of the forward of part i, tape_i the bytes that it saves, input_i those of
-its input.  The recursion is solved for all budgets m at once.  As a function of m the FLOPs are a
-staircase; its steps are the *Pareto front* of the run.  Runs of parts with equal costs have equal
-fronts, so a long chain of equal blocks is quick to solve.
+Here f_i are the FLOPs of the forward of part i, tape_i are the bytes that it saves, and input_i
+are the bytes of its input.  The recursion is solved for all budgets m at once.  As a function of m
+the FLOPs are a staircase; its steps are the *Pareto front* of the run.  Runs of parts with equal
+costs have equal fronts, so a long chain of equal blocks is quick to solve.
 
 The problem and its recursion: Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, Optimal
 checkpointing for heterogeneous chains (2019).  There memory is cut into slots; here it is exact.

@@ -28,7 +28,9 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 
 
 def plan_policy(text: str, agree: Callable[[Array], Array] = lambda array: array) -> Policy:
-    """The policy that `text` names; `agree` as in `OptimalPolicy`.  Raises ValueError for others.
+    """The policy that `text` names; `agree` is as in `OptimalPolicy`.
+
+    Raises ValueError for other texts.
     """
     name, colon, value = text.partition(":")
     if not colon and name in ("none", "full", "sqrt"):

@@ -6,9 +6,9 @@
     again              ●    ●         up to the last array that is saved; then the input is freed
     backward      ◀    ◀    ◀
 
-Before backward starts a part, it has finished the next one and freed everything that one kept.  So
-a plan runs part by part, and the profile of each part (`profile.py`) determines which bytes are
-alive in every step.  Griewank & Walther 2000; Chen et al. 2016.
+Before backward starts a part, it has finished the next part and freed everything that the next part
+kept.  So a plan runs part by part, and the profile of each part (`profile.py`) determines which
+bytes are alive in every step.  Griewank & Walther 2000; Chen et al. 2016.
 
 Two parts share a storage only where one passes its output to the next: ReLU saves its result, and
 the layer behind it saves the same array as its input.  (A part that returns its very input counts

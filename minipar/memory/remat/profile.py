@@ -75,7 +75,7 @@ class _PartLedger(Ledger):
         owner = storage(x.data) if isinstance(x, Tensor) else None
         self._input, self.input, self.num_saved, self.most = id(owner), 0, 0, (0, 0)
         for parameter in parameters:
-            if parameter.initialized:           # counted until freed: gathered weights are
+            if parameter.initialized:           # counted until it is freed, as gathered ones are
                 self.add("parameters", parameter.data)
         if owner is not None and self._input not in self._known:
             self.input = owner.nbytes

@@ -4,8 +4,8 @@
     backward   the same all-gather again, then      dk, dv of all keys ─▶ reduce-scatter
 
 It sends the same bytes as the ring, and needs room for all keys; no message hides behind work.
-Llama 3 was trained so (Dubey et al. 2024, section 3.3.2): with few heads of keys and values the
-messages are small.
+Llama 3 was trained in this way (Dubey et al. 2024, section 3.3.2): with few heads of keys and
+values the messages are small.
 """
 
 import math
@@ -45,7 +45,7 @@ def all_gather_attention(comm: Communicator, q: Array, k: Array, v: Array,
                          positions: Sequence[np.ndarray], mask: AttentionMask,
                          dropout: AttentionDropout | None = None,
                          fmt: Format | None = None) -> tuple[Array, Array]:
-    """As `ring_attention`, by an all-gather.  Collective."""
+    """The results of `ring_attention`, by an all-gather.  Collective."""
     kv, keys = gather_keys(comm, k, v, positions, fmt), np.sort(np.concatenate(positions))
     tiles = [*mask.tiles(positions[comm.rank], keys)]
     flops, _ = count_flops(q, tiles, dropout is not None)
@@ -60,7 +60,7 @@ def all_gather_attention_backward(
         positions: Sequence[np.ndarray], mask: AttentionMask,
         dropout: AttentionDropout | None = None,
         fmt: Format | None = None) -> tuple[Array, Array, Array]:
-    """As `ring_attention_backward`, by an all-gather and a reduce-scatter.  Collective."""
+    """The results of `ring_attention_backward`, by all-gather and reduce-scatter.  Collective."""
     kv, keys = gather_keys(comm, k, v, positions, fmt), np.sort(np.concatenate(positions))
     dq, dkv, shrink = np.zeros_like(q), np.zeros_like(kv), 1 / math.sqrt(q.shape[-1])
     tiles = [*mask.tiles(positions[comm.rank], keys)]

@@ -32,13 +32,13 @@ class AttentionDropout(NamedTuple):
     scale: float            # of those that are kept
 
     def apply(self, weights: Array, tile: Tile, keys: np.ndarray) -> Array:
-        """`weights` of a tile, whose keys have these positions: dropped, or scaled up."""
+        """The `weights` of a tile, dropped or scaled up; `keys` are its keys' positions."""
         positions = asarray_like(keys[:tile.num_keys], self.keep)
         return weights * self.keep[..., tile.rows, :][..., positions] * self.scale
 
 
 def hidden_keys(tile: Tile, like: Array) -> Array | None:
-    """The `hidden` of a tile for all heads, (b or 1, 1, 1, rows, m), where `like` is."""
+    """The `hidden` of a tile for all heads, (b or 1, 1, 1, rows, m), on the device of `like`."""
     return None if tile.hidden is None else asarray_like(tile.hidden[:, None, None], like)
 
 
@@ -95,7 +95,8 @@ def rows_for_backward(g: Array, out: Array, lse: Array) -> tuple[Array, Array]:
 
 
 def count_flops(q: Array, tiles: Iterable[Tile], has_dropout: bool) -> tuple[int, int]:
-    """FLOPs of `attend_block` and of `attend_block_backward`, as `autograd/meter.py` counts."""
+    """FLOPs of `attend_block` and of `attend_block_backward`, as `autograd/meter.py` counts them.
+    """
     batch, kv_heads, group, _, n = q.shape
     forward = backward = 0
     for tile in tiles:

@@ -18,10 +18,10 @@ from ...autograd.ops.attention import QUERIES
 
 
 class Tile(NamedTuple):
-    """Some queries of a block, and the keys that at least one of them may see: a prefix.
+    """Some queries of a block, and the keys up to the last one that any of them may see.
 
     `hidden` (batch or 1, queries, m) is true where a query must not see one of the last m of these
-    keys; None: all see all.
+    keys.  It is None if every query sees all of them.
     """
 
     rows: slice
@@ -34,7 +34,7 @@ class AttentionMask:
     """The pairs of a query and a key that attention counts.
 
     `documents` (t,) is the number of the document of each position; `lengths` (b,) are the numbers
-    of tokens of each sample, the others are padding.
+    of tokens of the samples, behind which there is padding.
     """
 
     causal: bool = True
@@ -55,7 +55,7 @@ class AttentionMask:
         return seen
 
     def tiles(self, queries: np.ndarray, keys: np.ndarray) -> Iterator[Tile]:
-        """What to compute of a block: the positions of its `queries` and `keys` both rise.
+        """The tiles of a block to compute; the positions of its `queries` and `keys` both rise.
 
         Keys that no query of a tile sees are left out; a tile whose queries see all of the rest
         needs no mask.

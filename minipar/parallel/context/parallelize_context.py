@@ -6,9 +6,9 @@
                   (b, t/p)               └ the only messages
 
 On every rank the model is given whole sequences, and keeps the rank's own tokens, with their
-positions and targets.  The targets were shifted by one before, so a piece's last token has its
-target.  The loss is this rank's share.  The ranks' gradients add up, as if the ranks had different
-samples.
+positions and targets.  The targets were shifted by one before the cut, so the last of a rank's
+tokens has its target too.  The loss is this rank's share.  The ranks' gradients add up, as if the
+ranks had different samples.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class ContextCoreAttention(CoreAttention):
     context_split: ContextSplit
 
     def attend(self, qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
-        """Weighted means of the values of all tokens, for this rank's (b, t, h n)."""
+        """For each token of this rank, weighted means of all tokens' values: (b, t/p, h n)."""
         split, layout = self.context_split, self.context_split.layout
         neighbours, ring, u = split.neighbours, split.ring, split.neighbours.size
         fmt = split.message_format
@@ -55,12 +55,12 @@ class ContextCoreAttention(CoreAttention):
 
 
 class ContextDropout(Dropout):
-    """Dropout of a value that has some tokens: their part of the whole sequences' mask."""
+    """Dropout of some tokens' values, by these tokens' part of the whole sequences' mask."""
 
     context_split: ContextSplit
 
     def mask(self, x: Array, shape: tuple[int, ...], cuts: tuple[slice, ...] = ()) -> Array | None:
-        """The mask of this rank's tokens, or of those that `cuts` names of these."""
+        """The mask of this rank's tokens, or of those among them that `cuts` names."""
         layout = self.context_split.layout
         mine = layout.mine[cuts[0]] if cuts else layout.mine
         jumps = np.flatnonzero(np.diff(mine) > 1) + 1
@@ -72,7 +72,7 @@ class ContextDropout(Dropout):
 
 
 class ContextPartialDropout(PartialDropout, ContextDropout):
-    """With sequence parallelism: the part of this rank of tp of the tokens of its rank of cp."""
+    """With sequence parallelism: this tp rank's part of the tokens that its cp rank has."""
 
 
 DROPOUTS = {Dropout: ContextDropout, PartialDropout: ContextPartialDropout}
@@ -99,11 +99,11 @@ def check_experts(mlp: Module) -> None:
 
 
 def parallelize_context(model: Module, split: ContextSplit) -> Any:
-    """Spread the tokens of `model` over the ranks of `split.cp`; return it, changed.
+    """Spread the tokens of `model` over the ranks of `split.cp`; return the changed model.
 
     It is a plain GPT, or one that `parallelize` made tensor-parallel.  Parameters stay as they are:
-    every rank has all, and their gradients are sums over the ranks.  Raises ValueError for other
-    models, and for heads that Ulysses cannot divide.
+    all ranks of cp have the same ones, and their gradients are sums over these ranks.  Raises
+    ValueError for other models, and for heads that Ulysses cannot divide.
     """
     if type(model) is not GPT or isinstance(model.h[0].attn.core, ContextCoreAttention):
         what = "an MLP has none" if isinstance(model, MLP) else \

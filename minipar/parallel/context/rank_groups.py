@@ -4,8 +4,8 @@ Ulysses with a degree u runs on u neighbouring ranks, and rings go through every
 
     p = 4, u = 2     ring block 0: ranks 0 1     ring block 1: ranks 2 3     rings: 0 2 and 1 3
 
-How long the whole sequence is, no rank can tell from its own tokens.  `Strategy.context_of` says
-so by `sequences_of`, with or without pp.  Outside of a step the model's forward and loss say it.
+A rank cannot tell from its own tokens how long the whole sequence is.  `Strategy.context_of` says
+so by `sequences_of`, with or without pp.  Outside of a step the model's forward and loss call it.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def sequences_of(length: int) -> Iterator[None]:
 
 
 class TokenLayout(NamedTuple):
-    """The positions of the tokens of one length: of every cp rank, and of what attention needs."""
+    """The positions of the tokens on every rank, for sequences of one length."""
 
     length: int
     of_ranks: list[np.ndarray]          # of all cp ranks
@@ -52,8 +52,8 @@ class TokenLayout(NamedTuple):
 class ContextOptions(NamedTuple):
     """The way in which ranks share sequences.
 
-    `method` is "ring" or "all_gather"; `order` is one of ORDERS; on `ulysses` neighbouring ranks
-    heads are exchanged first (on all ranks: Ulysses alone).
+    `method` is "ring" or "all_gather"; `order` is one of ORDERS.  Groups of `ulysses` neighbouring
+    ranks exchange heads first; if a group has all ranks, this is Ulysses alone.
     """
 
     method: str = "ring"

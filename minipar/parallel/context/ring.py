@@ -13,7 +13,8 @@ part.
 
     forward    2 (p-1) · b · t/p · kv · n  elements sent by a rank      backward   twice as many
 
-`all_gather_attention` (all_gather.py) is the specification: as many bytes, but nothing overlaps.
+`all_gather_attention` (all_gather.py) is the specification: it sends as many bytes, but overlaps
+nothing.
 Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889).
 """
 

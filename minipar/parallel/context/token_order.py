@@ -8,9 +8,9 @@
     striped      0123012301230123        rank 0  10  6  6  6       nearly the same, but every
                                          rank 3  10 10 10 10       block is half masked
 
-In zig-zag order the sequence is cut into 2p pieces, and rank r has pieces r and 2p-1-r.  The
-early piece's queries see few keys, those of the late piece many.  Lengths that do not divide are
-cut as `chunk_bounds` cuts.  On every rank positions rise.
+In zig-zag order the sequence is cut into 2p pieces, and rank r has pieces r and 2p-1-r.  Queries of
+the early piece see few keys, and queries of the late piece see many.  `chunk_bounds` cuts the
+pieces, also of lengths that do not divide.  On every rank positions rise.
 
 Zig-zag: Zhu's ring-flash-attention and Llama 3 (Dubey et al. 2024, section 3.3.2); striped: Brandon
 et al. 2023 (arXiv 2311.09431).

@@ -6,9 +6,9 @@
                                          rank 1  tokens  a b      █ █
                                                          c d      █ █
 
-Between the two exchanges every rank has whole sequences of its own heads, and any attention will
-do: a ring over other ranks, too.  Heads of keys and values are repeated if there are fewer of them
-than ranks.
+Between the two exchanges every rank has whole sequences of its own heads.  Any attention will do
+there, a ring over other ranks included.  Heads of keys and values are repeated if there are fewer
+of them than ranks.
 
     q, k, v there and o back     (p-1)/p · b · t/p · (2 heads + 2 max(kv, p)) · n  elements sent
 

@@ -21,10 +21,10 @@ probabilities after it, which are one multiplication away (5 bytes in the paper:
 Selective rematerialization drops the probabilities and their mask; full rematerialization keeps
 only the input of a layer.
 
-With context parallelism over c ranks, t is t/c, except in the mask of attention's dropout, which
-has t²/c elements for each head.  Attention computes its probabilities again, block by block.  It
-keeps one number for each query instead: the logarithm of its softmax's denominator.  Korthikanti
-et al. 2022 (arXiv 2205.05198), section 4, table 2.
+With context parallelism over c ranks, t/c takes the place of t, except in the mask of attention's
+dropout, which has t²/c elements for each head.  Attention computes its probabilities again, block
+by block.  It keeps one number for each query instead: the logarithm of its softmax's denominator.
+Korthikanti et al. 2022 (arXiv 2205.05198), section 4, table 2.
 """
 
 from ...autograd.ops.attention import QUERIES
@@ -65,7 +65,7 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
         raise ValueError(f"cp = {cp} does not divide a context of {config.context}: its ranks keep "
                          "different numbers of tokens; choose a multiple")
     b, t, d, heads = batch, config.context // cp, config.width, config.num_heads
-    # Keys have at least one head for each rank of ulysses and tp; backward can repeat them again.
+    # Each rank of ulysses and tp keeps a head of keys; with remat, backward repeats heads again.
     repeated = ulysses * tp if remat == "none" else 1
     kv_width = max(config.num_kv_heads or heads, repeated) * (d // heads)
     between = tp if parallel != "tensor" else 1     # ranks that share the tokens of norms, dropout

@@ -7,13 +7,12 @@
     Ulysses              (p-1)/p b t/p (2h + 2kv) n             the same in backward   (kv ≥ p)
 
     pairs of a query and a key that it sees, on a rank, for each head, t = 2pc
-    in hop i of the ring, the keys are those of the rank i before
-
+    in hop i of the ring, rank r has the keys of rank r - i
 
     zig-zag       hop 0: c(2c+1)      every other hop: 2c²          all ranks alike
     contiguous    hop 0: c(2c+1)      hop i: 4c² on ranks ≥ i, 0 on the others
 
-    max / mean    zig-zag 1      contiguous near (2p-1)/p: the last rank sees p - 1/2 blocks of p²/2
+    max / mean    zig-zag 1      contiguous near (2p-1)/p: the last rank has p - 1/2 of p²/2 blocks
 
 A computed pair costs two products of width n in forward, 4n FLOPs.  It costs five in backward, 10n,
 since the probabilities are computed again.  Its softmax takes 4 FLOPs more in each.  Lengths may be

@@ -151,7 +151,7 @@ def paper_bytes(name: str, num_parameters: int, p: int, num_microbatches: int = 
                 itemsize: int = 4, kept: bool = False) -> float:
     """Bytes that a rank sends in a step, by the published formula.
 
-    For fsdp it is an upper bound; for zero3 too if no weight is used twice.
+    For fsdp it is an upper bound; for zero3 it is one too, if no weight is used twice.
     """
     messages = _cost(name).messages(num_microbatches, kept)
     return messages * num_parameters * itemsize * (p - 1) / p

@@ -35,10 +35,10 @@ class Copies(Strategy):
         super().__init__(model, comm)
         self.slabs = Buffers(slab for each in self.copies for slab in each.slabs)
         self.rule = rule
-        self.centres: Sequence[Array] = self.means()    # θ, or the centre: of each slab
+        self.centres: Sequence[Array] = self.means()    # for each slab, θ or the centre
 
     def of_slabs(self, arrays: Sequence[Array]) -> list[Sequence[Array]]:
-        """`arrays`, one for each of `slabs`, in groups: those of all copies of a slab together."""
+        """`arrays`, one for each of `slabs`, in groups: a group has the copies of one slab."""
         return [arrays[i::len(self.model.slabs)] for i in range(len(self.model.slabs))]
 
     def weights(self) -> list[Sequence[Array]]:
@@ -88,7 +88,7 @@ def set_all(copies: Sequence[Array], value: Array | float) -> None:
 class LocalSGDByCopies(Copies):
     """Every `every` steps the copies become their mean.
 
-    Their optimizer states are kept; by `local_states` they become their mean too, or 0.
+    `local_states` says whether their optimizer states are kept, averaged too, or set to 0.
     """
 
     def update(self, optimizer: Optimizer) -> None:
@@ -171,7 +171,7 @@ class ElasticByCopies(Copies):
 
 
 class DelayedByCopies(Copies):
-    """Each step is by g - g of `delay` steps ago + its mean over the copies."""
+    """Each step is by g - g′ + the mean of g′ over the copies; g′ is the g of `delay` steps ago."""
 
     past: Sequence[list[Array]] = ()        # gradients of the last steps, for each of `slabs`
 

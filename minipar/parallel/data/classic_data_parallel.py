@@ -37,7 +37,7 @@ class DataParallel(Strategy):
                 raise ValueError("dp is over all ranks, with no other axis: choose ddp beside "
                                  "pp, cp, tp and ep")
             comm = comm.comm
-        super().__init__(model, subset(comm, comm.rank), **options)     # which need a mesh
+        super().__init__(model, subset(comm, comm.rank), **options)     # refuses what needs a mesh
         self.comm = self.dp = self.replicas = comm
         for slab in self.slabs:             # rank 0 alone has gradients
             slab.norm_comm, slab.is_copy = comm, comm.rank > 0

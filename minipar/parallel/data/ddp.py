@@ -9,9 +9,10 @@
 Every rank of dp has the same parameters and computes the gradients of its rows.  The parameters are
 grouped into buckets, the last layers first.  A bucket is a run of neighbours, so its gradient is
 one stretch of the slab and one message.  When its last gradient is ready, its all-reduce begins,
-and goes on between the operations of backward (comm/work.py).  Backward takes B seconds, all
-messages M.  Together they take at best the larger of: B + the last bucket's message; the time until
-the first bucket + M.  Afterwards every rank has the same summed gradients and takes the same step.
+and goes on between the operations of backward (comm/work.py).  Backward takes B seconds, and all
+messages take M.  Together they take at best the larger of two sums: B + the time of the last
+bucket's message, and the time until the first bucket is ready + M.  Afterwards every rank has the
+same summed gradients and takes the same step.
 
 Who calls whom in a step:
 
@@ -25,8 +26,9 @@ Who calls whom in a step:
             finish                    reduces what is left, and waits for all
 
 Gradients of several microbatches add up: buckets are reduced in a stage's last backward.  In a
-pipeline the stage before waits for dx.  So B sends dx first, and then reductions begin
-(reduce_stage).  B of stage 0, and W, send nothing: there reductions begin during backward.
+pipeline the stage before waits for dx.  So a backward (B) sends dx first, and then reductions begin
+(reduce_stage).  Stage 0 has no dx to send, and neither has W, the half of a backward that a
+schedule may defer.  In both of them reductions begin during backward.
 
 All ranks start the reductions in one order, whatever becomes ready first:
 
@@ -64,8 +66,8 @@ class DistributedDataParallel(Strategy):
     """Every rank of dp holds all parameters of its stage, and all-reduces their gradients.
 
     `flats` are the buckets, in the order in which backward completes them: those of the rank's last
-    stage, …, those of its first.  Buckets to which several of its stages add come last.  Base of
-    the strategies that shard.
+    stage, …, those of its first.  Buckets to which several stages of the rank add come last.  The
+    strategies that shard are built on this class.
     """
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh,
@@ -78,12 +80,12 @@ class DistributedDataParallel(Strategy):
     def place(self) -> None:
         """Cut the slabs into flats, and watch their gradients."""
         self.works: list[tuple[Flat, Work]] = []            # reductions under way
-        # in the order of slabs; one is empty where only other stages have parameters of a slab
+        # in the order of slabs; a flat is empty if only other stages have parameters of its slab
         self.flats_of_slabs = [flat for slab in self.stages.whole_slabs for flat in self.cut(slab)]
         orders = self.stages.completion_orders(self.flats_of_slabs, self.reduces_each_backward)
         self.queues = {stage: self.make_queue(order) for stage, order in orders.items()}
         completed = [flat for order in orders.values() for flat in order]
-        # in a pipeline no stage completes alone what several stages of this rank use: it comes last
+        # in a pipeline no stage alone completes a flat that several stages here use: it comes last
         others = [flat for flat in self.flats_of_slabs if flat.parameters]
         self.flats = [*dict.fromkeys(completed + others)]
 
@@ -110,7 +112,7 @@ class DistributedDataParallel(Strategy):
         self.works.append((flat, work))
 
     def reduce_during(self, stage: int, y: Tensor, is_last: bool = True) -> AbstractContextManager:
-        """Context of a backward from `y`, in which the flats are reduced that it completes."""
+        """Context of a backward from `y` that reduces the flats it completes."""
         reduces = self.is_synchronizing and (is_last or self.reduces_each_backward)
         later = not reduces or self.wire.waits_for_all
         return NO_CONTEXT if later else self.queues[stage].watch(y)
@@ -121,7 +123,7 @@ class DistributedDataParallel(Strategy):
             self.queues[stage].start_all()
 
     def finish(self) -> None:
-        """Reduce the flats of which no reduction has begun; wait for all reductions."""
+        """Reduce the flats whose reduction has not begun; wait for all reductions."""
         if self.wire.waits_for_all:
             self.wire.see_all(self.stages.whole_slabs, self.replicas.size)
         begun = {flat for flat, _ in self.works}
@@ -134,7 +136,7 @@ class DistributedDataParallel(Strategy):
 
 
 class ReductionQueue:
-    """Calls start(0), start(1), …, each when all gradients of its group are ready.
+    """Calls start(0), start(1), … in order, each once all gradients of its group are ready.
 
     A parameter calls its ready hooks when backward has completed its gradient.  Before a backward,
     a walk over the graph finds the parameters that this rank uses in it.  So a group waits only for
@@ -151,15 +153,15 @@ class ReductionQueue:
                 slot.ready_hooks.append(partial(self._on_ready, i))
 
     def watch(self, loss: Tensor) -> AbstractContextManager:
-        """Context of a backward from `loss`, whose graph must be there now.
+        """Context of a backward from `loss`, whose graph must exist at this call.
 
-        Between the call and entering, backwards of other microbatches may run (a pipeline with
+        Before the context is entered, backwards of other microbatches may run (in a pipeline with
         FSDP).
         """
         return self._watching(self.gradients_of(loss))
 
     def start_all(self) -> None:
-        """Call start(0), start(1), …: a backward is over that was not watched."""
+        """Call start(0), start(1), … after a backward that was not watched."""
         for i in range(len(self.groups)):
             self.start(i)
 
@@ -216,8 +218,8 @@ def cut_into_buckets(sizes: Sequence[int], keys: Sequence[Any],
                      limits: Sequence[int]) -> list[list[int]]:
     """The numbers of the parameters of each bucket of a slab, in the order of the slab.
 
-    `sizes` are in bytes.  A bucket has neighbours with one key only, such as the stages that use
-    them.
+    `sizes` are in bytes.  The parameters of a bucket are neighbours with equal keys; such a key may
+    be the stages that use a parameter.
     """
     buckets = []
     for _, neighbours in groupby(range(len(sizes))[::-1], key=keys.__getitem__):

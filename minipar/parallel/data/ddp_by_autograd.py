@@ -7,10 +7,10 @@
 The loss is a sum over the local targets, divided by the *global* number of targets.  So gradients
 simply add up to the gradients of one process, also for uneven batches.
 
-The graph form is the specification: `copy_to` on every use of a weight, whose backward sums the
-gradients over the ranks.  The slab form sums the gradients of a slab once, after backward; so a
-weight that is used k times is sent once instead of k times.  `ddp.py` sums buckets, parts of the
-slab, during backward.
+The graph form is the specification: every use of a weight goes through `copy_to`, whose backward
+sums the gradients over the ranks.  The slab form sums a slab, the array of many gradients, once
+after backward.  So the gradient of a weight that is used k times is sent once instead of k times.
+`ddp.py` sums buckets, parts of the slab, during backward.
 """
 
 from ...comm import Communicator

@@ -9,11 +9,11 @@
 Step t and the correction that is due then are one step by gₜ - gₜ₋D + ḡₜ₋D, whatever the optimizer.
 A rank sends as much as in data parallelism, 2Ψ(p-1)/p elements a step.  It keeps 2DΨ elements:
 its own gradients of D steps, and their sums.  D = 0 is data parallelism.  The corrections that are
-still to come add up to 0 over the ranks.  So the mean of their parameters, which a checkpoint has,
-is what SGD ends at after all of them.
+still to come add up to 0 over the ranks.  So with SGD they would not change the mean of the ranks'
+parameters, which a checkpoint has.
 
-What a rank clips is its own gradient.  A correction takes the learning rate of step t + D, in which
-it is added.  Zhu et al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same:
+A rank clips its own gradient.  A correction is added in step t + D, with the learning rate of that
+step.  Zhu et al. 2021, Delayed gradient averaging (NeurIPS).  One process gives the same:
 `apart_by_copies.py`.
 """
 

@@ -17,9 +17,10 @@ H/P steps.  Δ is taken `delay` steps before it is used, and its sum travels mea
     fragment 0     send ∙∙∙∙ use
     fragment 1                          send ∙∙∙∙ use            wᵣ ← (1 - mix) θ + mix wᵣ
 
-So a message has Ψ/P elements, and streaming sends as many elements in all.  After the last step
-each fragment whose steps are left over takes its outer step early (`consensus`).  Douillard et al.
-2023, arXiv 2311.08105; streaming: Douillard et al. 2025, arXiv 2501.18512.
+So a message has Ψ/P elements, and all messages together are as long as without streaming.  After
+the last step, a fragment that has trained since its last outer step takes the next one early
+(`consensus`).  Douillard et al. 2023, arXiv 2311.08105; streaming: Douillard et al. 2025, arXiv
+2501.18512.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +39,7 @@ from .trained_apart import TrainedApart
 
 
 class DiLoCo(TrainedApart):
-    """Takes an outer step after every `every` steps; or one of `fragments` parts does, in turn."""
+    """Takes an outer step every `every` steps; each of the `fragments` takes its own in turn."""
 
     def __init__(self, model: Module, ranks: Communicator | DeviceMesh, every: int = 4,
                  outer_lr: float = 0.7, outer_momentum: float = 0.9, fragments: int = 1,
@@ -84,7 +85,7 @@ class DiLoCo(TrainedApart):
         return theta - self.lr * (delta + self.momentum * velocity), velocity
 
     def consensus(self) -> list[Array]:
-        """θ; of fragments whose steps are left over, after an early outer step."""
+        """θ, after an early outer step of the fragments that have trained since their last one."""
         found = [self.outer_step(theta, velocity, self.mean(theta - slab.data))[0]
                  for slab, theta, velocity, _ in zip(self.slabs, *self.outer.values())]
         if self.num_steps % self.period == 0:
@@ -93,7 +94,7 @@ class DiLoCo(TrainedApart):
         return found
 
     def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
-        """Also θ, v, and the sums of Δ that are under way: they are waited for."""
+        """The base's state, and θ, v and Δ, once the sums under way have arrived."""
         wait_all(self.sums)
         self.num_steps = optimizer.num_steps
         return super().rank_state(optimizer) | {

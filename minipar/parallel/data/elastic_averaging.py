@@ -4,10 +4,10 @@
     centre   c  ───────  ⟨⟨ ────────── …      wᵣ ← wᵣ - step - α d
     rank 1   w₁ ─ step ─ ⟩⟩ ─ step ─ …        c  ← c + α Σᵣ d
 
-The ranks stay apart and explore; the centre is the model.  They pull in every `every`-th step.
-Here each rank has a copy of c, and an all-reduce of d sends 2Ψ(p-1)/p elements.  If a server has c,
-a rank sends Ψ.  α = 0.9/p by default, as in the paper; c is stable if p α < 1.  EASGD: Zhang,
-Choromanska & LeCun 2015, arXiv 1412.6651.
+The ranks stay apart and explore; the centre is the model.  Ranks and centre pull each other in
+every `every`-th step.  Here each rank has a copy of c, and an all-reduce of d sends 2Ψ(p-1)/p
+elements.  With c on a server, a rank would send Ψ.  α = 0.9/p by default, as in the paper; c is
+stable if p α < 1.  EASGD: Zhang, Choromanska & LeCun 2015, arXiv 1412.6651.
 """
 
 from typing import Any
@@ -49,6 +49,6 @@ class ElasticAveraging(TrainedApart):
         return self.centres
 
     def rank_state(self, optimizer: Optimizer) -> dict[str, Array]:
-        """Also the centre."""
+        """The base's state, and the centre."""
         return super().rank_state(optimizer) | {
             f"{i}/centre": centre for i, centre in enumerate(self.centres)}

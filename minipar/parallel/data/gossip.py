@@ -3,11 +3,11 @@
     rank   0 ─── 1 ─── 2 ─── 3         w₁ ← (w₀ + w₁ + w₂)/3 - step of rank 1, from the old w
            └─────────────────┘
 
-A rank sends 2Ψ elements, one hop far, if p > 2; an all-reduce 2Ψ(p-1)/p over 2(p-1) hops.
+With p > 2 a rank sends 2Ψ elements over one hop; an all-reduce sends 2Ψ(p-1)/p over 2(p-1) hops.
 The old parameters travel while the optimizer computes the step.  The mean of all parameters moves
-by the mean of the steps.  What differs from the mean shrinks by (1 + 2 cos(2π/p))/3 a step: 0.33,
-0.80, 0.997 for 4, 8, 64 ranks.  So long rings agree slowly.  Two ranks take the mean of both.  Lian
-et al. 2017, arXiv 1705.09056.
+by the mean of the steps.  In a step the differences from the mean shrink by the factor
+(1 + 2 cos(2π/p))/3: 0.33, 0.80, 0.997 for 4, 8, 64 ranks.  So long rings agree slowly.  Two ranks
+take the mean of both.  Lian et al. 2017, arXiv 1705.09056.
 """
 
 import numpy as np

@@ -4,18 +4,18 @@
                                      ├─ average ─ step ─ step ─ step ─ …      every=3
     rank 1   w ─ step ─ step ─ step ─┘
 
-    every k-th step     w ← Σᵣ wᵣ / p          (of the first `average_first` steps: every one)
+    every k-th step     w ← Σᵣ wᵣ / p          (and in each of the first `average_first` steps)
 
 A rank sends 2Ψ(p-1)/p elements every k steps, instead of every step, and the ranks drift apart in
-between.  So this does not equal training in one process.  What it equals is p copies of the model
-in one process, `apart_by_copies.py`.  Where all ranks have the same curvature, the mean of their
-parameters is as in data parallelism, for every k.  Otherwise the fixed point moves.
+between.  So this does not equal training in one process.  It equals training p copies of the model
+in one process (`apart_by_copies.py`).  If the losses of all ranks have the same curvature, the mean
+of their parameters is as in data parallelism, for every k.  Otherwise the fixed point moves.
 
 Optimizer states are the ranks' own ("kept"), or averaged with the parameters, for another 2Ψ(p-1)/p
-elements each ("averaged"), or set to 0 ("reset").  With every=1 and SGD, kept or averaged momentum
-makes it data parallelism: the mean of the momenta is the momentum of the mean.  With Adam nothing
-does.  Stich 2019, arXiv 1805.09767; McMahan et al. 2017; post-local: Lin et al. 2020, arXiv
-1808.07217.
+elements each ("averaged"), or set to 0 ("reset").  With every=1 and SGD, local SGD is data
+parallelism if the momentum is kept or averaged.  The mean of the momenta is then the momentum of
+the mean.  With Adam it never is.  Stich 2019, arXiv 1805.09767; McMahan et al. 2017; post-local:
+Lin et al. 2020, arXiv 1808.07217.
 """
 
 from itertools import chain

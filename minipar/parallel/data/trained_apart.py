@@ -6,8 +6,8 @@
 
 Each rank divides its losses by its own targets, so the learning rate is that of one rank.  The
 model that is evaluated, and that a checkpoint has, is what the ranks agree on: by default the mean
-of their parameters.  So steps that are left over after the last exchange count, too.  Beside this
-mean a checkpoint has what is each rank's own.
+of their parameters.  So steps after the last exchange count too.  Beside this mean, a checkpoint
+has the arrays in which the ranks differ.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@
 
 The ranks of ep are also ranks of dp: attention, norms and routers are data-parallel, over all of
 dp.  An expert computes the rows of all ranks of its group.  So its gradient is a sum over the group
-already, and only the ranks of edp are summed: nothing is divided or multiplied by ep.
+already, and is summed over the ranks of edp alone: nothing is divided or multiplied by ep.
 Rajbhandari et al. 2022 (DeepSpeed-MoE), section 5.
 """
 
@@ -36,7 +36,7 @@ class DistributedExperts(Experts):
     bounds: list[tuple[int, int]]       # (start, stop) of each rank's experts
 
     def forward(self, x: Tensor, counts: tuple[int, ...]) -> Tensor:
-        """x (rows, d) → (rows, d); expert e of all has the next counts[e] rows.  Collective."""
+        """x (rows, d), sorted by expert → (rows, d); expert e has counts[e] rows.  Collective."""
         plan = agree_on_exchange(self.ep, counts, self.bounds)
         here = send_rows(x, self.ep, plan.table)
         sorted_rows = ag.embedding(here, asarray_like(plan.by_expert, x.data))
@@ -51,10 +51,10 @@ def moe_layers(model: Module) -> dict[str, MoE]:
 
 
 def distribute_experts(model: Module, ep: Communicator) -> Module:
-    """Cut the experts of `model` over the ranks of `ep`, which all call it; return it, changed.
+    """Cut the experts of `model` over the ranks of `ep`, which all call this; return the model.
 
-    It gets new slabs, since the slabs of experts know `ep`.  Raises ValueError for a model without
-    experts, or with too few of them.
+    The model gets new slabs, since the slabs of experts know `ep`.  Raises ValueError for a model
+    without experts, or with too few of them.
     """
     layers = moe_layers(model)
     if layers and ep.size == 1:
@@ -96,7 +96,7 @@ class ExpertSplit(NamedTuple):
 
 
 def cut_experts(parameter: Parameter, own: tuple[int, int], ep: Communicator) -> None:
-    """Keep the experts `own` (start, stop) of a parameter, its axis 0."""
+    """Keep the experts `own` (start, stop) of a parameter, along its axis 0."""
     parameter.cut_by = ExpertSplit(ep, parameter.cut_by and parameter.cut_by.tp)
     parameter.box = (own, *parameter.box[1:])
     parameter.data = parameter.data[slice(*own)].copy() if parameter.initialized \

@@ -47,7 +47,8 @@ def send_rows(x: Tensor, comm: Communicator, table: Table) -> Tensor:
 
 
 def return_rows(y: Tensor, comm: Communicator, table: Table) -> Tensor:
-    """V → V: the rows that `send_rows` brought here, computed → back to where they came from."""
+    """V → V: results y of the rows that `send_rows` brought here → back to where these came from.
+    """
     return ReturnRows.apply(y, comm=comm, table=table)
 
 

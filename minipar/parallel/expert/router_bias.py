@@ -4,9 +4,9 @@
     loads = balance_routers(strategy)           Σ over ranks;  b += rate · sign(mean - load)
     strategy.step(optimizer)
 
-One all-reduce for a step, labelled control: E + 1 numbers for each layer.  The bias takes no
-gradient, so an optimizer leaves it alone.  But the bias lies in the slabs, so checkpoints and
-shards have it.  Wang et al. 2024 (auxiliary-loss-free load balancing), algorithm 1.
+A step has one all-reduce of loads, labelled control, of E + 1 numbers for each layer.  The bias
+takes no gradient, so an optimizer leaves it alone.  But the bias lies in the slabs, so checkpoints
+and shards have it.  Wang et al. 2024 (auxiliary-loss-free load balancing), algorithm 1.
 """
 
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class RouterLoad(NamedTuple):
 
 
 def balance_routers(strategy: Strategy) -> dict[str, RouterLoad]:
-    """Collective.  The loads of a step, by layer; the biases of its routers follow them.
+    """Collective.  Move the routers' biases by the loads of a step; return these loads, by layer.
 
     Call it after the gradients of a step and before `strategy.step`.  Without experts it does
     nothing.
@@ -58,7 +58,7 @@ def forget_loads(strategy: Strategy) -> None:
 
 
 def add_to_parameters(strategy: Strategy, changes: dict[str, np.ndarray]) -> None:
-    """Add to whole parameters, by name, wherever their parts are."""
+    """Add `changes` to the parameters, by name: each rank adds to the parts that it has."""
     for slab in strategy.slabs:
         for segment in slab.segments:
             if segment.name in changes:

@@ -7,7 +7,7 @@
     stages                  the stages of a model, and what a rank keeps of it
     late_weights/           PipeDream and 2BW: no flush, but weights in versions
     terapipe, slices        a pipeline of slices of tokens
-    pipeline_only           base of these
+    pipeline_only           base of PipeDream, 2BW and TeraPipe
     naive                   one microbatch, one rank at work at a time
 
 `docs/pages/pipelines.md` shows how to use them.

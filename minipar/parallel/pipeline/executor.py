@@ -47,12 +47,12 @@ class RankSchedule(NamedTuple):
 class Pipeline:
     """Trains the stages of a strategy by any schedule, a whole batch in one call.
 
-    `schedule_for(num_microbatches)` returns a schedule and the ranks of its stages; the
-    placement must be the same for any number: `partial(make_schedule, "1f1b", pp.size)`, or
-    `lambda m: yours`.  Activations and their gradients are sent as codes of `activation_format`, if
-    given.  After a batch `intervals` are this rank's actions with their times.  `most_in_flight` is
-    the largest number of microbatches in flight.  A microbatch counts once for each stage of the
-    rank that holds it.
+    `schedule_for(num_microbatches)` returns a schedule and its placement, the rank of each stage,
+    which must be the same for any number.  `partial(make_schedule, "1f1b", pp.size)` is such a
+    function, and so is `lambda m: yours`.  Activations and their gradients are sent as codes of
+    `activation_format`, if given.  After a batch `intervals` are this rank's actions with their
+    times.  `most_in_flight` is the largest number of microbatches in flight.  A microbatch counts
+    once for each stage of the rank that holds it.
     """
 
     def __init__(self, pp: Communicator, strategy: "Strategy",
@@ -88,7 +88,7 @@ class Pipeline:
 
     def run(self, microbatches: Sequence["Microbatch"], loss_divisor: float, seed: int = 0,
             step: int = 0) -> float:
-        """Run the schedule on all microbatches; this rank's share of the loss."""
+        """Run the schedule on all microbatches; return this rank's share of the loss."""
         row, labels, placement = self.rank_schedule(len(microbatches))
         batch = self.batch_type(self, labels, placement, microbatches, loss_divisor, seed, step)
         batch.run(row)
@@ -153,7 +153,7 @@ class RankBatch:
         self.messages.finish()
 
     def do(self, action: Action, array: Array | None) -> Array | None:
-        """The result of an action for what was received, both perhaps as codes."""
+        """The result of an action for the received array; either may be codes."""
         kinds: dict[str, Callable[[Action, Array | None], Array | None]] = {
             FORWARD: self.forward, BACKWARD: self.backward, INPUT: self.input_gradient,
             WEIGHT: self.weight_gradients}
@@ -208,7 +208,7 @@ class RankBatch:
             rest()
 
     def reduce_during(self, action: Action, y: Tensor) -> AbstractContextManager:
-        """Context in which the weights' gradients of an action are computed, and reduced."""
+        """Context that reduces the weights' gradients of an action while they are computed."""
         return self.strategy.reduce_during(action.stage, y, action[1:] in self.last)
 
     def poll(self) -> None:

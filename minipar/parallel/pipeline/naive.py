@@ -8,8 +8,8 @@
 A rank starts its forward with the activation from the rank before, and its backward with the
 gradient from the rank after.
 
-So a model can be larger than one device, but nothing gets faster.  A pipeline (one_f_one_b.py)
-cuts the batch into microbatches, so that the ranks work at the same time.
+In this way a model can be larger than one device, but nothing gets faster.  A pipeline
+(one_f_one_b.py) cuts the batch into microbatches, so that the ranks work at the same time.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class NaiveModelParallel(Strategy):
 
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
-        """Forward and backward of one microbatch; this rank's share of the loss."""
+        """Forward and backward of one microbatch; return this rank's share of the loss."""
         rank = self.comm.rank
         self.check_fresh()
         x = batch.inputs

@@ -65,7 +65,7 @@ class OneFOneB(Strategy):
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
-        """Forward and backward of all microbatches; this rank's share of the loss."""
+        """Forward and backward of all microbatches; return this rank's share of the loss."""
         self.check_fresh()
         batch = StageBatch(self, microbatches, loss_divisor, seed, step)
         for kind, _, i in one_f_one_b_row(self.comm.rank, self.comm.size, len(microbatches)):
@@ -141,7 +141,7 @@ class StageBatch:
         return PendingRecv(array, self.comm.irecv(array, source))
 
     def send(self, array: Array, dest: int) -> None:
-        """Begin to send, once the send before it to this stage is complete."""
+        """Begin to send the array, once the previous send to that rank is complete."""
         if dest in self.sends:
             self.sends[dest].wait()
         self.sends[dest] = self.comm.isend(array, dest)

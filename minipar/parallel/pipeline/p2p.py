@@ -11,8 +11,8 @@ neighbours send to each other at the same time.  Every message has an array of i
 freed when its send is complete.
 
 A receiver learns the shape and dtype of activations from a header, a control message before each
-activation of the first batch with inputs of that shape.  It always has 8 numbers, int64, so the
-receiver needs to know nothing before:
+activation of the first batch with inputs of that shape.  A header always has 8 numbers, int64, so
+the receiver needs to know nothing before:
 
     [ code of the dtype | number of axes | length of each axis, then zeros ]
 """
@@ -51,12 +51,13 @@ class P2P:
         self.sends: list[Request] = []          # under way; each keeps its array
 
     def incoming(self, action: Action) -> Op | None:
-        """The op of another stage that the action needs."""
+        """The op (kind, stage, microbatch) of another stage that the action needs, if any."""
         ops = needs(action, len(self.placement))
         return next(((kind, stage, i) for kind, stage, i in ops if stage != action.stage), None)
 
     def post_recv(self, action: Action) -> None:
-        """Begin to receive what the action needs from another rank, if its spec is known."""
+        """Begin to receive what the action needs from another rank, if shape and dtype are known.
+        """
         op = self.incoming(action)
         if op is None or op in self.posted:
             return
@@ -115,7 +116,8 @@ class P2P:
         """True if a header with the spec precedes the array.
 
         Only an activation has one, and only in the first batch with inputs of its shape that go
-        its way.  So sender and receiver agree, in whatever order they reach their messages.
+        through the ranks in its direction.  So sender and receiver agree, in whatever order they
+        reach their messages.
         """
         kind, _, i = op
         return kind == FORWARD and self.inputs[i] in self.new

@@ -3,8 +3,8 @@
     keys          0 0 0 1 1 2          slice 2 attends to the keys and values of slices 0, 1 and 2:
     queries                 2          its own, and leaves that stand for the others
 
-Backward through slice 2 adds the gradients of the others' keys and values up in these leaves; their
-own backward begins with them.
+Backward through slice 2 adds up in these leaves the gradients of the earlier slices' keys and
+values.  The backward of an earlier slice then begins with the gradients in its leaves.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from .cut import cut_evenly
 
 
 def slice_bounds(time: int, num_slices: int, config: GPTConfig) -> list[int]:
-    """Where the slices of `time` tokens start and stop, so that the costliest costs least.
+    """The bounds of slices of `time` tokens, so that the costliest is as cheap as possible.
 
     A token at position t costs 6d + t for width d.  Raises ValueError for too many tokens, or too
     few.
@@ -31,7 +31,7 @@ def slice_bounds(time: int, num_slices: int, config: GPTConfig) -> list[int]:
 
 
 class Slices:
-    """What slices have left on a stage for those that follow; `now` is the one at work.
+    """What slices have left on a stage for later slices; `now` is the number of the one at work.
 
     `places[k]` has the number of the first slice of slice k's sequence, and the position at which k
     starts.  `kept[k]` has k's keys and values by the attention of each layer, and a leaf that

@@ -49,7 +49,8 @@ class StageSlab(Slab):
         self.counts = [sum(s.stop - s.start for s, _ in layout) for layout in layouts]
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
-        """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""
+        """The values of all ranks by parameter; `values`, as `data`, has this rank's.  Collective.
+        """
         with self.pp.labelled("state"):
             flat = to_host(all_gather(self.pp, values, counts=self.counts))
         return {s.name: gather_parameter(self.tp, s, flat[s.start:s.stop], self.ep)
@@ -80,13 +81,13 @@ class OneStage:
     """The whole model on this rank, in one stage: without a pipeline.
 
     `parts` are the parts of each stage, `here` this rank's stages.  `whole_slabs` hold this rank's
-    parameters.  `used_in` has each one's uses, as (stage, number of a part in it), with number -1
-    if none of the model's parts has it.
+    parameters.  `used_in` has the uses of each parameter, as (stage, number of a part in the
+    stage).  The number is -1 if none of the model's parts has the parameter.
     """
 
     whole_slabs: list[Slab]
     shared: list[tuple[Communicator, Slab]] = []    # slabs that other ranks of pp have, too
-    shares = False              # True if some ranks of pp have such
+    shares = False              # True if any ranks of pp share a slab
     placement: Placement = [0]
     here: Sequence[int] = [0]
     has_last = True             # this rank computes the loss
@@ -120,7 +121,7 @@ class OneStage:
         return {0: self.order_in(0, [flat for flat in flats if flat.parameters])}
 
     def order_in(self, stage: int, flats: Sequence[Flat]) -> list[Flat]:
-        """The order in which backward completes them: each after the first part that uses it."""
+        """`flats` as backward completes them: each at the first part of the stage that uses it."""
         first = {flat: min(part for p in flat.parameters for where, part in self.used_in[p]
                            if where == stage) for flat in flats[::-1]}
         return sorted(first, key=first.__getitem__, reverse=True)
@@ -134,8 +135,8 @@ class Stages(OneStage):
     """`model` cut into stages, stage s on rank placement[s] of `pp`.
 
     `cuts` are the parts at which stages 1, 2, … begin; without them the stages have as equal
-    numbers of parameters as the parts allow.  `shared` are the slabs that other ranks have, too,
-    with the communicator of these ranks.
+    numbers of parameters as the parts allow.  `shared` are the slabs that other ranks also have,
+    each with the communicator of the ranks that have it.
     """
 
     def __init__(self, model: Module, pp: Communicator, placement: Placement,
@@ -196,9 +197,9 @@ class Stages(OneStage):
                 parameter.slot.get_grad_buffer = parameter.slot.grad = None
 
     def bucket_keys(self, slab: Slab) -> list[Any]:
-        """The stages of each parameter; a key for each, if other ranks of pp have the slab, too.
+        """The stages of each parameter, or a key of its own if other ranks of pp have the slab too.
 
-        All of these must cut it alike.
+        All these ranks must cut the slab alike.
         """
         if any(slab is shared for _, shared in self.shared):
             return [*range(len(slab.parameters))]
@@ -206,7 +207,7 @@ class Stages(OneStage):
 
     def completion_orders(self, flats: Sequence[Flat], each_backward: bool
                           ) -> dict[int, list[Flat]]:
-        """The same as of one stage: for each stage, the flats in the order of completion.
+        """For each stage of this rank the flats that its backward completes, in that order.
 
         If several stages of this rank add to one gradient, none of them completes it, unless
         gradients are reduced in `each_backward`.

@@ -39,12 +39,12 @@ class SliceBatch(RankBatch):
     strategy: "TeraPipe"
 
     def do(self, action: Action, array: Array | None) -> Array | None:
-        """The result; backward works on a slice too, and may recompute parts of it."""
+        """The result; every action needs to know its slice, since backward may recompute parts."""
         self.strategy.slices.now = action.microbatch
         return super().do(action, array)
 
     def forward(self, action: Action, x: Array | None) -> Array:
-        """The output of a slice, beside the slices before it."""
+        """The output of a slice, which also attends to the slices before it."""
         self.strategy.slices.kept[action.microbatch] = {}
         return super().forward(action, x)
 
@@ -81,7 +81,8 @@ class TeraPipe(PipelineOnly):
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
-        """Forward and backward of all slices of all microbatches; this rank's share of the loss."""
+        """Forward and backward of all microbatches, slice by slice; this rank's share of the loss.
+        """
         slices, cut = self.slices, list[Microbatch]()
         slices.places = []
         for inputs, targets, samples in microbatches:
@@ -96,4 +97,4 @@ class TeraPipe(PipelineOnly):
 
 
 class WholeSequences(Strategy):
-    """Plain training, which TeraPipe's equals: its specification."""
+    """Plain training: the specification of TeraPipe, which gives the same results."""

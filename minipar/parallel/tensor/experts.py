@@ -3,8 +3,9 @@
     rows ──f──▶ rows W₁[e] columns ─▶ gelu ─▶ · W₂[e] rows ──g──▶ Σ + bias[e]
 
 Every rank of tp routes the same tokens in the same way.  So the routers' weights and gates are the
-same on all of them, and f and g stand around the experts alone.  With sequence parallelism a
-layer with experts first gathers the tokens of the other ranks, and keeps its own of the result.
+same on all of them, and f and g (layers.py) stand around the experts alone.  With sequence
+parallelism a layer with experts first gathers the tokens of the other ranks.  Of the result a rank
+keeps its own tokens.
 """
 
 import numpy as np

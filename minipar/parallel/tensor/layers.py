@@ -36,7 +36,7 @@ AXIS = "tp"             # of the mesh
 
 
 class TensorSplit:
-    """Values enter and leave a pair of layers that the ranks of `tp` share."""
+    """How values enter and leave a pair of layers that the ranks of `tp` share."""
 
     ep: None = None         # no ranks with different experts
 
@@ -114,8 +114,8 @@ def split_columns(linear: Linear, split: TensorSplit, order: tuple[int, ...] | N
                   around: Callable | None = None) -> Linear:
     """Cut a linear layer by its outputs: Megatron's ColumnParallelLinear.
 
-    Returns the same layer.  Its outputs are first brought into `order`.  `around`, if given, is run
-    around its calls instead of `split.around_columns`.
+    Returns the same layer.  The layer's outputs are first brought into `order`.  `around`, if
+    given, is run around its calls instead of `split.around_columns`.
     """
     linear.around(around or split.around_columns, inside=True)
     own = linear._parameters            # the raw ones, before transforms

@@ -1,6 +1,6 @@
 """Tensor parallelism in a narrow format: activations and their gradients are sent as codes.
 
-Partial sums over tp are rounded once more, in each round of the ring.
+Each round of the ring rounds the partial sums over tp once more.
 """
 
 from ...autograd import Tensor

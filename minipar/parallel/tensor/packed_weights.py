@@ -16,19 +16,19 @@ from ...nn import Module
 class PackedLayer:
     """Base of a layer whose weight is packed."""
 
-    parts: dict[type, type]         # by the class of a layer that is cut: the same, with codes
+    parts: dict[type, type]         # by the class of a cut layer: its counterpart with codes
 
     @abstractmethod
     def show_weight(self) -> None:
-        """Have the weight as a Parameter without numbers, which may then be cut."""
+        """Turn the weight into a Parameter without numbers, which may then be cut."""
 
     @abstractmethod
     def take_part(self) -> None:
-        """Have no such Parameter any more, and keep the codes to which it was cut."""
+        """Drop this Parameter again, and keep the codes of the part to which it was cut."""
 
 
 def kind_like(layer: Module, kind: Any) -> Any:
-    """The class, in the place of `kind`, whose weight is packed as that of `layer` is."""
+    """`kind`, or its counterpart with a packed weight if the weight of `layer` is packed."""
     return layer.parts[kind] if isinstance(layer, PackedLayer) else kind
 
 

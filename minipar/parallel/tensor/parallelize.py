@@ -2,10 +2,10 @@
 
     model = parallelize(GPT(config), mesh["tp"]).initialize(seed=0)
 
-Modules keep their names; those that now compute differently are replaced.
-Parameters are cut: each rank keeps its box of the global parameter.  Initial values are drawn by
-name and then cut, so they are the same as in one process.  This rank's parts go into one slab,
-replicated parameters into another, which clipping counts once.
+Modules keep their names; those that now compute differently are replaced.  Parameters are cut: each
+rank keeps its box of the global parameter.  Initial values are drawn by name and then cut, so they
+are the same as in one process.  A slab is an array of many parameters.  The cut parameters go into
+one slab, the replicated ones into another, which clipping counts once.
 
     GPT    wte, lm_head by vocabulary · attn by heads · mlp, or each expert, by columns and rows ·
            norms, wpe, routers replicated
@@ -40,12 +40,12 @@ from .vocabulary import VocabularyHead, VocabularyLoss, split_vocabulary
 
 def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False,
                 gather_again: bool = False, message_format: Format | None = None) -> Module:
-    """Cut `model` over the ranks of `tp`, which all call it; return it, changed.
+    """Cut `model` over the ranks of `tp`, which all call this; return the changed model.
 
     Call it before `initialize` or after it.  `sequence_parallel` splits a GPT's tokens between the
     pairs of layers; with `gather_again`, their inputs are kept split and gathered once more in
-    backward.  `message_format`: activations enter and leave the pairs as codes of it.  Raises
-    ValueError for other models, and for sizes that the ranks cannot share.
+    backward.  With `message_format` activations enter and leave the pairs as codes of that format.
+    Raises ValueError for other models, and for sizes that the ranks cannot share.
     """
     if gather_again and not sequence_parallel:
         raise ValueError("gather_again needs sequence_parallel=True: else nothing is gathered")
@@ -61,7 +61,7 @@ def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False
 
 
 def split_model(model: Module, split: TensorSplit, gather_again: bool = False) -> Module:
-    """As `parallelize`, with a split of one's own."""
+    """Cut `model` as `parallelize` does, with a split of one's own."""
     if type(model) not in (MLP, GPT) or split_of(model):
         what = "one that is cut already" if split_of(model) else type(model).__name__
         raise ValueError(f"parallelize takes a plain MLP or GPT, not {what}: cut other models with "

@@ -2,17 +2,18 @@
 
     x₀ ──all_gather──▶ x ─▶ x A ─▶ gelu ─▶ y B ──reduce_scatter──▶ z₀      tokens of rank 0
 
-Tensor parallelism alone gives every rank the same x there.  Here f becomes an all-gather of the
-tokens and g a reduce-scatter: the two halves of an all-reduce, as many bytes.  Layer norms,
-dropouts and the activations that they save are split.  Their weights meet different tokens on every
-rank, so they pass through `copy_to`.  Korthikanti et al. 2022, figure 5.
+Without it, tensor parallelism gives every rank the same x between the pairs.  Here f becomes an
+all-gather of the tokens and g a reduce-scatter.  They are the two halves of an all-reduce, and send
+as many bytes.  Layer norms, dropouts and the activations that they save are split.  The norms'
+weights meet different tokens on every rank, so they pass through `copy_to`.  Korthikanti et al.
+2022, figure 5.
 
     forward    x₀ ──all_gather──▶ x ─▶ x A      keeps x₀, a p-th of x
     backward   x₀ ──all_gather──▶ x ─▶ dA = xᵀ g
 
 The inputs of the column layers are the last activations that are as large as without tensor
 parallelism.  `regather` gathers them again in backward, so that a layer keeps exactly 1/p of its
-activations, for one more all-gather: 5/4 of the bytes.  Section 4.2.2 there.
+activations, for one more all-gather: 5/4 of the bytes.  Section 4.2.2 of the same paper.
 """
 
 from collections.abc import Callable
@@ -43,7 +44,7 @@ class SequenceSplit(TensorSplit):
         return copy_to(weight, self.tp)
 
     def regather(self, forward: Callable, x: Tensor) -> Tensor:
-        """As `around_columns`, but keep this rank's tokens x of what has entered."""
+        """As `around_columns`, but of the x that enters, save only this rank's tokens."""
         whole = self.enter(x)
 
         def keep(array: Array) -> Array:

@@ -114,7 +114,7 @@ class VocabularyEmbedding(Embedding):
 def split_vocabulary(embedding: Embedding, split: TensorSplit) -> VocabularyEmbedding:
     """An embedding for the place of `embedding`, cut by its rows.
 
-    Raises ValueError if there are fewer of them than ranks.
+    Raises ValueError if there are fewer rows than ranks.
     """
     vocab_size, tp = embedding._parameters["weight"].shape[0], split.tp
     if vocab_size < tp.size:
@@ -154,8 +154,8 @@ def vocabulary_cross_entropy(logits: Tensor, targets: Array, comm: Communicator,
     """Mean negative log-likelihood in nats of targets (...), the same on every rank.
 
     `logits` (..., n) are this rank's columns, by `chunk_bounds`, of `total`.  If `num_classes` is
-    given, only the first so many of all columns count: the others are padding, as of a vocabulary
-    rounded up to a convenient size.  `loss_divisor` and `ignore_index` are as in
+    given, only the first `num_classes` of all columns count.  The others are padding, for instance
+    of a vocabulary rounded up to a convenient size.  `loss_divisor` and `ignore_index` are as in
     `autograd.cross_entropy`.
     """
     if loss_divisor is None:

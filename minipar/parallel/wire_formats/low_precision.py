@@ -53,7 +53,7 @@ class LowPrecisionWire(Wire):
 
 
 def encode(array: Array, fmt: Format | None) -> Array:
-    """The message for `array`: codes of `fmt`, or itself without one."""
+    """The message for `array`: codes of `fmt`, or the array itself if there is no format."""
     return array if fmt is None else fmt.encode(array)
 
 

@@ -3,8 +3,9 @@
     DistributedDataParallel(model, comm)                                   float32, 4 bytes a number
     DistributedDataParallel(model, comm, wire=LowPrecisionWire(BFLOAT16))  2 bytes a number
 
-`wire` encodes gradients, and FSDP's `gather_wire` gathered weights.  The files and folders beside
-this one send less: 2 bytes a number, 2 to 8 bits, or few of the numbers.
+`wire` encodes gradients; FSDP's `gather_wire` encodes the weights that it gathers.  The wires in
+the files and folders beside this one send less: 2 bytes a number, 2 to 8 bits, or few of the
+numbers.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -17,7 +18,7 @@ from ...nn import Slab
 class Wire:
     """Sends numbers as they are: its methods are the collectives.  Base of wires that encode them.
 
-    A strategy calls them with the options that are shown here.
+    A strategy calls these methods with the options that are shown here.
     """
 
     waits_for_all = False       # True: no sum begins before `see_all` has seen all gradients

@@ -14,7 +14,7 @@ Each class is built on the one before, and overrides what a strategy may (parall
     ZeRO-2      no whole gradients        … of one whole at a time wait         all_gather
     FSDP        no whole parameters       … as ZeRO-2              wait, free   free
 
-Along a mesh's axis `replicate` (HSDP) ranks have the same pieces.  DDP's `reduce` sums over them,
-too; from ZeRO-1 on `finish` sums the reduced pieces over them.
+Along a mesh's axis `replicate` (HSDP) ranks have the same pieces.  DDP's `reduce` sums over these
+ranks as well.  From ZeRO-1 on, `finish` sums the reduced pieces over them.
 `cost/data_parallel.py` predicts what each of them sends and keeps, except zero3_by_autograd.
 """

@@ -19,15 +19,15 @@ backward begins.
     in use          embed  h.0   h.1   h.2   head │ head   h.2   h.1   h.0
     being gathered  h.0    h.1   h.2   head   ·   │ ·      h.1   h.0   ·
 
-A flat is reduced as soon as a backward has completed its gradient, as in ZeRO-2.  For each
-microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings.  It gathers a unit for forward, and
-for backward unless it is still there, and reduce-scatters its gradient.  (The unit of a tied
-embedding and head is gathered twice in forward, and not for backward.)  All ranks of dp gather in
-one order and reduce in one order.  Gathers and reductions have a communicator each, so no two ranks
-can wait for each other.
+A flat, a unit's parameters in one slab (flats.py), is reduced as soon as a backward has completed
+its gradient, as in ZeRO-2.  For each microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings.
+It gathers a unit for forward, and again for backward unless the unit is still there, and
+reduce-scatters the unit's gradient.  (The unit of a tied embedding and head is gathered twice in
+forward, and not for backward.)  All ranks of dp gather in one order and reduce in one order.
+Gathers and reductions have a communicator each, so no two ranks can wait for each other.
 
-HSDP: along the mesh's axis `replicate` ranks have the same pieces.  `finish` calls ZeRO-2's, which
-(zero2.py; ZeRO-1 has its own in zero1.py) sums the gradients of the pieces over these ranks.
+HSDP: along the mesh's axis `replicate` ranks have the same pieces.  `finish` calls that of ZeRO-2
+(zero2.py), which sums the gradients of the pieces over these ranks.
 
 Outside of a step, weights stay gathered for one call of the model at most: between two evaluations
 the pieces may change.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
@@ -62,10 +62,10 @@ BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` an
 
 
 class Unit:
-    """Flats that are gathered and freed together: those of a part's slabs.
+    """Flats that are gathered and freed together: those with the parameters of one part.
 
-    `pieces` are this rank's parts of them; `gather` begins to gather one, into a whole flat, which
-    is made on the device of `like`.
+    `pieces` are this rank's pieces of these flats.  `gather` begins to gather the pieces of all
+    ranks into one whole flat, which is made on the device of `like`.
     """
 
     def __init__(self, flats: Sequence[Flat], pieces: Sequence[Array],
@@ -77,7 +77,7 @@ class Unit:
         self.shapes = [Unmaterialized(p.shape, p.dtype) for p, _, _ in self.members]
         self.arrays: list[Array] = []           # the whole flats, while gathered
         self.works: list[Work] = []
-        self.reshards = True                     # False: it stays until its backward
+        self.reshards = True                     # False: the unit stays gathered until its backward
 
     def start_gather(self) -> None:
         """Begin to gather the pieces of all ranks, unless that has begun."""
@@ -110,7 +110,7 @@ class Unit:
 
 
 def checked_units(model: Module, units: Iterable[Module]) -> list[Module]:
-    """The units in a list, or one alone.  Raises ValueError for what is no module of the model."""
+    """The list of `units`, one or several.  Raises ValueError for what is no module of `model`."""
     found, own = [*units] if isinstance(units, Iterable) else [units], {*model.parameters()}
     for unit in found:
         if not (isinstance(unit, Module) and own.issuperset(unit.parameters())):
@@ -122,10 +122,10 @@ def checked_units(model: Module, units: Iterable[Module]) -> list[Module]:
 class FullyShardedDataParallel(ZeRO2):
     """Everything is sharded: a use of a weight gathers its unit, and the next one ahead.
 
-    `units`, if given, are modules of the model, in any order, whose parameters make up a unit each.
-    A parameter belongs to the innermost, and what is in none makes one more.  With
-    `reshard_after_forward=False` units stay gathered until their backward: 2Ψ instead of 3Ψ are
-    sent.  `gather_wire` encodes weights.
+    `units`, if given, are modules of the model, in any order: the parameters of each make up a
+    unit.  A parameter belongs to the innermost of them; parameters in none make up one more unit.
+    With `reshard_after_forward=False` units stay gathered until their backward, and a rank sends 2Ψ
+    elements instead of 3Ψ.  `gather_wire` encodes the gathered weights.
     """
 
     uses_two_at_once = False        # True: one operation may use weights of two units
@@ -141,7 +141,8 @@ class FullyShardedDataParallel(ZeRO2):
         super().__init__(model, ranks, **options)
 
     def cut(self, slab: Slab) -> list[Flat]:
-        """The flats of a slab, one for each unit; each parameter apart where stages share it."""
+        """The flats of a slab: one for each unit, or for each parameter if stages share the slab.
+        """
         keys, is_shared = self.unit_keys(), any(slab is s for _, s in self.stages.shared)
         members: dict[Any, list[int]] = {}
         for i, parameter in enumerate(slab.parameters):
@@ -208,7 +209,7 @@ class FullyShardedDataParallel(ZeRO2):
         """Gather `unit`, free those that are not needed, begin to gather the next."""
         self.poll()
         if not self.is_inside and not self.num_calls:
-            unit.free()                     # a weight by itself: pieces may have changed
+            unit.free()                     # used outside of any module: pieces may have changed
         if unit is self.current and unit.arrays:
             return
         before, self.current, after = self.current, unit, None

@@ -6,8 +6,8 @@
     ZeRO-2                  4Ψ          4Ψ/p          8Ψ/p            (m + 1)Ψ (p-1)/p
     ZeRO-3                  4Ψ/p        4Ψ/p          8Ψ/p                3mΨ (p-1)/p
 
-Memory is in bytes, in float32 with Adam's two moments; messages are in elements, on rings.  Beside
-pp and tp Ψ are the parameters that this rank has, and p the ranks along dp and cp.
+Memory is in bytes, in float32 with Adam's two moments; messages are in elements, on rings.  On a
+mesh with pp or tp, Ψ counts the parameters that this rank has, and p the ranks along dp and cp.
 
 An all-reduce is a reduce-scatter and an all-gather.  ZeRO-1 puts the optimizer's step between the
 two, on 1/p of everything, and sends not one byte more.
@@ -55,12 +55,12 @@ class ZeRO1(DistributedDataParallel):
                     self.along("replicate"), self.whole_parameters)
 
     def make_piece(self, flat: Flat) -> Piece:
-        """This rank's piece: a part of the slab."""
+        """This rank's piece of a flat, whose numbers are a part of the slab's."""
         return Piece(flat, self.norm_ranks(flat.slab), flat.mine(flat.slab.data),
                      flat.mine(flat.slab.grad))
 
     def norm_ranks(self, slab: Slab) -> Communicator:
-        """The ranks over which a norm is summed: those with different pieces, too."""
+        """The ranks over which a norm is summed, which now include those with different pieces."""
         return self.along("pp", "dp", "cp", *["tp"] * bool(slab.tp))
 
     def reduce(self, flat: Flat) -> None:
@@ -83,7 +83,7 @@ class ZeRO1(DistributedDataParallel):
         """The pieces of the gradients that several stages have."""
         for among, slab in self.stages.shared:
             for piece in (piece for piece in self.slabs if piece.flat.slab is slab):
-                gradient, piece.has_grad = piece.complete_grad(), True     # of other stages as well
+                gradient, piece.has_grad = piece.complete_grad(), True     # or others have one
                 yield among, gradient
 
     def parameters_changed(self) -> None:

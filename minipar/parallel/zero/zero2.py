@@ -4,13 +4,13 @@
     whole         ████████▁ ████████▁ ████████▁       one whole gradient at a time,
     reduced              ░░        ░░        ░░       then 1/p of it on each rank
 
-The gradient of a flat exists from its first contribution until it is reduced.  Then each rank keeps
-its piece, 1/p.  When the next flat's first gradient comes, backward waits until this reduction has
-ended; so little of the reduction is hidden.  Gradients take Ψ/p elements and one whole flat,
-instead of Ψ.  A flat whose last gradient comes late (a tied embedding; beside tp, parameters that
-are not cut) stays whole beside the flat in progress.  There is no room to add up whole gradients:
-those of each of m microbatches are reduced, and a rank sends (m + 1) Ψ (p-1)/p elements.  arXiv
-1910.02054, section 5.2.
+The gradient of a flat, here a bucket of parameters, exists from its first contribution until it is
+reduced.  Then each rank keeps its piece, 1/p.  When the next flat's first gradient comes, backward
+waits until this reduction has ended; so little of the reduction is hidden.  Gradients take Ψ/p
+elements and one whole flat, instead of Ψ.  A flat whose last gradient comes late (a tied embedding;
+with tp, parameters that are not cut) stays whole beside the flat in progress.  There is no room to
+add up whole gradients.  So the gradients of each of m microbatches are reduced, and a rank sends
+(m + 1) Ψ (p-1)/p elements.  arXiv 1910.02054, section 5.2.
 """
 
 from functools import partial
@@ -42,7 +42,7 @@ class ZeRO2(ZeRO1):
             slab.drop_grad()
 
     def make_piece(self, flat: Flat) -> Piece:
-        """This rank's piece, and its gradient apart."""
+        """This rank's piece of a flat, whose gradient has memory of its own."""
         data = self.own_data(flat)
         grad = allocate_zeros("gradients", data)
         page_out(data, grad)        # offloaded to a file, they leave memory until used; others stay
@@ -82,7 +82,7 @@ class ZeRO2(ZeRO1):
             self.add_to_piece(flat, work.wait())
 
     def add_to_piece(self, flat: Flat, piece: Array) -> None:
-        """Add a reduced piece to the gradient, or to what `replicate` will sum."""
+        """Add a reduced piece to the gradient, or to what the ranks of `replicate` will sum."""
         if flat.copies.size == 1:
             self.piece_of[flat].add(piece)
             page_out(self.piece_of[flat].grad)
@@ -92,10 +92,11 @@ class ZeRO2(ZeRO1):
             self.not_summed[flat] = record_allocation("communication", piece.copy())
 
     def finish(self) -> None:
-        """Wait for all reductions; sum the pieces over the ranks that have the same.
+        """Wait for all reductions; sum the pieces over the ranks that have the same ones.
 
-        Not ZeRO-1's `finish`, which would reduce all flats again.  Here each backward has begun to
-        reduce all that it completes, and pieces that `replicate` still has to sum are kept apart.
+        This does not call ZeRO-1's `finish`, which would reduce all flats again.  Here each
+        backward has begun to reduce all that it completes, and pieces that the ranks of `replicate`
+        still have to sum are kept apart.
         """
         self._wait()
         for flat in [*self.not_summed]:

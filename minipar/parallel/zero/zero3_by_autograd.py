@@ -37,7 +37,7 @@ class ShardedParameters:
     """Cuts every parameter of `model` into one piece a rank; `slabs` are this rank's pieces.
 
     The model keeps only the shapes of its parameters; each use gathers the weight from all ranks.
-    Rank 0's values are taken.
+    All ranks start from rank 0's values.
     """
 
     def __init__(self, model: Module, comm: Communicator):
@@ -55,7 +55,7 @@ class ShardedParameters:
             parameter.on_use(self.gather, first=True)
 
     def _shard(self, flat: Flat) -> Piece:
-        """This rank's piece of a parameter, a leaf of the graph; the parameter's values go."""
+        """This rank's piece of a parameter, a leaf of the graph; the parameter loses its values."""
         (parameter,), (segment,) = flat.parameters, flat.segments
         broadcast(self.comm, parameter.data, out=parameter.data)
         data = record_allocation("parameters", flat.mine(flat.slab.data).copy())

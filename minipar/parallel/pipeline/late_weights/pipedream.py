@@ -1,19 +1,19 @@
 """PipeDream: a pipeline without a flush, whose gradients are of older weights.
 
-    stage 0   F0 F1 F2 B0 F3 B1 F4 B2 …     F3 with the weights after B0's step: while other
-    stage 1      F0 F1 B0 F2 B1 F3 B2 …     microbatches are on their way, a stage has stepped.
-    stage 2         F0 B0 F1 B1 F2 B2 …     So no stage ever waits
+    stage 0   F0 F1 F2 B0 F3 B1 F4 B2 …     F3 uses the weights after B0's step: the stage steps
+    stage 1      F0 F1 B0 F2 B1 F3 B2 …     while other microbatches are on their way, so that
+    stage 2         F0 B0 F1 B1 F2 B2 …     no stage ever waits
 
 Every microbatch is a batch of its own: as soon as a stage has its gradient, it steps.  Version v of
 a stage are its weights after v steps.  F and B of microbatch k on stage s of p use
 
-    stashed         version max(0, k - (p - 1 - s)), the newest when F begins; p - s are kept
+    stashed         version max(0, k - (p - 1 - s)), the newest when F begins; p - s versions kept
     vertical sync   version max(0, k - (p - 1)) on all stages
 
 B uses the version that F used: with a newer one its result would be the gradient of no function.
 A graph keeps the arrays that its forward used, so a step writes into new ones.  A batch of `minipar
-train` is a stream of microbatches, and the pipeline is drained at its end.  Late gradients want
-smaller steps: with a delay of D steps and curvature λ, ηλ < 2 sin(π / (4D + 2)).
+train` is a stream of microbatches, and the pipeline is drained at its end.  Late gradients need
+smaller steps: with a delay of D steps and curvature λ, SGD is stable if ηλ < 2 sin(π / (4D + 2)).
 
 Narayanan et al. 2019, PipeDream (SOSP).  One process gives the same: `pipedream_by_versions.py`.
 """
@@ -42,7 +42,10 @@ class StreamBatch(RankBatch):
     strategy: "PipeDream"
 
     def do(self, action: Action, array: Array | None) -> Array | None:
-        """The result, by the microbatch's version and for its own batch's targets; then a step."""
+        """The result by the microbatch's version of the weights; after a batch's last B, a step.
+
+        The loss is divided by the number of targets of the microbatch's own batch.
+        """
         strategy, k = self.strategy, action.microbatch
         batch = self.microbatches[k - k % strategy.per_step:][:strategy.per_step]
         self.loss_divisor = sum(count_targets(each.targets, strategy.model.ignore_index)
@@ -90,7 +93,7 @@ class PipeDream(PipelineOnly):
         if scale != 1:
             raise ValueError(errors.NO_LOSS_SCALE_MESSAGE)
         self.first = self.versions.newest
-        loss = super().forward_backward(microbatches, seed, step)       # the sum of all batches'
+        loss = super().forward_backward(microbatches, seed, step)       # a sum over the batches
         return loss / (self.versions.newest - self.first)
 
     def step(self, optimizer: Optimizer) -> None:

@@ -29,12 +29,12 @@ def vertical(num_stages: int) -> Rule:
 
 
 def two_versions(num_stages: int) -> Rule:
-    """2BW: all are one step late."""
+    """2BW: all stages are one step late."""
     return lambda step, stage: max(0, step - 1)
 
 
 class PipeDreamByVersions(Strategy):
-    """Trains `model` on one rank with the versions that `rule` says; `optimizer` is to be set."""
+    """Trains `model` on one rank with the versions that `rule` says; set `optimizer` first."""
 
     optimizer: Optimizer
 

@@ -2,14 +2,14 @@
 
     W(t+1) = W(t) - step of ∇f(W(max(0, t - 1)))            batches t of m microbatches
 
-    stage 0   F F F F│F F B F B F B B│F …                   m >= p: when the first microbatch of a
-    stage 1     F F B F│F B F B F B B│…                     batch begins, all stages have stepped
-                     W(0)    W(0)      W(1)                 by the batch before the last
+    stage 0   F F F F│F F B F B F B B│F …                   m >= p: when the first microbatch of
+    stage 1     F F B F│F B F B F B B│…                     batch t begins, all stages have stepped
+                     W(0)    W(0)      W(1)                 by the gradients of batch t - 2
 
-Its F and B use the same version on all stages, whatever p is, so two versions are enough, where a
-stage of PipeDream keeps up to p.  Microbatches of two batches are on their way at once, within a
-stream.  The older version goes on to the next stream, and into the checkpoint.  Narayanan et al.
-2021, arXiv 2006.09503.
+F and B of a microbatch use the same version on all stages, whatever p is.  So two versions are
+enough, where a stage of PipeDream keeps up to p.  A stream is the microbatches of one call of
+`forward_backward`.  In it, microbatches of two batches are on their way at once.  The older version
+goes on to the next stream, and into the checkpoint.  Narayanan et al. 2021, arXiv 2006.09503.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class TwoBW(PipeDream):
                              f"at least {self.pp.size} microbatches, as many as stages")
 
     def version(self, k: int) -> int:
-        """The version before the newest that the batch before leaves."""
+        """The version of microbatch k: one step older than what the batches before it leave."""
         return max(0, self.first + k // self.per_step - 1)
 
     def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0, step: int = 0,
@@ -54,11 +54,11 @@ class TwoBW(PipeDream):
         return {f"older/{i}": array for i, array in enumerate(self.versions[min(self.versions)])}
 
     def load_rank_state(self, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
-        """Go on with the older version of a checkpoint beside its parameters."""
+        """Go on with a checkpoint's older version, beside its parameters, the newest version."""
         newest = [slab.data for slab in self.slabs]
         if any(state.get(f"older/{i}", data[:0]).shape != data.shape
                for i, data in enumerate(newest)):
-            return                              # of other stages: begin without a delay
+            return                              # the state of other stages: begin without a delay
         older = [asarray_like(state[f"older/{i}"], data) for i, data in enumerate(newest)]
         self.versions.clear()
         self.versions |= {optimizer.num_steps - 1: older, optimizer.num_steps: newest}

@@ -21,9 +21,9 @@ class Versions(dict[int, list[Array]]):
             slab.use_values(data)
 
     def add(self, oldest: int) -> None:
-        """Let the parameters be a new version, to be changed; forget those before `oldest`.
+        """Make a new version, for a step to change; forget the versions before `oldest`.
 
-        It begins as a copy of the newest, or in its place if that is forgotten, too.
+        It begins as a copy of the newest version, or takes over its arrays if that is forgotten.
         """
         number, arrays = self.newest + 1, self[self.newest]
         self.use(self.newest)               # slabs keep no version that is forgotten

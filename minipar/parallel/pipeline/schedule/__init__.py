@@ -10,8 +10,8 @@
     metrics                     idle time, microbatches in flight and messages
     csv                         a schedule as text, in the cells that PyTorch uses
 
-One folder up is what runs with arrays: executor.py trains by any schedule, one_f_one_b.py by 1F1B
-alone.  That file writes its order out as a loop, so it uses no schedule and is read first.
+The files that run schedules with arrays are one folder up: executor.py trains by any schedule,
+one_f_one_b.py by 1F1B alone.  Read that one first: of this folder it uses only the row of 1F1B.
 
 To add a schedule: CONTRIBUTING.md, "A pipeline schedule".
 """

@@ -48,7 +48,7 @@ Placement = list[int]               # for each stage its rank
 class TwoWay(Placement):
     """Two directions: the microbatches of `other` go through the ranks the other way round.
 
-    Each stage is on two ranks; the microbatches of `other` compute it on the mirrored one.
+    Each stage is on two ranks; the mirrored one computes it for the microbatches of `other`.
     """
 
     def __init__(self, ranks: Iterable[int], other: Iterable[int]):

@@ -25,8 +25,8 @@ class Bubble(NamedTuple):
 def bubble(timeline: Timeline) -> Bubble:
     """The idle share of a timeline that has actions.
 
-    With ranks × makespan = work + idle:  of the total, idle / (work + idle); of the ideal,
-    idle / work, the ideal being ranks that always work.
+    The ranks' time, ranks × makespan, is work + idle.  Of this total the share is idle / (work +
+    idle).  Of the ideal, ranks that always work, it is idle / work.
     """
     total = timeline.num_ranks * timeline.makespan()
     work = sum(interval.end - interval.start for interval in timeline.intervals)

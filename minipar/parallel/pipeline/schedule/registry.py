@@ -5,7 +5,7 @@ read this table.
 To add a schedule: CONTRIBUTING.md, "A pipeline schedule".
 
 Each formula is text that both Python and JavaScript can evaluate, so the page has no formulas of
-its own.  They hold for equal stages and links that take no time:
+its own.  The formulas hold for equal stages and links that take no time:
 
     p, m, v, r       ranks, microbatches, stages on each rank, a rank
     F, I, W, B       seconds of one stage for one microbatch, B = I + W

@@ -32,9 +32,9 @@ def v_placement(num_ranks: int, virtual_stages: int = 2) -> Placement:
 
 
 def placement_of(schedule: Schedule) -> Placement:
-    """The rank of each stage: the one with most of its actions, of equals the lowest.
+    """The rank of each stage: the one with most of its actions, and of equals the lowest.
 
-    A TwoWay, if microbatches go through the ranks in two directions.
+    The result is a TwoWay if microbatches go through the ranks in two directions.
 
     Raises ValueError if there is a stage without any action, or none at all.
     """

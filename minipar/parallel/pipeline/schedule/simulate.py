@@ -6,7 +6,7 @@
 
 A send takes none of its rank's time.  A message travels as on the simulated cluster
 (comm/simulated/).  It starts when it is sent and the ports of both ranks are free.  It keeps the
-ports busy for bytes / bandwidth, and arrives the latency later.
+ports busy for bytes / bandwidth, and arrives one latency after that.
 
     bubble of the total = idle time / (ranks × makespan)       GPipe, 1F1B: (p - 1) / (m + p - 1)
     bubble of the ideal = idle time / time at work                          (p - 1) / m

@@ -39,7 +39,7 @@ class Fault(NamedTuple):
 
     If an action is missing, it is `action`.  The place is then where the action that needs it
     stands, or the end of the row.  Otherwise `action` stands at that place.  `others` are further
-    places that the sentence names, each (rank, position): of a deadlock, the rest of the circle.
+    places that the sentence names, each (rank, position): for a deadlock, the rest of the circle.
     `reached` is the number of actions that each rank can do, if those at fault stop.
     """
 

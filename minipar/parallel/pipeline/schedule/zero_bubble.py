@@ -5,15 +5,16 @@
     1F1B    F0 F1 B0 F2 B1 F3 B2 … B7
     ZB-H1   F0 F1 I0 F2 I1 F3 I2 W0 F4 I3 W1 … I7 W5 W6 W7
 
-Stage s delays its W by s microbatches.  So the later stages fill the time at the end, in which they
-are idle under 1F1B, with W.  A stage holds at most p microbatches, as 1F1B's first stage.  With
-m >= p and W <= min(F, I) the bubble is (p - 1)(F + I - W), where 1F1B's is (p - 1)(F + I + W).
+Stage s delays its W by s microbatches.  So the later stages do W at the end, where they are idle
+under 1F1B.  A stage holds at most p microbatches, as many as 1F1B's first stage.
+With m >= p and W <= min(F, I) the bubble is (p - 1)(F + I - W), where 1F1B's is
+(p - 1)(F + I + W).
 
 ZB-V has two stages on each rank, in a V.  The last rank has the two in the middle, and the first
 rank has the first and the last stage.  So a backward starts where its forward ends, without a
-message.  With F = I = W = 1 and m >= p it takes 6m + p - 1.  Rank r is idle r before its first
-forward, and p - 1 - r at the end.  A rank holds at most 2p microbatches, each on a stage of half
-the layers: as much memory as p of 1F1B's.
+message.  With F = I = W = 1 and m >= p it takes 6m + p - 1.  Rank r is idle for a time of r before
+its first forward, and of p - 1 - r at the end.  A rank holds at most 2p microbatches, each on a
+stage of half the layers.  They need as much memory as p microbatches under 1F1B.
 
 Qi, Wan, Huang & Lin 2023, Zero bubble pipeline parallelism (ZB-V: section 6).
 """
@@ -79,7 +80,7 @@ def _in_phases(p: int, num_microbatches: int) -> Schedule:
 
 
 def _first_ready(p: int, m: int) -> Schedule:
-    """For few microbatches, for which the phases do not fit together.
+    """The schedule for few microbatches, for which the phases do not fit together.
 
     In each unit of time, every rank does the first action on its list that is ready.  W, for which
     no rank waits, comes last, but first when the rank holds 2p microbatches.

@@ -8,8 +8,8 @@
 Adam is not linear in the gradient, so error feedback on gradients does not help it.  Once v is
 fixed, the step is linear in m: m goes through the sum of signs, with its two errors (`signs.py`).
 There is no bias correction, and v averages about 1/(1 - β₂) steps.  With a `start` below that, v
-stays too small for ever, and the steps too long.  If the first steps, whose gradients are sent in
-full, are the share f of all, the wire sends 1/(f + (1 - f)/32) times fewer bytes than in float32.
+stays too small for ever, and the steps too long.  Let f be the share of the first steps, whose
+gradients are sent in full.  Then the wire sends 1/(f + (1 - f)/32) times fewer bytes than float32.
 
 Where a gradient is always 0 (padding, an unused token), v is 0, but the wire sends + or - s all the
 same, and w would run away.  So where v is 0, the step is 0.  The wire gives the step's direction,

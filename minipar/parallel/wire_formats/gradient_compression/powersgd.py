@@ -5,14 +5,14 @@
     sum = P Qᵀ                     e = M - sum/p        Q, made orthonormal, begins the next step
 
 This is one step of subspace iteration: Σ M is projected onto the columns of P, sum = P Pᵀ Σ M.  Two
-all-reduces add r(n + m) numbers instead of nm.  (Sums of sparse messages fill up, these do not.)
+all-reduces add r(n + m) numbers instead of nm.  (Sums of sparse messages grow, these do not.)
 The error e is added to the next gradient, and Q, kept from step to step, turns towards the largest
 singular vectors.  With r = min(n, m) the sum is exact.  The first Q is drawn, equal on all ranks.
 
-A tensor is sent in full, in the message of the P, where r(n + m) · min_rate ≥ nm (biases: n + 1
-numbers are more than n).  In the first `start` steps all tensors are.  The QR decomposition of
-zeros is an identity, so a gradient of zeros leaves no NaN in Q.  Vogels, Karimireddy & Jaggi 2019,
-arXiv 1905.13727.
+A tensor is sent in full, in the message with the factors P, where r(n + m) · min_rate ≥ nm (biases:
+n + 1 numbers are more than n).  In the first `start` steps all tensors are sent in full.  The QR
+decomposition of zeros is an identity, so a gradient of zeros leaves no NaN in Q.  Vogels,
+Karimireddy & Jaggi 2019, arXiv 1905.13727.
 """
 
 import numpy as np

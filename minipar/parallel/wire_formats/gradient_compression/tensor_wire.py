@@ -5,10 +5,10 @@
     a method      combine ─▶ the sums over the ranks, and what to remember   errors, momentum, …
 
 A method remembers arrays by the names of tensors.  So they stay valid when buckets are cut in
-another way, and go into checkpoints.  If the sum of a bucket has an infinity or NaN, nothing is
-remembered of the bucket.  All ranks have the same sum, so all skip it.  (If the loss scaler then
-skips the step, what other buckets sent in it is lost.)  Gradients come multiplied by the loss
-scale; methods see them without.
+another way, and go into checkpoints.  If the sum of a bucket has an infinity or NaN, the method
+remembers nothing of this bucket.  All ranks have the same sum, so all do the same.  (If the loss
+scaler then skips the step, what other buckets sent in it is lost.)  Gradients come multiplied by
+the loss scale; methods see them without it.
 
 Some methods put momentum before the sum (`has_momentum`): the "sum" is then the direction of the
 step, for an SGD without momentum of its own.  The gradients of the ranks are shares of a sum, not

@@ -10,16 +10,16 @@ With momentum 0 this is top-k with error feedback, and v is the error.  Momentum
 leave out the steps during which a number waited.  Here v adds up what each of these steps would
 have added, u: this is DGC's momentum correction.  Masking stops the momentum of what was just sent.
 With Nesterov's momentum, u ← m(u + g) and v ← v + u + g.  Vectors are sent in full, with momentum
-after the sum.  At density 1 matrices are, too: then the method is SGD with momentum.
+after the sum.  At density 1 matrices are sent in full too, and the method is SGD with momentum.
 
 A rank sends (p-1) k (b + 4) bytes for a matrix: b bytes a number and 4 an index.  That is less than
 the dense 2(p-1)n b/p only below the density 2b / (p(b + 4)), or 1/p for float32.  With
 `stage_steps`, training begins with that many steps at each of the densities 25, 6.25, 1.56, … %,
 until `density` is reached.
 
-The norm ‖g‖ is known when backward ends.  So with `wire_clip` no sum begins before; without it sums
-overlap with backward.  Lin et al. 2018, arXiv 1712.01887 (their code clips each tensor by itself);
-top-k: Aji & Heafield 2017, Stich et al. 2018.
+The norm ‖g‖ is known when backward ends.  So with `wire_clip` no sum begins before that; without
+clipping, sums overlap with backward.  Lin et al. 2018, arXiv 1712.01887 (their code clips each
+tensor by itself); top-k: Aji & Heafield 2017, Stich et al. 2018.
 """
 
 import math

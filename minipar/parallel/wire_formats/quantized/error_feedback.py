@@ -49,5 +49,5 @@ class ErrorFeedback:
         residual = self.residuals.get(key)
         if residual is None or residual.shape != numbers.shape:
             self.residuals[key] = record_allocation("communication", np.zeros_like(numbers))
-        self.residuals[key] = to_device_of(self.residuals[key], numbers)    # a checkpoint's is host
+        self.residuals[key] = to_device_of(self.residuals[key], numbers)  # a loaded one is on host
         return encode_with_feedback(numbers, self.residuals[key], codec, self.scale)

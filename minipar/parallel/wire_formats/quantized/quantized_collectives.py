@@ -37,9 +37,9 @@ from .error_feedback import ErrorFeedback
 class QuantizedWire(Wire):
     """A wire that sends gradients and parameters as messages of `codec`.
 
-    Each rank makes one for each strategy.  With `feedback`, the rounding error of a gradient is
-    sent in the next step.  The residuals take as much memory as the gradients (for gradients that
-    are reduce-scattered, (p-1)/p of it), and are in checkpoints.
+    Each rank makes one wire for each strategy.  With `feedback`, the rounding error of a gradient,
+    its residual, is sent in the next step.  The residuals take as much memory as the gradients (for
+    gradients that are reduce-scattered, (p-1)/p of it), and are in checkpoints.
     """
 
     key: Hashable = None        # names the array that is sent (see `of`); None: without feedback

@@ -8,8 +8,9 @@ goes together with B of the other (+).  So the messages of a mixture of experts 
 behind the computation of the other.  Here a pair takes F + B: its inputs are there when it begins,
 and its results when it ends.
 
-With m >= 2p the idle time of a rank is (p - 1)(F&B + B - 3W).  It holds 2p + 1 microbatches, each
-on a stage of half the layers.  For fewer microbatches the schedule of 2p leaves out the others.
+With m >= 2p the idle time of a rank is (p - 1)(F&B + B - 3W), where F&B is the time of a pair.  The
+rank holds 2p + 1 microbatches, each on a stage of half the layers.  For m < 2p the schedule is that
+of 2p microbatches, without those that do not exist.
 DeepSeek-AI 2024, arXiv 2412.19437 (DualPipe); Sea AI Lab 2025 (cut in half: DualPipeV).
 """
 

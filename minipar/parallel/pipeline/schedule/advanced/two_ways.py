@@ -10,12 +10,12 @@
 Each way fills the gaps of the other.  Chimera takes units of p microbatches, half of a unit each
 way.  On stage s the k-th microbatch does F at slot s + 2k, and B at slot 2p - 1 - s + 2k.  A unit
 begins 2p slots after the unit before.  No two actions of a rank meet if p is even.  With B = F a
-rank is idle p - 2.
+rank is idle for p - 2 slots.
 
 DualPipe is DualPipeV on p/2 ranks, unfolded.  What is a rank's second stage in DualPipeV is here
 the stage of the microbatches that go up.  Half of m >= 2p microbatches go each way.  A rank is idle
-(p/2 - 1)(F&B + B - 3W) and holds p + 1 microbatches.  With an odd p, DualPipe is Chimera's rule for
-one unit.
+for (p/2 - 1)(F&B + B - 3W), where F&B is the time of a pair, and holds p + 1 microbatches.  With an
+odd p, DualPipe is Chimera's rule for one unit.
 
 Li & Hoefler 2021, Chimera (SC), arXiv 2107.06925; DeepSeek-AI 2024, arXiv 2412.19437.
 """

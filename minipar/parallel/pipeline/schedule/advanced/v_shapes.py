@@ -1,9 +1,9 @@
 """V-Half and V-Min: two stages on each rank in a V, with half and a third of 1F1B's activations.
 
-    V-Min     rank 0   0 · · · · · · 7 …       when F of the stage down, F up, I up and I down of a
-    4 ranks   rank 1   · 1 · · · · 6 · …       microbatch begin; the next one does the same 6 slots
-              rank 2   · · 2 · · 5 · · …       later, for F, I and W of both stages.  The sooner it
-              rank 3   · · · 3 4 · · · …       is back, the fewer are held: such is the pattern
+    V-Min     rank 0   0 · · · · · · 7 …       the pattern: slots in which a microbatch goes down
+    4 ranks   rank 1   · 1 · · · · 6 · …       and up (F), and then back (I).  The next one does so
+              rank 2   · · 2 · · 5 · · …       6 slots later, as two stages do F, I and W.  The
+              rank 3   · · · 3 4 · · · …       sooner one is back, the fewer a rank holds
 
 A schedule is made in passes.  The pattern is repeated, with W in the free slots.  Then actions of
 the first and of the last microbatches move to earlier free slots.  Their inputs must be there, and
@@ -76,7 +76,7 @@ def _all_in_order(rows: Iterable[Slots]) -> list[tuple[int, int, int, int]]:
 
 
 def _with_weights(row: Slots, apart: bool = False) -> Slots:
-    """With W in free slots after its I, the stage up first; `apart`: a list of W for each stage."""
+    """The row with W in free slots after I, the stage up first; `apart`: a list for each stage."""
     taken = {slot: kind for slot, kind, _ in _in_order(row)}
     weights: Slots = [[], []] if apart else [[]]
     due, slot, last = [0] * len(weights), 0, max(taken)
@@ -94,7 +94,7 @@ def _with_weights(row: Slots, apart: bool = False) -> Slots:
 
 
 def _most_held(row: Slots) -> int:
-    """The most microbatches in flight, W done as soon as a slot is free if the row has none."""
+    """The most microbatches in flight; a row without W gets each W as soon as a slot is free."""
     return max(accumulate((kind < I_UP) - (kind == W) for _, kind, _ in
                           _in_order(row if len(row) > W else _with_weights(row))))
 
@@ -115,7 +115,11 @@ def _earliest(rows: list[Slots], rank: int, kind: int, i: int) -> int:
 
 
 def _move_early(rows: list[Slots]) -> list[Slots]:
-    """Move actions before rank 0's first I down, if there are W; then after the last F down."""
+    """Move actions to earlier free slots.
+
+    Those before rank 0's first I down move only if the rows have W, those after the last F down
+    always.
+    """
     most, with_weights = max(map(_most_held, rows)), len(rows[0]) > W
     taken: list[set[int]] = [set() for _ in rows]
     last, phase = len(rows[0][F_DOWN]) - 1, 0

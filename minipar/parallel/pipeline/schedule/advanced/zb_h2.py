@@ -4,11 +4,11 @@
     stage 1   · F F F I F I F I W F I …          enough that its first gradient is there in time
     stage 2   · · F I F I F I F I W F …          at most 2p - 1 microbatches are held
 
-No table of numbers: a rule decides action by action, with F = I = W = 1.  In a round each stage
-does a forward, if it has one left, and then, from the last stage on, an I.  Before either, the
-stage does W: while it would hold too many microbatches, and in the time until its input arrives.
-Where stage s is two forwards ahead of stage s + 1, stage s may leave out a forward, so that
-gradients come first.  Both ways are tried, and the shorter schedule wins.
+A rule decides action by action, with F = I = W = 1.  In a round each stage does a forward, if it
+has one left, and then, from the last stage on, an I.  Before either, the stage does W: while it
+would hold too many microbatches, and in the time until its input arrives.  Where stage s is two
+forwards ahead of stage s + 1, stage s may leave out a forward, so that gradients come first.  One
+schedule is made with this exception and one without, and the shorter one wins.
 
 A step takes 3m + p - 1: each stage works without a pause, and the stages end p - 1 apart.  So
 stages do not wait for a norm over all gradients: the optimizer would step, check, and roll back.
@@ -40,7 +40,8 @@ class _Rule:
         self.rounds()
 
     def rounds(self) -> None:
-        """Forwards ahead; then, for each microbatch, forwards and I; then what is left of W."""
+        """Add forwards ahead; then, for each microbatch, forwards and I; then the W that are left.
+        """
         for stage in range(self.p):
             self.put(FORWARD, stage, min(1 + 2 * (self.p - 1 - stage), self.m))
         for i in range(self.m):
@@ -55,7 +56,7 @@ class _Rule:
             self.put(WEIGHT, stage, self.m - self.num[WEIGHT, stage])
 
     def put(self, kind: str, stage: int, times: int = 1) -> None:
-        """The next actions of a kind on a stage, each as soon as its input is there."""
+        """Add the next actions of a kind on a stage, each as soon as its input is there."""
         for _ in range(times):
             i = self.num[kind, stage]
             neighbour = {FORWARD: stage - 1, INPUT: stage + 1}.get(kind, -1)
@@ -66,17 +67,17 @@ class _Rule:
             self.schedule[stage].append(Action(kind, stage, i))
 
     def fill(self, stage: int, awaited: tuple[str, int, int]) -> None:
-        """W until the awaited input arrives, as long as there are some to do."""
+        """Add W until the awaited input arrives, as long as there are some to do."""
         while self.num[WEIGHT, stage] < self.num[INPUT, stage] \
                 and self.free[stage] < self.end.get(awaited, 0):
             self.put(WEIGHT, stage)
 
     def too_many(self, stage: int) -> int:
-        """The W that must come before the next forward, so that no more than 2p - 1 are held."""
+        """The number of W to do before the next forward, so that no more than 2p - 1 are held."""
         return max(0, self.num[FORWARD, stage] + 1 - self.num[WEIGHT, stage] - (2 * self.p - 1))
 
     def forwards(self) -> None:
-        """A forward on all stages after the last that leaves it out."""
+        """Add a forward on all stages after the last stage that leaves it out."""
         without = [stage for stage in range(self.p) if not self.wants_forward(stage)]
         for stage in range(1 + max(without, default=-1), self.p):
             self.put(WEIGHT, stage, self.too_many(stage))
