@@ -1,4 +1,4 @@
-"""Write arrays as safetensors: one file, or several with an index; all are written first."""
+"""Write arrays as safetensors: one file, or several with an index, replaced only when all exist."""
 
 import json
 from collections.abc import Callable, Mapping

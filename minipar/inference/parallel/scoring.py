@@ -6,8 +6,9 @@
 Evaluations of models use such scores to compare answers, or to measure the perplexity of a text.
 The text is computed in chunks over a cache of its own, in the model's precision.
 
-Over ranks, every replica computes all scores.  Over tp no rank has all logits; over pp the last
-stage sends the scores to the others.
+If there are several replicas, each computes all scores.  With tensor parallelism no rank has all
+logits, so the ranks compute a score together.  In a pipeline the last stage sends the scores to the
+others.
 """
 
 import math
