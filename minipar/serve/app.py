@@ -141,7 +141,7 @@ class Server:
 async def read_json(request: Request) -> Any:
     """The body of a request.  Raises BadRequest if it is no JSON, too long, or never complete."""
     try:
-        async with asyncio.timeout(MOST_SECONDS):       # else it may never end, nor the server
+        async with asyncio.timeout(MOST_SECONDS):       # else it could keep the server from ending
             body = await read_body(request)
     except TimeoutError as error:
         raise BadRequest(f"the body did not end within {MOST_SECONDS} seconds: send as many bytes "

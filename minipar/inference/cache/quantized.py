@@ -12,9 +12,9 @@ up to half a step.  If the scale grew g times since a value was written, the val
 new token in slot 0 begins a new scale.
 
 So the codes depend on how many tokens a step of the model computes.  Tokens of one chunk are
-rounded once, by a scale that is large enough for the last of them.  With this cache, logits depend
-on other requests in a step, the token budget, preemption and prefix caching.  These change a logit
-by about as much as the cache's rounding does, and now and then they change a token.
+rounded once, by a scale that is already large enough for all of them.  With this cache, logits
+depend on other requests in a step, the token budget, preemption and prefix caching.  These change a
+logit by about as much as the cache's rounding does, and now and then they change a token.
 
     bytes of a block, 8 bits      2 · layers · kv heads · (block size · n + 4)
                       float32     2 · layers · kv heads · block size · n · 4

@@ -5,9 +5,9 @@
                       └─▶ replica 2: engine, cache      the tokens that have come
 
 All ranks see all requests and route them alike.  After each step the ranks gather all new tokens
-and the log-probabilities that were asked for.  A token comes as four numbers: its request, answer,
-token and the reason if it ends the answer.  So every rank can stream every answer, and knows every
-load.  A replica may itself be cut over tp and pp.
+and the log-probabilities that were asked for.  A token comes as four numbers: the request, the
+answer, the token itself, and the reason if the answer ends with it.  So every rank can stream every
+answer, and knows every load.  A replica may itself be cut over tp and pp.
 """
 
 from collections.abc import Collection, Iterator

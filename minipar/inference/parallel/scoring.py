@@ -43,7 +43,7 @@ def prompt_logprobs_over_ranks(engine: Any, prompt: list[int], count: int) -> li
 
 
 def prompt_logprobs(model: GPT, prompt: list[int], count: int) -> list[Logprobs]:
-    """For each token but the first: its log-probability, and those of the `count` likeliest there.
+    """For each token but the first: its log-probability, and those of the `count` likeliest ones.
 
     Collective if the model is cut over tp.  Raises ValueError for logits that are not finite.
     """

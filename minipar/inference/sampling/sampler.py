@@ -69,7 +69,7 @@ class SamplingParams:
 
     @property
     def has_penalties(self) -> bool:
-        """True if logits change for tokens that came before."""
+        """True if a penalty changes the logits of earlier tokens."""
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
     @property

@@ -57,7 +57,7 @@ def needs_sums(params: SamplingParams) -> bool:
 
 def next_tokens_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: int,
                            inputs: Sequence[DrawInputs]) -> list[int]:
-    """Collective.  A token for each of n draws, the same on all ranks, as `sampler.next_tokens`.
+    """Collective.  A token for each of n draws, the same on all ranks, like `sampler.next_tokens`.
 
     `columns` (n, V/p) are this rank's columns of the logits (n, V), by `chunk_bounds`.  Raises
     ValueError, on all ranks, for logits that are not finite.

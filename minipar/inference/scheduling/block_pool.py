@@ -107,7 +107,7 @@ class BlockPool:
             self.block_of[key], self.key_of[block] = block, key
 
     def forget(self, block: int) -> bool:
-        """Take a block out of the prefix cache before it is overwritten; return if it was there."""
+        """Remove a block from the prefix cache before overwriting it; return whether it was in."""
         key = self.key_of.pop(block, None)
         self.block_of.pop(key or b"", None)
         return key is not None

@@ -37,7 +37,7 @@ class CachedSequence:
         return max(0, needed - len(self.table))
 
     def copy_on_write(self, pool: BlockPool) -> tuple[int, int] | None:
-        """If the last block is partly filled and shared, replace it by an own one: (from, to).
+        """If the last block is partly filled and shared, replace it by one of its own: (from, to).
 
         The cache must copy the content before anything is written.  A block that is not shared is
         written in place; after a rewind it may still be in the prefix cache, and leaves it now.
