@@ -62,7 +62,7 @@ class LeadingEngine:
 
     @property
     def has_requests(self) -> bool:
-        """True if a request is left to run, or there is a call that the other ranks have not made."""
+        """True if a request is left to run, or there is a call that other ranks have not made."""
         return bool(self._calls) or self.engine.has_requests
 
     def submit(self, prompt: Collection[int], max_tokens: int,
