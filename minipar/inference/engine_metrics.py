@@ -4,7 +4,7 @@
         │── queue, prefill ──│── gap ──│── gap ──│ …            │
         │ time to first token│         between tokens           │
 
-    waste              of the slots of blocks in use, the share without a token
+    waste              slots without a token / slots of all blocks in use
     prefix hit rate    tokens found in the cache / tokens looked up
     computed again     tokens whose keys and values were lost by preemption
 
@@ -38,8 +38,7 @@ class RequestTimes(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Figures of all requests that have ended.  Times in seconds; NaN where nothing was measured.
-    """
+    """Figures of all ended requests.  Times are in seconds; NaN where nothing was measured."""
 
     num_requests: int
     first_token_median: float
@@ -91,7 +90,7 @@ class EngineMetrics:
 
 
 def summary_of(engines: Sequence[tuple[EngineMetrics, Scheduler]]) -> Summary:
-    """The figures of several engines together; counts and peaks of their caches are added up."""
+    """The figures of several engines together; their counts and peaks of caches are added up."""
     every, schedulers = [metrics for metrics, _ in engines], [each for _, each in engines]
     requests = [request for each in every for request in each.requests]
     tokens = [time for request in requests for time in request.tokens]

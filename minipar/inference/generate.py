@@ -4,9 +4,9 @@
                                            ▲                            │
                              its key and value join the cache ◀─────────┘
 
-While the text is within the model's context, each step computes new tokens only.  Of a longer text
-the model sees a sliding window: each step gives every token a new position, which changes all keys
-and values.  So each step computes the whole window again.
+While the text is within the model's context, each step computes new tokens only.  If the text is
+longer, the model sees its last tokens only: a sliding window.  Each step then gives every token a
+new position, which changes all keys and values, so each step computes the whole window again.
 
 Tokens are drawn as in the engine, so both give the same answer to the same prompt and seed.
 """
@@ -25,11 +25,11 @@ from .sampling import SamplingParams, next_token
 
 def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float = 1.0,
              seed: int = 0) -> Iterator[int]:
-    """Yield `num_tokens` tokens that follow `prompt` (t,), integer ids, at least one.
+    """Yield `num_tokens` tokens that follow `prompt` (t,), which has at least one integer id.
 
     Logits are divided by `temperature` before softmax: 0 takes the likeliest token, 1 samples from
-    the model's distribution, more is more random.  Raises ValueError, when the first token is asked
-    for, for an empty prompt and a negative temperature.
+    the model's distribution, more is more random.  An empty prompt or a negative temperature raises
+    ValueError when the first token is asked for.
     """
     if not len(prompt) or temperature < 0:
         raise ValueError("generation needs a prompt of at least one token and a temperature >= 0, "

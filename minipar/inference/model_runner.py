@@ -29,7 +29,7 @@ class Draw(NamedTuple):
 
 
 class NewToken(NamedTuple):
-    """A drawn token; if asked for, its log-probability and those of the likeliest tokens."""
+    """A drawn token and, if asked for, its log-probability and those of the likeliest tokens."""
 
     token: int
     logprob: float | None = None

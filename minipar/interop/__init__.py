@@ -1,4 +1,4 @@
-"""Models that others trained, and minipar's models for others: Hugging Face's files.
+"""Read models that others trained, and write minipar's for others, as Hugging Face's files.
 
     safetensors.py          read arrays from a file: map it, and check its header
     safetensors_writer.py   write arrays: one file, or several with an index

@@ -130,7 +130,7 @@ def save_pretrained(folder: str | Path, model: GPT, vocabulary: Vocabulary | Non
     """Write a model so that transformers reads it; return the paths of its files.
 
     The layout follows from the model's parts.  `state` are the whole parameters of a model that a
-    strategy has sharded.  `dtype` is one of FLOATS; None leaves the parameters' own.  A file holds
+    strategy has sharded.  `dtype` is one of FLOATS; None keeps the parameters' own.  A file holds
     at most `largest` bytes of arrays, or a single larger array.  Raises InteropError for a model
     that no layout knows.
     """

@@ -4,8 +4,7 @@
 
     file (out, in)   q │ k │ v    each transposed, then side by side    ─▶  c_attn (in, out)
 
-Loading makes the parameter on the left from the arrays on the right, saving the arrays from the
-parameter.
+Loading makes the parameter from these arrays; saving makes the arrays from the parameter.
 """
 
 from collections.abc import Mapping

@@ -10,8 +10,9 @@
     h.0.mlp.c_proj               down_proj
     lm_head                      lm_head, unless tied
 
-Rotary positions turn pairs (j, j + n/2) in both.  Meta's own files turn pairs (2j, 2j + 1): rows of
-q and k have a different order, and all arrays have different names.  Such files are refused.
+In both, rotary positions turn pairs (j, j + n/2) of a head's n numbers.  Meta's own files are for
+pairs (2j, 2j + 1): rows of q and k have a different order, and all arrays have different names.
+minipar refuses such files.
 """
 
 import re

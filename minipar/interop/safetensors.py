@@ -6,7 +6,7 @@
 
     arrays = SafeTensors("model.safetensors")       the file is mapped: no array is read yet
     arrays["wte.weight"]                            an array; BF16 and F8 as float32
-    arrays["wte.weight"][:12]                       only these pages are read, unless BF16 or F8
+    arrays["wte.weight"][:12]                       reads these pages only, unless it is BF16 or F8
     write_safetensors("model.safetensors", arrays)      atomically
 
 A large model is several files with an index, {"weight_map": {name: file}}.  `open_safetensors`
@@ -25,7 +25,7 @@ import numpy as np
 
 from ..number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, Format
 
-LONGEST_HEADER = 100_000_000            # bytes, as in the library
+LONGEST_HEADER = 100_000_000            # bytes, as in Hugging Face's library
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4",
           "I32": "<i4", "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8"}
@@ -37,8 +37,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 class InteropError(ValueError):
-    """A file that cannot be used, or a model that no layout has; one line says why, and the remedy.
-    """
+    """An unusable file, or a model that no layout fits; one line says why, and the remedy."""
 
 
 class Entry(NamedTuple):

@@ -1,4 +1,7 @@
-"""Write arrays as safetensors: one file or several; no old file goes before all are written."""
+"""Write arrays as safetensors: one file, or several with an index.
+
+No file is replaced before all new ones are written (`atomic_files.py`).
+"""
 
 import json
 from collections.abc import Callable, Mapping

@@ -34,7 +34,7 @@ MOST_BYTES, MOST_SECONDS = 4 << 20, 60      # of a request's body
 
 
 def make_app(text: TextModel, engine: TextEngine) -> Starlette:
-    """The application that answers with `text` by `engine`."""
+    """The application that answers with the model `text`, which `engine` runs."""
     server = Server(text, engine)
     return Starlette(routes=[
         Route("/v1/completions", server.complete, methods=["POST"]),
@@ -80,7 +80,7 @@ class Server:
         return JSONResponse({"status": "ok"})
 
     async def models(self, request: Request) -> Response:
-        """The list of one model."""
+        """The list of models, which has one entry."""
         return JSONResponse({"object": "list", "data": [
             {"id": self.text.name, "object": "model", "owned_by": "minipar", "created": 0}]})
 
@@ -105,7 +105,7 @@ class Server:
             return refusal(error)
         except Draining as error:
             return refusal(BadRequest(str(error), status=503))
-        except ValueError as error:                 # it can never run
+        except ValueError as error:                 # the request can never run
             return refusal(BadRequest(str(error)))
         writer = CompletionWriter(self.text, asked)
         texts = AnswerTexts(self.text, asked, generations)
@@ -141,7 +141,7 @@ class Server:
 async def read_json(request: Request) -> Any:
     """The body of a request.  Raises BadRequest if it is no JSON, too long, or never complete."""
     try:
-        async with asyncio.timeout(MOST_SECONDS):       # or it could keep the server from ending
+        async with asyncio.timeout(MOST_SECONDS):       # else it could keep the server from ending
             body = await read_body(request)
     except TimeoutError as error:
         raise BadRequest(f"the body did not end within {MOST_SECONDS} seconds: send as many bytes "

@@ -1,4 +1,4 @@
-"""One server on many ranks: rank 0 has HTTP and leads, the others follow its steps.
+"""One server on many ranks: rank 0 answers HTTP and leads, the others follow its steps.
 
     rank 0    submit, cancel, submit … ─┐ step: send what was called since the last one; compute
                                         ▼
@@ -62,14 +62,14 @@ class LeadingEngine:
 
     @property
     def has_requests(self) -> bool:
-        """True if a request is left to run, or a call that the other ranks have not made yet."""
+        """True if a request is left to run, or there is a call that other ranks have not made."""
         return bool(self._calls) or self.engine.has_requests
 
     def submit(self, prompt: Collection[int], max_tokens: int,
                params: SamplingParams | None = None, num_answers: int = 1,
                stop_tokens: Collection[int] = (), is_stop: Detokenizer | None = None,
                num_logprobs: int | None = None) -> Any:
-        """Submit as Engine.submit does; other ranks make their own `is_stop` of stops and ends."""
+        """Submit as Engine.submit does; other ranks make `is_stop` from its stops and ends."""
         prompt = [int(token) for token in prompt]
         generation = self.engine.submit(prompt, max_tokens, params, num_answers, stop_tokens,
                                         is_stop, num_logprobs)
@@ -99,7 +99,7 @@ class LeadingEngine:
         """Send the calls since the last time to all ranks, and let all ranks compute `call`.
 
         All ranks raise a ValueError alike: requests were cancelled, and the next step can run.  Any
-        other error is that of one rank, for which the others would wait: it ends all ranks.
+        other error may be on one rank alone, and the others would wait for it: it ends all ranks.
         """
         calls, self._calls = self._calls, []
         send(self.comm, [*calls, call])

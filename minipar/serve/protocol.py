@@ -142,7 +142,7 @@ def _read_sampling(options: Options, num_prompts: int) -> list[SamplingParams]:
         params = SamplingParams(**values)
     except ValueError as error:
         raise BadRequest(str(error), str(error).split()[0]) from error
-    if "seed" in options.given:                 # as vLLM: each prompt is answered as if alone
+    if "seed" in options.given:                 # as in vLLM: each prompt is answered as if alone
         return [params] * num_prompts
     return [replace(params, seed=secrets.randbits(64)) for _ in range(num_prompts)]
 

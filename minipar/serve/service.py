@@ -60,7 +60,7 @@ class Service:
     async def submit(self, prompts: Sequence[list[int]], max_tokens: int,
                      params: Sequence[SamplingParams], num_answers: int, is_stop: IsStop | None,
                      num_logprobs: int | None) -> list[Generation]:
-        """Add a request for each prompt: all or none.  With max_tokens = 0, only check the prompts.
+        """Add requests for all prompts, or for none.  With max_tokens = 0, only check the prompts.
 
         Raises ValueError if a request can never run, and Draining during shutdown.
         """
@@ -81,7 +81,7 @@ class Service:
         return found
 
     async def score(self, model: GPT, prompt: list[int], count: int) -> list[Logprobs]:
-        """`prompt_logprobs` of a prompt, between two steps.  RuntimeError if the model fails."""
+        """Call `prompt_logprobs` between two steps.  Raises RuntimeError if the model fails."""
         compute = self.engine.score if isinstance(self.engine, LeadingEngine) \
             else partial(prompt_logprobs, model)
         async with self._lock:
@@ -92,8 +92,7 @@ class Service:
 
     @asynccontextmanager
     async def cancelling(self, generations: Sequence[Generation]) -> AsyncIterator[None]:
-        """Context that cancels, at its end, the requests that still run: then the client has left.
-        """
+        """When the context ends, cancel the requests that still run: their client has left."""
         try:
             yield
         finally:

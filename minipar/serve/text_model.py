@@ -49,9 +49,9 @@ def open_text_model(path: Path) -> TextModel:
 
 
 class TextEngine(Protocol):
-    """The interface of engines: of one rank, or run by all ranks of a mesh together."""
+    """The methods of every engine, whether it runs on one rank or on all ranks of a mesh."""
 
-    engines: list[Engine]           # the engines of which it consists on this rank
+    engines: list[Engine]           # those that it consists of, on this rank
 
     @property
     def has_requests(self) -> bool:
@@ -79,10 +79,10 @@ def check_axes(sizes: Mapping[str, int]) -> None:
 def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None = None,
                 sizes: Mapping[str, int] | None = None,
                 kind: type[PagedKVCache] = PagedKVCache) -> TextEngine:
-    """Collective.  An engine over a mesh of `sizes` on the ranks of `comm`; without, on one rank.
+    """Collective.  An engine on a mesh of `sizes` over the ranks of `comm`; without, on one rank.
 
-    dp is the number of replicas; the layers of each are over pp ranks, its heads and vocabulary
-    over tp ranks.  Over pp or tp the model is cut in place.  `kind` is the class of the cache:
+    There are dp replicas.  Each has its layers on pp ranks, and its heads and vocabulary on tp
+    ranks; for pp or tp the model is cut in place.  `kind` is the class of the cache:
     PagedKVCache or QuantizedKVCache.  Raises UsageError if the model cannot be cut so.
     """
     sizes = {axis: size for axis, size in (sizes or {}).items() if size > 1}

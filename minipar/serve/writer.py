@@ -2,8 +2,8 @@
 
     {"id": …, "choices": [{"index": 0, "text": "abc", "logprobs": {…}, "finish_reason": null}], …}
 
-With echo an answer begins with its prompt; if log-probabilities were asked for, the prompt's tokens
-have them, too.
+With echo an answer begins with its prompt.  If log-probabilities were asked for, the prompt's
+tokens have them as well.
 """
 
 import secrets
@@ -87,8 +87,8 @@ class CompletionWriter:
     def _by_text(self, logprobs: dict[int, float], drawn: int) -> dict[str, float]:
         """Log-probabilities by the text of the token.
 
-        If several tokens have one text, it stands for the drawn one, else for the likeliest.  The
-        others get "token_id:" and their number.
+        If several tokens have the same text, it stands for the drawn token, or for the likeliest of
+        them if none was drawn.  The others get "token_id:" and their number.
         """
         owners = {text_of(self.text.tokenizer, [token]): token      # the last token of a text wins
                   for token in [*reversed(logprobs), drawn]}

@@ -1,5 +1,6 @@
 """The calculator's page: in a browser the numbers of its functions are Python's."""
 
+import builtins
 import json
 import random
 import re
@@ -9,6 +10,7 @@ import pytest
 
 from minipar.commands.main import main
 from minipar.plan.calculator import all_clusters, page_data
+from minipar.plan.export import nodes
 from minipar.plan.layout import KINDS, REMATS, Layout, layout_fault
 from minipar.plan.memory import memory, total
 from minipar.plan.models import known_models, model_flops, model_of, num_parameters
@@ -70,6 +72,17 @@ def python(sizes, name, nodes, per_node, layout):
 def test_it_has_the_functions_that_it_calls(page):
     called = re.findall(r"PYTHON\.(\w+)", page.read_text("utf-8"))
     assert {*called} == {*page_data()["functions"]}
+
+
+def test_it_knows_the_builtins_of_these_functions(page):
+    table = page.read_text("utf-8").partition("const BUILTINS = {")[2].partition("\n};")[0]
+    known = {*re.findall(r"(\w+): ", table)}
+    entries = [entry for names in page_data()["modules"].values() for entry in names.values()]
+    trees = [part["function"] for entry in entries
+             for part in (entry, *entry.get("methods", {}).values()) if "function" in part]
+    called = {node[1][1] for node in nodes(trees) if node[0] == "Call" and node[1][0] == "Name"}
+    used = called & {*dir(builtins)}
+    assert "sum" in used and not used - known
 
 
 @needs_browser

@@ -3,8 +3,8 @@
     block 0  A A A A A · · · · · · · · · · ·       room for the longest possible sequence:
     block 1  B B · · · · · · · · · · · · · ·       a slot without a token (·) is wasted
 
-This cache is the specification of the paged cache, and was usual before it.  A block holds the
-whole context, so a sequence's table has one entry.
+Caches were laid out like this before paged ones.  This one is the specification of the paged cache:
+both give the same attention.  A block holds the whole context, so a sequence's table has one entry.
 """
 
 import numpy as np

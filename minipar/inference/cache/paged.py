@@ -3,9 +3,10 @@
     keys, values (layers, blocks, block size, kv heads, n)     on the device; and on the host, for
                                                                sequences that were swapped out
 
-A token takes 2 · layers · kv heads · n · itemsize bytes.  Slots of the device hold NaN until they
-are first written, so that a mistake shows.  This file knows no sequences: a Step of the scheduler
-says which blocks are copied, and a TokenBatch says where new keys and values go.
+A head's key or value has n numbers, so a token takes 2 · layers · kv heads · n · itemsize bytes.
+Slots of the device hold NaN until they are first written, so that a mistake shows.  This file knows
+no sequences: the scheduler's ScheduledStep says which blocks are copied, and a TokenBatch says
+where new keys and values go.
 """
 
 from collections.abc import Sequence
@@ -78,7 +79,7 @@ class PagedKVCache:
         return sum(pool.device.nbytes for pool in self.pools)
 
     def apply(self, swapped_out: Pairs, swapped_in: Pairs, copied: Pairs) -> None:
-        """Move blocks as a Step says, before anything is written in that step.
+        """Move blocks as a ScheduledStep says, before anything is written in that step.
 
         The host gets more blocks if the step needs them.
         """

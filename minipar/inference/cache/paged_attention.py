@@ -27,7 +27,7 @@ Gather = Callable[[Array], tuple[Array, Array]]     # blocks (S, m) → their ke
 
 
 def gathered_attention(q: Array, k: Array, v: Array) -> Array:
-    """Attention (t, h, n) of the last queries of one sequence: q (t, h, n).
+    """Attention (t, h, n) of the queries q (t, h, n) of one sequence's last t tokens.
 
     Query i sees the keys up to length - t + i of k, v (length, kv heads, n).
     """
@@ -48,8 +48,8 @@ def paged_attention(q: Array, gather: Gather, block_size: int, batch: TokenBatch
                     tile: int = TILE) -> Array:
     """Attention (T, h, n) of the tokens of `batch`, whose queries are q (T, h, n).
 
-    `gather(blocks)` is a copy of the keys and values of blocks (S, m), each (S, m · block size,
-    kv heads, n).  The keys and values of the new tokens must be there already.
+    `gather(blocks)` copies the keys of blocks (S, m) into one array and the values into another,
+    both (S, m · block size, kv heads, n).  Those of the new tokens must be in the cache already.
     """
     q = q * (1 / math.sqrt(q.shape[2]))
     out = q                                 # results take the place of queries, group by group
@@ -91,7 +91,7 @@ def _attend_group(q: Array, gather: Gather, block_size: int, group: InputGroup,
 
 def _by_head(q: Array, group: InputGroup, kv_heads: int) -> Array:
     """q (S t, h, n) → (S, kv heads, group t, n): the queries of each head of keys."""
-    if group.num_queries == 1:                                      # the same order
+    if group.num_queries == 1:                                      # in this order already
         return q.reshape(group.num_sequences, kv_heads, -1, q.shape[2])
     q = q.reshape(group.num_sequences, group.num_queries, kv_heads, -1, q.shape[2])
     return q.transpose(0, 2, 3, 1, 4).reshape(group.num_sequences, kv_heads, -1, q.shape[4])

@@ -6,14 +6,15 @@ A block fills token by token, and a later token can be larger than the block's s
 
     scale ─▶ max(scale, max |new| / 127)        codes of the block are rounded again if it grew
 
-A new scale moves the block's values by up to half a step once more.  If the scale grew g times
-since a value was written, the value is off by at most (g + 1)/2 steps of the last scale.  The scale
-never falls while the block belongs to the same tokens; the next token in slot 0 begins a new scale.
+A step between two codes is one scale wide.  Each new scale rounds the block's values once more, by
+up to half a step.  If the scale grew g times since a value was written, the value is off by at most
+(g + 1)/2 steps of the last scale.  While a block holds the same tokens, its scale never falls; a
+new token in slot 0 begins a new scale.
 
-So the codes depend on how many tokens a step computes.  Tokens of one chunk are rounded once, and
-the first of them use a scale that later ones have set.  With this cache, logits depend on other
-requests in a step, the token budget, preemption and prefix caching.  They change by about a
-rounding of the cache, and now and then a token changes.
+So the codes depend on how many tokens a step of the model computes.  Tokens of one chunk are
+rounded once, by a scale that is already large enough for all of them.  With this cache, logits
+depend on other requests in a step, the token budget, preemption and prefix caching.  These change a
+logit by about as much as the cache's rounding does, and now and then they change a token.
 
     bytes of a block, 8 bits      2 · layers · kv heads · (block size · n + 4)
                       float32     2 · layers · kv heads · block size · n · 4
@@ -29,7 +30,7 @@ from .paged_attention import paged_attention
 from .token_batch import TokenBatch
 
 LARGEST, EMPTY = 127, -128
-TINY = np.finfo(np.float32).tiny        # the least scale, of a block of zeros
+TINY = np.finfo(np.float32).tiny        # the least scale: that of a block of zeros
 
 
 class QuantizedKVCache(PagedKVCache):
@@ -86,6 +87,6 @@ def grown_scale(scale: Array, largest: Array) -> Array:
 
 
 def requantize(codes: Array, ratio: Array) -> Array:
-    """Codes (m, block size, kv heads, n) for a new scale; `ratio` (m, kv heads) is old by new."""
+    """Codes (m, block size, kv heads, n) for a new scale; `ratio` (m, kv heads) is old / new."""
     rounded = np.rint(codes * ratio[:, None, :, None]).astype(np.int8)
     return np.where(codes == EMPTY, codes, rounded)

@@ -35,7 +35,7 @@ class InputGroup(NamedTuple):
 
     num_sequences: int          # S
     num_queries: int            # t
-    tokens: Array | slice       # (S t,) their indices among the T tokens; or all of them
+    tokens: Array | slice       # (S t,) their indices among the T tokens; a slice of all
     tables: Array               # (S, longest table), 0 behind the end of a table
     lengths: Array              # (S, 1) tokens of each sequence, with those of this step
     limits: Array               # (S, t, 1) number of keys that each query sees
@@ -44,7 +44,7 @@ class InputGroup(NamedTuple):
 
 
 class TouchedBlocks(NamedTuple):
-    """The m blocks into which the T tokens of a step are written, for a cache with block scales."""
+    """The m blocks that the T tokens of a step are written to, for a cache with block scales."""
 
     blocks: Array               # (m,) their numbers
     begins: Array               # (m,) true: the first slot is written, so the block is new
@@ -77,7 +77,7 @@ class TokenBatch:
 
     @cached_property
     def touched(self) -> TouchedBlocks:
-        """The blocks into which the tokens are written."""
+        """The blocks that the tokens are written to."""
         slots = to_host(self.slots)
         blocks, owner = np.unique(slots // self.block_size, return_inverse=True)
         slot = slots % self.block_size

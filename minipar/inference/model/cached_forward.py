@@ -5,8 +5,8 @@
                                                 ▼           ▼
                                               the cache: write k and v, attend from q
 
-Prefill computes many tokens of a prompt, decoding one token; one step can do both.  The layers are
-the blocks of `nn/gpt.py`, with attention over the cache in place of attention over the batch.
+Prefill computes many tokens of a prompt, and decoding computes one token; one step can do both.
+The layers are the blocks of `nn/gpt.py`, but attention runs over the cache, not over the batch.
 test_logits_are_those_of_a_whole_forward (tests/inference/test_cached_forward.py) holds them equal.
 """
 
@@ -57,7 +57,7 @@ def run_blocks(blocks: Iterable[Block], x: Array, cache: PagedKVCache, batch: To
 
 
 def run_block(block: Block, x: Array, cache: PagedKVCache, layer: int, batch: TokenBatch) -> Array:
-    """x (T, d) → (T, d), as Block.forward, with attention over the cache."""
+    """x (T, d) → (T, d), as in Block.forward, but with attention over the cache."""
     parts = block._modules                              # by name: attributes would take longer
     attention = parts["attn"]
     qkv = evaluate(attention._modules["c_attn"], evaluate(parts["ln_1"], x))

@@ -6,7 +6,7 @@ test_plain_layers_are_those_of_training (tests/inference/test_cached_forward.py)
 equal to its layer in `nn/`.
 
 Every other layer (quantized, sparse, tensor-parallel, with transformed parameters) is called as it
-is.  Where a meter or a hook must see each operation, all layers are called so.
+is.  So are all layers when a meter or a hook must see each operation.
 """
 
 import math
@@ -34,7 +34,7 @@ def evaluate(layer: Module, x: Array) -> Array:
 
 
 def evaluate_head(model: GPT, x: Array) -> Array:
-    """x (T, d) → logits (T, V), as Head."""
+    """x (T, d) → logits (T, V), as Head computes them."""
     if type(model.head) is not Head or model.head._around or is_observed():
         return model.head(Tensor(x)).data
     x = evaluate(model.ln_f, x)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 Logprobs = tuple[float, dict[int, float]]       # of a token, and of the likeliest ones
-NONE = -1.0                                     # in place of a token, where fewer than k can come
+NONE = -1.0                                     # in place of a token, if there are fewer than k
 
 
 def num_numbers(counts: Sequence[int]) -> int:

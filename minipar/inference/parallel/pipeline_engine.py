@@ -3,13 +3,13 @@
     stage 0   a b a b a b              a, b: a step of group a or b
     stage 1     a b a b a b            a's next step begins when stage 1 has drawn a's tokens
 
-A step of a group needs the tokens of the group's step before.  So with a single group, one stage
-would work and the others wait; with p groups every stage has work.  Each group has its own engine
+A group's step needs the tokens of its step before.  So with a single group, one stage would work
+while the others wait; with p groups every stage has work.  Each group has its own engine
 and blocks.  All ranks run all engines on equal requests, so no rank sends its schedule.  A step
 sends
 
     T·d numbers from each stage to the next           the activations of T tokens
-    n numbers from the last stage to each other one   the n tokens that were drawn, and their
+    n numbers from the last stage to every other      the n tokens that were drawn, and their
                                                       log-probabilities, if a request asks for them
 
 Huang et al. 2019 (GPipe); Pope et al. 2022.
@@ -48,7 +48,7 @@ class RequestGroup:
         self.cancelled: list[Generation] = []   # to be cancelled when the step under way has ended
 
     def run(self, work: StepWork) -> list[NewToken]:
-        """Refused: a stage draws no tokens by itself."""
+        """Raise TypeError: a stage draws no tokens by itself."""
         raise TypeError("a stage runs in a PipelineEngine: call its step()")
 
     def begin(self) -> None:
@@ -61,7 +61,7 @@ class RequestGroup:
         check_context(stage.model, batch)
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
         out = stage.run(stage.receive(batch, self.number), self.cache, batch)
-        for message in self.sends:                  # of the step before: received long ago
+        for message in self.sends:                  # those of the step before, received long ago
             message.wait()
         if stage.is_last:
             self.drawn = stage.draw(out, work.draws)
@@ -106,7 +106,7 @@ class RequestGroup:
 class PipelineEngine:
     """Collective.  Runs requests in `num_groups` groups, by default as many as stages.
 
-    `config` holds for each group.
+    Each group has a scheduler and blocks of its own, with the sizes and rules of `config`.
     """
 
     def __init__(self, model: GPT, pp: Communicator, config: SchedulerConfig,

@@ -1,6 +1,7 @@
 """A stage of a pipeline: this rank's layers of a GPT; the last stage also draws tokens.
 
-A stage may itself be cut over tp.  Then its ranks draw together, and each sends along its own pp.
+A stage may itself be cut over tensor-parallel ranks, tp.  Then these ranks draw together, and each
+sends along its own pipeline, pp.
 """
 
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ class Stage:
             return head(self.model, h, batch, last_only).data if self.is_last else h
 
     def draw(self, logits: Array, draws: Sequence[Draw]) -> np.ndarray:
-        """On the last stage: draw; return the message about the tokens, NaN if drawing failed."""
+        """On the last stage: draw tokens; return the message about them, NaN if drawing failed."""
         counts = self.logprob_counts(draws)
         try:
             if split := split_of(self.model):

@@ -4,9 +4,10 @@
                       ├─▶ replica 1: engine, cache      of prompts and max_tokens of answers, less
                       └─▶ replica 2: engine, cache      the tokens that have come
 
-All ranks see all requests and route them alike.  After each step the ranks gather all new tokens,
-four numbers for each token, and the log-probabilities that were asked for.  So every rank can
-stream every answer, and knows every load.  A replica may itself be cut over tp and pp.
+All ranks see all requests and route them alike.  After each step the ranks gather all new tokens
+and the log-probabilities that were asked for.  A token comes as four numbers: the request, the
+answer, the token itself, and the reason if the answer ends with it.  So every rank can stream every
+answer, and knows every load.  A replica may itself be cut over tp and pp.
 """
 
 from collections.abc import Collection, Iterator
@@ -84,8 +85,7 @@ class Router:
                num_answers: int = 1, stop_tokens: Collection[int] = (),
                is_stop: IsStop | None = None,
                num_logprobs: int | None = None) -> RoutedGeneration:
-        """Submit as Engine.submit does, to the replica with the lowest load, the first of equals.
-        """
+        """Submit as Engine.submit does, to the first of the replicas with the lowest load."""
         self.engines[0].check(prompt, max_tokens, num_answers)      # alike on all ranks
         loads = self.loads()
         replica = loads.index(min(loads))

@@ -6,8 +6,9 @@
 Evaluations of models use such scores to compare answers, or to measure the perplexity of a text.
 The text is computed in chunks over a cache of its own, in the model's precision.
 
-Over ranks, every replica computes all scores.  Over tp no rank has all logits; over pp the last
-stage sends the scores to the others.
+If there are several replicas, each computes all scores.  With tensor parallelism no rank has all
+logits, so the ranks compute a score together.  In a pipeline the last stage sends the scores to the
+others.
 """
 
 import math
@@ -42,7 +43,7 @@ def prompt_logprobs_over_ranks(engine: Any, prompt: list[int], count: int) -> li
 
 
 def prompt_logprobs(model: GPT, prompt: list[int], count: int) -> list[Logprobs]:
-    """For each token but the first: its log-probability, and those of the `count` likeliest there.
+    """For each token but the first: its log-probability, and those of the `count` likeliest ones.
 
     Collective if the model is cut over tp.  Raises ValueError for logits that are not finite.
     """

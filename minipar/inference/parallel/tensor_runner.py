@@ -1,16 +1,16 @@
 """Tensor-parallel inference: each rank has some heads of the model, and their part of the cache.
 
-    rank 0   engine ─▶ Step ─▶ heads 0 1, their keys and values ─┐             ┌─▶ token
-                                                                 Σ, 2 a layer ─┤
-    rank 1   engine ─▶ Step ─▶ heads 2 3, their keys and values ─┘             └─▶ token
+    rank 0   engine ─▶ StepWork ─▶ heads 0 1, their keys and values ─┐             ┌─▶ token
+                                                                     Σ, 2 a layer ─┤
+    rank 1   engine ─▶ StepWork ─▶ heads 2 3, their keys and values ─┘             └─▶ token
 
 All ranks run the same engine on equal requests.  So they decide alike, send no schedule, and have
-equal block tables.  A step of T tokens and n draws sends
+equal block tables.  A step of T tokens sends
 
     2 all-reduces of T·d numbers for each layer, one more for the embedding   (as in training: f, g)
     a few numbers for each draw                               (sampling/vocabulary_parallel.py)
 
-and a rank's cache takes 1/p of the bytes.  Pope et al. 2022, section 3.
+A rank's cache takes 1/p of the bytes.  Pope et al. 2022, section 3.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,8 @@ def step_bytes(num_ranks: int, num_layers: int, width: int, num_tokens: int,
                itemsize: int) -> float:
     """Bytes that each rank sends in a step of `num_tokens` tokens, without those for drawing.
 
-    A ring makes 2 all-reduces a layer and one for the embedding, of 2 n (p - 1)/p for n bytes each.
+    There are 2 all-reduces a layer and one for the embedding.  By a ring, a rank sends
+    2 n (p - 1)/p bytes in an all-reduce of n bytes.
     """
     numbers = (2 * num_layers + 1) * num_tokens * width
     return 2 * numbers * itemsize * (num_ranks - 1) / num_ranks

@@ -69,7 +69,7 @@ class SamplingParams:
 
     @property
     def has_penalties(self) -> bool:
-        """True if the logits are penalized for tokens before."""
+        """True if a penalty changes the logits of earlier tokens."""
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
     @property
@@ -79,7 +79,7 @@ class SamplingParams:
 
 
 class DrawInputs(NamedTuple):
-    """All that the next token of a sequence depends on, beside the logits."""
+    """All that the next token of a sequence depends on, apart from the logits."""
 
     params: SamplingParams
     prompt: Sequence[int]
@@ -105,7 +105,7 @@ def penalize(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
 
 
 def keep_min_p(logits: np.ndarray, min_p: float, maximum: float) -> np.ndarray:
-    """Logits (V,) of tokens of at least `min_p` times the largest probability; others -inf.
+    """Logits (V,) of tokens with at least `min_p` times the largest probability; others -inf.
 
     `maximum` is the largest of all logits.
     """
@@ -157,7 +157,7 @@ def probabilities(logits: np.ndarray, params: SamplingParams, prompt: Sequence[i
     A logit of -inf is a token that never comes.  Raises ValueError for NaN and +inf.
     """
     logits = np.asarray(logits, np.float64)
-    if not np.isfinite(logits.max()):           # NaN, too, is the maximum
+    if not np.isfinite(logits.max()):           # the maximum is NaN if any logit is
         raise ValueError(NOT_FINITE)
     if params.has_penalties:
         logits = penalize(logits, params, prompt, output)
@@ -175,7 +175,7 @@ def probabilities(logits: np.ndarray, params: SamplingParams, prompt: Sequence[i
 
 
 def uniform(seed: int, position: int, answer_index: int = 0, purpose: str = "sample") -> float:
-    """The random number in [0, 1) of a draw: by seed, index of the answer, and position."""
+    """The random number in [0, 1) of a draw, which follows from the arguments alone."""
     return first_uniform(seed, purpose, answer_index, position)
 
 
@@ -203,8 +203,8 @@ def next_token(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int]
 def next_tokens(logits: Array, inputs: Sequence[DrawInputs]) -> list[int]:
     """A token for each of n draws, from logits (n, V) on the host or a device.
 
-    Where the likeliest token is taken, the logits stay on the device.  Raises ValueError for NaN
-    and +inf.
+    The logits of a draw that takes the likeliest token stay on the device.  Raises ValueError for
+    NaN and +inf.
     """
     best, largest = (to_host(each) for each in (np.argmax(logits, axis=-1),
                                                 np.max(logits, axis=-1)))

@@ -16,8 +16,8 @@ A token x is drafted and accepted with probability min(p, q).  A rejection has p
 temperature 0, p and q are 0 or 1, and the answer is the greedy one.
 
 Each position has three random numbers: for its draft, for the check, and for the residual or bonus.
-A position after a rejected draft is drafted again.  Its first numbers decided no token that was
-kept, so it uses them again.  Leviathan et al. 2023; Chen et al. 2023.
+A position after a rejected draft is drafted again.  It may use the same numbers again, because no
+token that they decided was kept.  Leviathan et al. 2023; Chen et al. 2023.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -34,12 +34,12 @@ from .sampler import SamplingParams, pick, probabilities, uniform
 
 
 def acceptance_probability(p: np.ndarray, q: np.ndarray, token: int) -> float:
-    """The probability to accept a token that was drafted from q: min(1, p / q)."""
+    """The probability of accepting a token that was drafted from q: min(1, p / q)."""
     return min(1.0, float(p[token] / q[token]))
 
 
 def acceptance_rate(p: np.ndarray, q: np.ndarray) -> float:
-    """α = Σ min(p, q): the probability to accept whatever is drafted from q (V,)."""
+    """α = Σ min(p, q): the probability of accepting a token drafted from q (V,)."""
     return float(np.minimum(p, q).sum())
 
 
@@ -47,13 +47,13 @@ def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """The distribution (V,) of the token in place of a rejected one: max(p - q, 0), normalized."""
     excess = np.maximum(p - q, 0)
     total = excess.sum()
-    return excess / total if total > 0 else p       # p = q rejects nothing, but for rounding
+    return excess / total if total > 0 else p       # p = q: only rounding can reject
 
 
 def expected_tokens(alpha: float, num_drafts: int) -> float:
     """Tokens that one step of the target yields: 1 + α + … + α^γ = (1 - α^(γ+1)) / (1 - α).
 
-    α is constant here, and the same after every token.  Leviathan et al. 2023, equation 1.
+    The formula takes α to be the same at every position.  Leviathan et al. 2023, equation 1.
     """
     return num_drafts + 1 if alpha == 1 else (1 - alpha ** (num_drafts + 1)) / (1 - alpha)
 
@@ -84,8 +84,8 @@ def settle(sequence: CachedSequence, pool: BlockPool, num_known: int,
            tokens: Sequence[int]) -> list[int]:
     """Let `tokens` follow the first `num_known` ones, in place of drafts; return freed blocks.
 
-    All but the last of `tokens` were drafts.  Those that were computed stay so.  The last token,
-    and a draft that was not computed, are pending in the next step.
+    All but the last of `tokens` were drafts.  Drafts that were computed stay computed.  The last
+    token, and a draft that was not computed, are pending in the next step.
     """
     num_kept = num_known + len(tokens) - 1
     freed = sequence.rewind(pool, min(num_kept, sequence.num_computed))

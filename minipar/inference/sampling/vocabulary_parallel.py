@@ -10,13 +10,14 @@
     4  all-reduce   the drawn token, which only its  1 number a draw, in the other draws
                     rank knows
 
-Each rank's c best tokens are its candidates.  All ranks know every token that is likelier than the
-best c-th candidate.  If they know all kept tokens, they draw the same token; else c doubles, and 3
-is repeated.  The first c is 1 for temperature 0, k for top-k, and 64 for top-p.  Nearly all tokens
-travel only for a k near their number, or a flat distribution with a large top-p.
+Each rank's c best tokens are its candidates.  Among the ranks' c-th candidates, one is likeliest:
+all ranks know every token that is likelier than this one.  If they know all tokens that top-k and
+top-p keep, they draw the same token; else c doubles, and 3 is repeated.  The first c is 1 for
+temperature 0, k for top-k, and 64 for top-p.  Nearly all tokens travel only if k is close to the
+size of the vocabulary, or if the distribution is flat and top-p is large.
 
 Sums over ranks are rounded differently from sums in one process, by about 1e-16.  A token differs
-only if the random number u lies so close to the border between two tokens.
+only if the random number u lies that close to the border between two tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ def needs_sums(params: SamplingParams) -> bool:
 
 def next_tokens_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: int,
                            inputs: Sequence[DrawInputs]) -> list[int]:
-    """Collective.  A token for each of n draws, the same on all ranks, as `sampler.next_tokens`.
+    """Collective.  A token for each of n draws, the same on all ranks, like `sampler.next_tokens`.
 
     `columns` (n, V/p) are this rank's columns of the logits (n, V), by `chunk_bounds`.  Raises
     ValueError, on all ranks, for logits that are not finite.
@@ -86,7 +87,7 @@ def _sums(comm: Communicator, logits: list[np.ndarray], inputs: Sequence[DrawInp
           summed: list[int]) -> dict[int, np.ndarray]:
     """For each draw of `summed`: Σ e^(z - m) of each rank (p,), with m the maximum over all ranks.
 
-    Subtracts m from these logits, and applies min-p, which needs m, too.
+    Subtracts m from these logits, and applies min-p, which also needs m.
     """
     if not summed:
         return {}
@@ -191,8 +192,8 @@ def top_logprobs_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size:
                             count: int) -> list[tuple[float, dict[int, float]]]:
     """Collective.  For each of n draws: the log-probability of its token, and of the likeliest.
 
-    `columns` (n, V/p) are this rank's columns of the logits.  Penalties and temperature do not
-    count, as in `sampler.top_logprobs`.
+    `columns` (n, V/p) are this rank's columns of the logits.  Penalties and temperature are
+    left out, as in `sampler.top_logprobs`.
     """
     start, stop = chunk_bounds(vocab_size, comm.size)[comm.rank]
     logits = np.asarray(columns, np.float64)

@@ -1,4 +1,4 @@
-"""The pool of blocks: which are free, how many sequences use each, and which tokens it holds.
+"""The pool of blocks: which are free, how many sequences use each, which tokens each holds.
 
 A block has room for the keys and values of `block_size` tokens.  This file knows numbers of
 blocks only; `cache/` has the arrays.
@@ -32,7 +32,7 @@ def prefix_keys(tokens: list[int], block_size: int, salt: str = "") -> list[byte
     """The key of each whole block of `tokens`: SHA-256 of the key before it and of its tokens.
 
     Equal keys mean equal tokens from the beginning on.  A different `salt` makes different keys,
-    for contents that differ although the tokens are equal, as those of a different model.
+    for contents that differ although the tokens are equal, such as those of another model.
     """
     keys, key = [], salt.encode()
     for end in range(block_size, len(tokens) + 1, block_size):
@@ -63,7 +63,7 @@ class BlockPool:
 
     @property
     def num_used(self) -> int:
-        """The number of blocks at least one sequence uses."""
+        """The number of blocks that at least one sequence uses."""
         return self.num_blocks - len(self.free)
 
     def require(self, num_blocks: int) -> None:
@@ -107,8 +107,7 @@ class BlockPool:
             self.block_of[key], self.key_of[block] = block, key
 
     def forget(self, block: int) -> bool:
-        """Take a block out of the prefix cache, before it is overwritten; return whether it was in.
-        """
+        """Remove a block from the prefix cache before overwriting it; return whether it was in."""
         key = self.key_of.pop(block, None)
         self.block_of.pop(key or b"", None)
         return key is not None

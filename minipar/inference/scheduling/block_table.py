@@ -12,7 +12,7 @@ from .block_pool import BlockPool, blocks_for, prefix_keys
 
 
 class CachedSequence:
-    """A sequence's tokens, the number of computed ones, and the blocks that hold the computed."""
+    """A sequence's tokens, the number of computed ones, and the blocks that hold these."""
 
     def __init__(self, name: str, tokens: list[int], answer_index: int = 0):
         self.name, self.tokens = name, list(tokens)
@@ -37,7 +37,7 @@ class CachedSequence:
         return max(0, needed - len(self.table))
 
     def copy_on_write(self, pool: BlockPool) -> tuple[int, int] | None:
-        """Replace a shared, partly filled last block by one of its own: (from, to), or None.
+        """If the last block is partly filled and shared, replace it by one of its own: (from, to).
 
         The cache must copy the content before anything is written.  A block that is not shared is
         written in place; after a rewind it may still be in the prefix cache, and leaves it now.

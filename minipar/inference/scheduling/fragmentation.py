@@ -10,7 +10,7 @@
                    reserved: this request uses it later     · external: no request asked for it
 
 Stretches come from a buddy allocator: sizes are rounded up to a power of two, and aligned to it.
-What is added by rounding is external, and so is all room between stretches.
+The slots that rounding adds are external, and so is all room between stretches.
 Kwon et al. 2023, figures 2 and 3.
 """
 
@@ -59,7 +59,7 @@ class PoolLayout:
     token: int = 0              # slots that hold a token
     reserved: int = 0           # slots of a stretch that its request will use later
     internal: int = 0           # of a stretch: never used by its request; of a block: not used yet
-    external: int = 0           # slots that no request asked for, beside stretches or after blocks
+    external: int = 0           # slots nobody asked for: beside stretches, behind the last block
     free: int = 0               # slots of free blocks
     placed: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
@@ -105,7 +105,7 @@ class BuddyAllocator:
 
 
 def slots_asked(request: CachedRequest, policy: str, longest: int) -> int:
-    """The slots that a request asks for when it comes."""
+    """The number of slots that a request asks for when it arrives."""
     if policy == "max":
         return longest
     if policy == "pow2":

@@ -58,9 +58,10 @@ class Request:
         """The most blocks that the request uses at a time, if it shares none with others.
 
         All answers share the blocks that the prompt fills, and its last block until they write into
-        it; after these each has its own.  The last token of an answer is drawn, not computed, so it
-        takes no slot.  When the i-th longest answer computes the token before its last, i answers
-        run, all of that length.  The result is the largest number, for i = 1, 2, … or the prompt.
+        it; later blocks belong to one answer each.  The last token of an answer is drawn, not
+        computed, so it takes no slot.  When the i-th longest answer computes the token before its
+        last, i answers run, all of that length.  The result is the largest number, for i = 1, 2, …
+        or the prompt.
         """
         num_prompt, shared = len(self.prompt), len(self.prompt) // block_size
         longest_first = enumerate(sorted(self.lengths, reverse=True), start=1)

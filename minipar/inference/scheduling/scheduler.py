@@ -17,8 +17,8 @@ One step, in this order.  The engine makes these calls, or `minipar replay` with
     (run)       The runner moves blocks as the ScheduledStep says, runs the model and draws tokens.
     finish      The drawn tokens are appended; finished requests give their blocks back.
 
-Preemption is decided in `schedule`, where numbers of blocks change hands at once.  The keys and
-values themselves move in (run), before anything is written: `PagedKVCache.apply`.
+`schedule` decides which requests are preempted, and gives their blocks to others at once.  The keys
+and values themselves move in (run), before anything is written: `PagedKVCache.apply`.
 
 The policy says when c comes:
     TOKEN_BUDGET     last, as above
@@ -143,7 +143,7 @@ class Scheduler:
 
     def _swap_out(self, step: ScheduledStep, request: Request) -> None:
         """Move the blocks of a request to the host."""
-        # several may be swapped out at once, and have more blocks than the device together
+        # several may be swapped out at once, and together have more blocks than the device
         self.host_pool.grow_to(request.num_blocks)
         moved, freed = request.move(self.pool, self.host_pool)
         step.swapped_out, step.freed = step.swapped_out + moved, step.freed + freed
@@ -163,7 +163,7 @@ class Scheduler:
         return budget
 
     def _admit(self, step: ScheduledStep, budget: float) -> None:
-        """Let waiting requests begin, first come, first served, while all limits last."""
+        """Let waiting requests begin, first come, first served, while all limits allow it."""
         limit = self.config.max_requests or math.inf
         while self.waiting and budget > 0 and len(self.running) < limit:
             request = self.waiting[0]

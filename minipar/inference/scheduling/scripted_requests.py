@@ -18,7 +18,7 @@ from .scheduler import Scheduler
 from .scheduler_config import RequestTooLarge, SchedulerConfig
 from .step import ScheduledStep
 
-MOST = 2**20        # blocks, and tokens of a block: each block is an entry of several lists
+MOST = 2**20        # most blocks, and tokens of a block: each block is an entry of several lists
 ALWAYS = ("step", "scheduled", "slots", "filled", "tables", "free_after")
 
 
@@ -73,8 +73,7 @@ def read_scenario(document: Any) -> Scenario:
 
 
 def check_engine_value(key: str, value: Any) -> None:
-    """Raise ValueError if a value of SchedulerConfig has a wrong type, or is huge.
-    """
+    """Raise ValueError if a value of SchedulerConfig has a wrong type, or is huge."""
     kind, words = {"prefix_caching": (bool, "true or false"), "policy": (str, "a name"),
                    "preempt_by": (str, "a name")}.get(key, (int, "an integer"))
     may_be_none = key in ("token_budget", "max_requests")
@@ -173,7 +172,7 @@ class Replay:
 
 
 def as_record(step: ScheduledStep) -> dict[str, Any]:
-    """A step as JSON: lists that are empty are left out."""
+    """A step as JSON, without lists that are empty, except those of ALWAYS."""
     record = {
         "step": step.index,
         "admitted": [request.name for request in step.admitted],

@@ -1,4 +1,4 @@
-"""One step of the scheduler: the tokens that each request computes, the blocks that move."""
+"""One step of the scheduler: the tokens that each request computes, and the blocks that move."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

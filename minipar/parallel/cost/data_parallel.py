@@ -198,10 +198,11 @@ def memory_per_rank(name: str, sizes: Sequence[int], p: int, rank: int = 0, item
     assumes blocks of one size.  `kept` stands for reshard_after_forward=False.
     """
     cost, group, whole = STRATEGIES[name].cost, shard or p, sum(sizes)
+    used = {unit: sizes[unit] for unit in uses}
     sharded, communication = cost.sharded if cost else (), 0
     if PARAMETERS in sharded:                           # pieces of units
         parameters = states = sum(piece(n, group, rank % group) for n in sizes)
-        gradients = parameters + peak_whole_gradients(uses, dict(enumerate(sizes)))
+        gradients = parameters + peak_whole_gradients(uses, used)
         path = forward_and_backward(uses)
         pairs = [sum(sizes[unit] for unit in {*pair}) for pair in zip(path, path[1:] or path)]
         waiting = states if group < p else 0
@@ -211,7 +212,7 @@ def memory_per_rank(name: str, sizes: Sequence[int], p: int, rank: int = 0, item
         states = part if STATES in sharded else whole
         gradients, parameters = part if GRADIENTS in sharded else whole, whole
         if GRADIENTS in sharded:
-            gradients += peak_whole_gradients(uses, dict(enumerate(sizes)))
+            gradients += peak_whole_gradients(uses, used)
     return {"parameters": parameters * itemsize, "gradients": gradients * itemsize,
             "optimizer states": num_states * states * itemsize,
             "communication": communication * itemsize}
