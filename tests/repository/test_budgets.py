@@ -5,7 +5,7 @@ from tests.repository.test_layering import ROOT, lines_of_code
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3285,
     ("comm",): 4555,
-    ("parallel",): 5429,
+    ("parallel",): 5430,
     ("memory", "precision"): 1235,
     ("train", "commands"): 6154,
     ("viz",): 2546,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 1878,
     ("school",): 3714,
 }
-ALL = 42268
+ALL = 42269
 
 
 def count(folder: str) -> int:
