@@ -11,7 +11,7 @@ numbers many times faster than 32-bit ones.  Three things go wrong without a rem
     bfloat16    s eeeeeeee fffffff                      the upper half of a float32
     float16     s eeeee ffffffffff                      10 digits, exponents from -14 to 15
 
-The library's: minipar/number_formats/rounding.py and minipar/precision/loss_scaler.py.
+The library's: minipar/number_formats/rounding.py and minipar/mixed_precision/loss_scaler.py.
 
     python lessons/22_mixed_precision.py          mpirun -n 4 python lessons/22_mixed_precision.py
 """

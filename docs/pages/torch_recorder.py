@@ -1,6 +1,6 @@
 """Record a run of PyTorch for `minipar compare left.trace right.trace`.
 
-Copy this file and minipar/compare/recorder.py, which needs NumPy alone, beside your program.
+Copy this file and minipar/compare_runs/recorder.py, which needs NumPy alone, beside your program.
 
     recorder = TorchRecorder(model, rank, places)
     for step, (x, y) in enumerate(batches):

@@ -11,6 +11,7 @@ from minipar.autograd.function import operation_hook
 from minipar.comm import Communicator
 from minipar.memory.ledger import Ledger
 from minipar.memory.temporaries import StepLedger
+from minipar.mixed_precision import FP16, LossScaler, set_precision, unscale
 from minipar.nn import GPT, GPTConfig
 from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.optim import AdamW
@@ -19,7 +20,6 @@ from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.wire_formats.low_precision import LowPrecisionWire
 from minipar.parallel.wire_formats.wire import UNCOMPRESSED
-from minipar.precision import FP16, LossScaler, set_precision, unscale
 from minipar.viz import draw_precision
 
 from .kit import Lesson, Row

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from .. import viz
 from ..comm import Cluster, Communicator
-from ..compare.difference import Difference, compare_recordings
-from ..compare.recorder import read
+from ..compare_runs.difference import Difference, compare_recordings
+from ..compare_runs.recorder import read
 from ..environment import launched
 from ..launcher import UsageError, errors_as_usage, launch
 from ..train.command_line import add_flag, given

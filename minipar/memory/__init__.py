@@ -6,5 +6,5 @@
     offload/         copy saved activations to the host and back, overlapped with computation
 
 `backend/mapped_file.py` keeps optimizer states and shards of parameters in a file.  Mixed precision
-is in `minipar/precision`; files of a run's state are in `minipar/checkpoint_file`.
+is in `minipar/mixed_precision`; files of a run's state are in `minipar/checkpoint_file`.
 """

@@ -14,7 +14,7 @@
 Arithmetic is done in float32 and rounded once per operation.  The names are the usual ones, of
 ml_dtypes, PyTorch (torch.float8_e4m3fn) and the OCP specification (MXFP4).
 
-`precision/` trains in these formats: it chooses a format for each module, and scales the loss.
+`mixed_precision/` trains in these formats: a format for each module, and a scaled loss.
 `compress/quantization/` replaces the weights of a trained model by few-bit codes with scales.
 """
 

@@ -1,6 +1,6 @@
 """For your own tests: `find_difference` compares two programs, `@worlds` runs one in both worlds.
 
-    find_difference(left, right, batches, ranks=(1, 4))     the first array that differs: compare/
+    find_difference(left, right, batches, ranks=(1, 4))     the first array that differs
     record(name, values, …)                                 more arrays to compare
     @worlds(2, 4)                       a test on simulated and on real ranks: a pytest plugin
 
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from minipar.testing.worlds import worlds
 
 if TYPE_CHECKING:
-    from minipar.compare.run import find_difference, record
+    from minipar.compare_runs.run import find_difference, record
 
 __all__ = ["find_difference", "record", "worlds"]
 
@@ -32,6 +32,6 @@ __all__ = ["find_difference", "record", "worlds"]
 def __getattr__(name: str) -> Any:
     """Import a public name on its first use (PEP 562): the plugin needs no strategies."""
     if name in __all__:
-        return getattr(import_module("minipar.compare.run"), name)
+        return getattr(import_module("minipar.compare_runs.run"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}: it offers "
                          f"{', '.join(__all__)}")

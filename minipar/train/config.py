@@ -208,7 +208,7 @@ class PrecisionConfig:
     dtype: str = option("float32", "of the parameters", choices=("float32", "float64"))
     compute: str = option("fp32", "format of activations, gradients and weights in use; fp8: of "
                           "factors, the rest bf16", flag_name="precision",
-                          choices="precision:PRECISIONS", without=(ROUNDS,))
+                          choices="mixed_precision:PRECISIONS", without=(ROUNDS,))
     loss_scale: str | None = option(
         None, "factor of the loss in backward", metavar="dynamic|none|N",
         default_text="dynamic with fp16 and fp8, else none",

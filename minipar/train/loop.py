@@ -22,12 +22,12 @@ from ..backend import Array, asarray_like
 from ..comm import Communicator, Trace
 from ..comm.collectives import gather_trace
 from ..launcher import UsageError, metered
+from ..mixed_precision import LossScaler, unscale
 from ..nn import Module
 from ..optim import Optimizer, warmup_cosine
 from ..parallel.expert.router_bias import RouterLoad, balance_routers, forget_loads
 from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.strategy import Microbatch, Strategy
-from ..precision import LossScaler, unscale
 from .config import TrainConfig
 
 if TYPE_CHECKING:       # only names of types: the loop imports no compression and no inference

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..backend.malloc import keep_freed_memory
 from ..comm import Cluster, Communicator
-from ..compare.difference import Difference
+from ..compare_runs.difference import Difference
 from ..environment import check_real_ranks, launched
 from ..launcher import launch, on_first_rank
 from ..nn import Module

@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "docs/pages"), str(ROOT / "minipar/compare")]
+sys.path += [str(ROOT / "docs/pages"), str(ROOT / "minipar/compare_runs")]
 from torch_recorder import TorchRecorder  # noqa: E402
 
 WIDTH, HIDDEN = 6, 8

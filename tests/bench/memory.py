@@ -13,9 +13,9 @@ from minipar.memory.offload.activations import OffloadActivations
 from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import plan_policy
 from minipar.memory.remat.selective import rematerialize_attention
+from minipar.mixed_precision import precision_preset, set_precision
 from minipar.nn import GPT
 from minipar.parallel.cost.activations import gpt_activations
-from minipar.precision import precision_preset, set_precision
 
 from .gpt import BATCH, CONFIG, make_batch, make_step
 from .timing import Row, interleave, medians, milliseconds

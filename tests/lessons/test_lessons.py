@@ -23,7 +23,7 @@ LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
 TIMED = (1, 2, 3, 4, 5, 8, 12, 13, 21, 28, 32)  # lessons that predict seconds of simulated ranks
 ALONE = (0, 6, 20, 22, 23, 24, 25, 26, 30)  # lessons about the work within a rank
 LIKE_ANOTHER = (2, 3, 5, 8, 9, 11, 13, 15, 18, 21, 32)  # real ranks: like 4, 7, 10, 12 or 14
-LONGEST = 0, 28             # what they show is in tests/parallel/cost and in tests/simulation, too
+LONGEST = 0, 28             # tests/parallel/cost and tests/step_simulation show the same
 ONE = LESSONS[1]            # the lesson that the default suite also runs in its own processes
 EXERCISES = entries.load(ROOT)
 

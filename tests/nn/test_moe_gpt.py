@@ -7,11 +7,11 @@ import pytest
 
 from minipar.autograd import Tensor, gradcheck
 from minipar.backend.shape_array import ShapeArray
+from minipar.mixed_precision import BF16, precision_preset
 from minipar.nn import GPT, GPTConfig, MoEConfig
 from minipar.nn.moe.rows import add_rows, attach_loss, grouped_linear
 from minipar.nn.step_context import training_step
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD
-from minipar.precision import BF16, precision_preset
 
 
 def test_a_gpt_has_experts_in_every_second_block():

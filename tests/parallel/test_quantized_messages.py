@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from minipar.mixed_precision import unscale
 from minipar.optim import SGD
 from minipar.parallel.wire_formats.quantized.quantized_collectives import QuantizedWire
-from minipar.precision import unscale
 from minipar.testing import worlds
 from tests.support.cases import Case
 from tests.support.quantized_runs import check_gathers, check_gradients, made, one_batch

@@ -26,9 +26,9 @@ ALLOWED = {     # what each room may import, itself apart
     "optim": {*LOW, "autograd", "nn", "comm"},      # comm: a norm of shards is a sum over ranks
     "memory": {*LOW, "autograd", "nn", "optim"},
     "parallel": {*LOW, "autograd", "nn", "optim", "comm", "memory"},
-    "precision": {*LOW, "autograd", "nn", "comm"},      # comm: an overflow on any rank
+    "mixed_precision": {*LOW, "autograd", "nn", "comm"},      # comm: an overflow on any rank
     "plan": {"nn", "comm", "parallel"},
-    "simulation": {"backend", "environment", "autograd", "nn", "optim", "comm", "memory",
+    "step_simulation": {"backend", "environment", "autograd", "nn", "optim", "comm", "memory",
                    "parallel", "plan"},         # environment: the cores that it measures
     "checkpoint_file": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel",
@@ -38,8 +38,8 @@ ALLOWED = {     # what each room may import, itself apart
     "interop": {"atomic_files", "number_formats", "nn", "data"},
     "viz": {"atomic_files", "units", "number_formats", "comm", "autograd", "parallel"},
     "launcher": {"autograd", "comm", "environment", "memory"},
-    "compare": {*LOW, "autograd", "nn", "optim", "comm", "data", "memory", "parallel"},
-    "testing": {"comm", "environment", "compare"},
+    "compare_runs": {*LOW, "autograd", "nn", "optim", "comm", "data", "memory", "parallel"},
+    "testing": {"comm", "environment", "compare_runs"},
     "school.__init__": set(),
     "school.toml_files": set(),
     "school.exercises": {"environment", "school.toml_files"},   # works while the rest is broken

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.mixed_precision import LossScaler, precision_preset, set_precision, unscale
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.strategy import Microbatch, Strategy
-from minipar.precision import LossScaler, precision_preset, set_precision, unscale
 
 VOCABULARY, TIME, ROWS = 11, 8, 8
 UNIT = {"bf16": 2.0**-8, "fp16": 2.0**-11}       # the largest relative error of a rounding

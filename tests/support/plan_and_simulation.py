@@ -1,7 +1,7 @@
 """The plan of `/minipar` beside `minipar simulate`: seconds and bytes of many layouts.  A program.
 
 `python -m tests.support.plan_and_simulation` simulates them all, prints the table and writes it
-into docs/pages/simulating.md.  tests/simulation/test_plan_agrees.py asserts what it shows.
+into docs/pages/simulating.md.  tests/step_simulation/test_plan_agrees.py asserts what it shows.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from minipar.plan.layout import Layout, parse_layout
 from minipar.plan.memory import GIB, memory
 from minipar.plan.models import GPTConfig, given_model
 from minipar.plan.time.step_time import step_time
-from minipar.simulation import fullest, simulate_step
+from minipar.step_simulation import fullest, simulate_step
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "simulating.md"
 SMALL = ("layers=8,width=1024,heads=16,kv_heads=4,vocab=32000,experts=16,expert_width=2048,"

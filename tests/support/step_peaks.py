@@ -10,10 +10,10 @@ from minipar.autograd import backward
 from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import plan_policy
+from minipar.mixed_precision import precision_preset, set_precision
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.step_context import training_step
 from minipar.optim import AdamW
-from minipar.precision import precision_preset, set_precision
 
 CONFIG = GPTConfig(vocab_size=96, context=128, num_layers=6, num_heads=4, width=64)
 ROWS = 8

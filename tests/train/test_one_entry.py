@@ -7,6 +7,7 @@ import pytest
 
 from minipar import autograd as ag
 from minipar.commands.main import main
+from minipar.mixed_precision.policy import PRECISIONS, uniform
 from minipar.nn import Activation
 from minipar.number_formats import BFLOAT16
 from minipar.optim import SGD
@@ -17,7 +18,6 @@ from minipar.parallel.pipeline.schedule.schedules import gpipe
 from minipar.parallel.registry import STRATEGIES, StrategyEntry
 from minipar.parallel.wire_formats.low_precision import LowPrecisionWire
 from minipar.parallel.wire_formats.registry import WIRES
-from minipar.precision.policy import PRECISIONS, uniform
 from minipar.train.config import OPTIONS
 from tests.repository.test_layering import ROOT
 

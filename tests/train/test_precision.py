@@ -10,9 +10,9 @@ from minipar import checkpoint_file as files
 from minipar.comm import Cluster
 from minipar.commands.main import main
 from minipar.launcher import UsageError
+from minipar.mixed_precision import LossScaler
 from minipar.parallel.wire_formats.quantized.block_codec import BlockCodec
 from minipar.parallel.wire_formats.quantized.quantized_collectives import QuantizedWire
-from minipar.precision import LossScaler
 from minipar.train import loop, start_run, train_steps
 from minipar.train.loop import take_step
 from minipar.train.setup import precision as precision_options

@@ -9,6 +9,7 @@ import pytest
 from minipar.compress.pruning.prune import prune
 from minipar.compress.quantization.gptq import column_order
 from minipar.compress.quantization.observers import Observer
+from minipar.mixed_precision.policy import precision_preset
 from minipar.nn import GPT, MLP, Activation, GPTConfig, MoEConfig
 from minipar.nn.gpt import MLPS, FeedForward
 from minipar.nn.moe.dispatch import queue_places
@@ -19,7 +20,6 @@ from minipar.parallel.cost.experts import layer_parameters
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.wire_formats.registry import WIRES
-from minipar.precision.policy import precision_preset
 from minipar.train.config import TrainConfig
 from minipar.train.recipes.pruning import scores
 from minipar.train.setup.device import device_array

@@ -7,8 +7,8 @@
     watchdog.py, guardian.py    report ranks that are stuck, and ranks that died
     check/                      MINIPAR_CHECK=1: report calls of ranks that do not fit together
     builtin_collectives.py      algorithm="mpi": the library's own collectives
-    shared_memory.py            algorithm="shared": an all-reduce without messages on a node
-    shared_window.py            the memory that it uses
+    shared_all_reduce.py        algorithm="shared": an all-reduce without messages on a node
+    shared_memory.py            the memory that it uses
 
 Import `world.from_mpi`, or use `launch`.
 """

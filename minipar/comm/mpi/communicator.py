@@ -32,7 +32,7 @@ class MPICommunicator(Communicator):
     is_simulated = False
     rank_state: Process
     num_kinds = 1           # of messages, which share the tags; 2 under MINIPAR_CHECK=1
-    memory: Any = None      # what its ranks share on this node (shared_window.py)
+    memory: Any = None      # what its ranks share on this node (shared_memory.py)
 
     def __init__(self, mpi_comm: Any, MPI: Any, rank_state: Process, members: list[int],
                  chooser: Chooser | None = None,

@@ -1,134 +1,125 @@
-"""All-reduce through memory that the ranks of a node share: copies and sums, no messages.
+"""Memory that the ranks of one node share, and in which they meet: an MPI shared window.
 
-    round 0   each rank writes block 0          into its tray of the shared window, except the
-              ── meet ──                        chunk that it will sum itself
-    round 1   writes block 1
-              sums its chunk of block 0         over the trays of all ranks, in their order
-              ── meet ──
-    round 2   writes block 2
-              sums its chunk of block 1
-              reads the sums of block 0         that the other ranks made …
+    rank 0   flag │ tray 0 │ tray 1 │ tray 2 │      every rank writes into its own part
+    rank 1   flag │ tray 0 │ tray 1 │ tray 2 │      and reads those of all
 
-The kernel copies a message between processes page by page.  Here each rank reads the others'
-numbers in place, and meets them once for each block and once more at the end.
+A flag is a counter: this rank has come to the n-th meeting.  A meeting costs one store, and at
+least one load for each rank: far less than a barrier made of messages.  A tray holds one block of
+an array.  Trays are used in turn: two meetings after a rank last wrote to a tray, no other rank
+reads it any more.
+
+A rank that sees another's flag also sees all that was written before it, on processors that show
+stores in order (x86-64).  On other processors `can_share` is false.  (MPI_Win_sync would order them
+on any processor, but needs MPI_Win_lock_all, which hangs in MPICH 5.0 from a process's tenth window
+on.)
+
+MPICH removes the segment's name as soon as all ranks have it, so there nothing stays behind in
+/dev/shm, however the job ends.  Hoefler et al. 2013, "MPI + MPI".
 """
 
+import os
 import time
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from ...backend import Array, asarray_like, is_host, to_host
-from ..arguments import Combine, chunk_bounds, find_operator
-from ..collectives.all_reduce import blocked_ring, ring
-from ..communicator import Communicator, OwnAlgorithm
+from ...environment import shows_stores_in_order
 from ..subgroup import Subgroup
-from .shared_window import TRAY_BYTES, NodeMemory, can_share, node_memory
 
-SHORT = 1 << 14         # bytes; up to this, each rank of a single node sums all of it itself
-
-
-def shared(comm: Communicator, flat: Array, op: str) -> None:
-    """All-reduce `flat` in place over an MPI shared window, and by the ring between nodes.
-
-    Every rank gets the same bits: on a node each sum is made in the order of ranks.  A communicator
-    makes the window at its first call.  On one node no bytes are sent: `cost.predict` has no entry,
-    and a trace has a span "all_reduce in shared memory" in place of messages.  (The messages of the
-    ring between nodes are traced.)  A Work (a non-blocking collective), a Subgroup, and
-    processors other than x86-64 run the blocked ring.
-    """
-    memory = getattr(comm, "memory", None) or node_memory(comm)
-    if memory is None:
-        blocked_ring(comm, flat, op)
-        return
-    began = time.perf_counter() if comm.rank_state.trace is not None else None
-    if not is_host(flat):
-        work = to_host(flat)
-        in_blocks(comm, memory, work, op)
-        flat[...] = asarray_like(work, flat)
-    elif flat.nbytes <= SHORT and memory.num_lanes == comm.size:
-        all_sum_all(memory, flat, find_operator(op))
-    else:
-        in_blocks(comm, memory, flat, op)
-    if comm.trace is not None:
-        comm.trace.spans.append((comm.world_rank, "all_reduce in shared memory", began,
-                                 time.perf_counter()))
-        comm.rank_state.log("shared", flat.nbytes)
+NUM_TRAYS = 3
+TRAY_BYTES = 1 << 20              # bytes; long enough to be worth a meeting, and stays in a cache
+FLAG_BYTES = 4096                 # bytes (a page) reserved for a flag; the trays start behind them
+MOST_KEPT = 256            # pairs of dtype and length whose views of the trays are kept
+SPINS = 100                 # looks at a flag before this rank yields its core …
+YIELDS = 2000               # … and before it sleeps between looks
+yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
-def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine: Combine) -> None:
-    """Reduce a short array: the ranks meet once, then each rank sums all of it."""
-    trays = memory.next_trays(flat.dtype, flat.size)
-    trays[memory.rank][...] = flat
-    memory.meet()
-    if len(trays) > 1:
-        combine(trays[0], trays[1], out=flat)
-    for tray in trays[2:]:
-        combine(flat, tray, out=flat)
+class NodeMemory:
+    """Collective.  The trays and flags of those ranks of `comm` that are on this rank's node.
 
-
-class TrayBlock:
-    """A block of the array on its way through the trays.
-
-    A summed chunk is stored in the tray of the rank that summed it, at the chunk's own place.
+    `ranks` are the ranks of this node, and `rank` is this one's number among them.  `num_lanes` is
+    the number of ranks of the smallest node; `lane` are the ranks with number `rank` on each node.
     """
 
-    def __init__(self, comm: Communicator, memory: NodeMemory, array: np.ndarray, op: str):
-        self.comm, self.memory, self.array, self.op = comm, memory, array, op
-        self.trays = memory.next_trays(array.dtype, array.size)
-        self.bounds = chunk_bounds(array.size, memory.num_lanes)
-        sums = memory.rank < memory.num_lanes
-        self.start, self.stop = self.bounds[memory.rank] if sums else (0, 0)
+    def __init__(self, comm: Any):
+        by_node: dict[int, list[int]] = {}
+        for rank in range(comm.size):
+            by_node.setdefault(comm.node_of(rank), []).append(rank)
+        self.ranks = by_node[comm.node]
+        self.rank, self.num_lanes = self.ranks.index(comm.rank), min(map(len, by_node.values()))
+        self.lane = [ranks[self.rank] for ranks in by_node.values()] \
+            if self.rank < self.num_lanes else []
+        self.comm, self.count, self.num_uses = comm, 0, 0
+        MPI = comm.MPI
+        what = "make a shared window", None, None, 0, comm.label
+        with comm.rank_state.wait_for(what, comm.members):
+            node = comm.mpi_comm.Split(comm.node, comm.rank)
+            self.window = MPI.Win.Allocate_shared(FLAG_BYTES + NUM_TRAYS * TRAY_BYTES, 1, comm=node)
+            self.parts = [self.window.Shared_query(k)[0] for k in range(len(self.ranks))]
+            self.flags = [memoryview(part).cast("B")[:8].cast("q") for part in self.parts]
+            self.flags[self.rank][0] = 0
+            node.Barrier()
+            node.Free()
+        self.views = lru_cache(MOST_KEPT)(self._make_views)
 
-    def write(self) -> None:
-        """Write all but this rank's chunk into its tray."""
-        array, tray = self.array, self.trays[self.memory.rank]
-        tray[:self.start] = array[:self.start]
-        tray[self.stop:array.size] = array[self.stop:]
+    def next_trays(self, dtype: np.dtype, length: int) -> list[np.ndarray]:
+        """The beginning of the next tray of each rank of the node: `length` elements of `dtype`."""
+        self.num_uses += 1
+        return self.views(dtype, length)[self.num_uses % NUM_TRAYS]
 
-    def sum(self) -> None:
-        """Sum this rank's chunk over all ranks of the node, then between the nodes."""
-        memory, own = self.memory, slice(self.start, self.stop)
-        combine, mine = find_operator(self.op), self.array[own]
-        parts = [tray[own] for tray in self.trays]
-        total = parts[memory.rank]
-        if memory.rank > 1:             # first the ranks before this one
-            combine(parts[0], parts[1], out=total)
-            for part in parts[2:memory.rank]:
-                combine(total, part, out=total)
-            combine(total, mine, out=mine)
-        elif memory.rank == 1:
-            combine(parts[0], mine, out=mine)
-        for part in parts[memory.rank + 1:]:
-            combine(mine, part, out=mine)
-        if len(memory.lane) > 1:
-            ring(Subgroup(self.comm, memory.lane), mine, self.op)
-        total[...] = mine
+    def _make_views(self, dtype: np.dtype, length: int) -> list[list[np.ndarray]]:
+        return [[np.frombuffer(part, dtype, length, FLAG_BYTES + i * TRAY_BYTES)
+                 for part in self.parts] for i in range(NUM_TRAYS)]
 
-    def read(self) -> None:
-        """Read the chunks that the other ranks have summed."""
-        for k, (start, stop) in enumerate(self.bounds):
-            if k != self.memory.rank:
-                self.array[start:stop] = self.trays[k][start:stop]
+    def meet(self) -> None:
+        """Wait until all ranks of the node are here; each then sees what all wrote before."""
+        self.count = count = self.count + 1
+        self.flags[self.rank][0] = count
+        for k, flag in enumerate(self.flags):
+            looks = 0
+            while flag[0] < count:
+                looks += 1
+                if looks == SPINS:
+                    self._wait_for(k, flag, count)
 
+    def _wait_for(self, k: int, flag: memoryview, count: int) -> None:
+        me = self.comm.rank_state
+        what = f"meet rank {self.ranks[k]}", None, None, count, self.comm.label     # each its own
+        me.waiting = what, [self.comm.members[self.ranks[k]]]
+        looks = 0
+        while flag[0] < count:
+            looks += 1
+            self.comm.mpi_comm.Iprobe()     # advances our sends, which the other may wait for
+            if me.engine is not None:
+                me.engine.resume_all()      # this wait advances the Works of this rank
+            if looks < YIELDS:
+                yield_core()
+            else:
+                time.sleep(1e-6)            # the kernel makes about 60 microseconds of it
+        me.waiting = None
 
-def in_blocks(comm: Communicator, memory: NodeMemory, flat: np.ndarray, op: str) -> None:
-    """Reduce a long array block by block, as drawn at the head of this file."""
-    length = TRAY_BYTES // flat.itemsize
-    ahead: TrayBlock | None = None                  # the block to sum next …
-    behind: TrayBlock | None = None                 # … and the one to read next
-    for start in range(0, flat.size + 2 * length, length):
-        block = None
-        if start < flat.size:
-            block = TrayBlock(comm, memory, flat[start:start + length], op)
-            block.write()
-        if ahead is not None:
-            ahead.sum()
-        if behind is not None:
-            behind.read()
-        ahead, behind = block, ahead
-        if ahead is None and behind is None:
-            return
-        memory.meet()
+    def free(self) -> None:
+        """Collective on the node.  Free the memory."""
+        self.views.cache_clear()
+        self.parts = self.flags = []
+        self.window.Free()
 
 
-SHARED = {("all_reduce", "shared"): OwnAlgorithm(shared, can_share)}
+def can_share(comm: Any) -> bool:
+    """True if those ranks of `comm` that are on one node can share memory.
+
+    False inside a Work, which must not block, and for a Subgroup, which cannot make a window
+    without the other ranks.  The processor must show stores in order.
+    """
+    return not isinstance(comm, Subgroup) and not comm.first_tag and shows_stores_in_order()
+
+
+def node_memory(comm: Any) -> NodeMemory | None:
+    """Collective.  The shared memory of `comm`, made at the first call; None unless `can_share`."""
+    if not can_share(comm):
+        return None
+    if comm.memory is None:
+        comm.memory = NodeMemory(comm)
+    return comm.memory

@@ -22,7 +22,7 @@ from .communicator import MPICommunicator, connect
 from .guardian import Guardian
 from .library import forget_shared_memory, import_mpi
 from .process import Process
-from .shared_memory import SHARED
+from .shared_all_reduce import SHARED
 from .watchdog import Watchdog
 
 

@@ -9,8 +9,8 @@
     replay.py                               the same messages on another cluster
     copy_stream.py                          copies between device and host
 
-Start with `Cluster(4).run(main)`.  `minipar/simulation` is built on this: it predicts a training
-step on thousands of GPUs (`minipar simulate`).
+Start with `Cluster(4).run(main)`.  `minipar/step_simulation` is built on this: it predicts a
+training step on thousands of GPUs (`minipar simulate`).
 """
 
 from .cluster import Cluster

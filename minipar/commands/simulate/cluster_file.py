@@ -3,8 +3,8 @@
     mpirun -n 4 python -m minipar calibrate --cluster FILE
     minipar simulate --cluster 1x4:FILE --mesh dp=2,pp=2 --model layers=4,width=256,…
 
-The numbers are measured by small programs (simulation/measure.py).  Then real steps of a small GPT
-are timed and compared with their prediction.  No number of the file comes from such a step.
+The numbers are measured by small programs (step_simulation/measure.py).  Then real steps of a small
+GPT are timed and compared with their prediction.  No number of the file comes from such a step.
 """
 
 import json
@@ -23,8 +23,8 @@ from ...launcher import UsageError, launch, on_first_rank
 from ...nn import GPTConfig
 from ...plan.cluster import ClusterSpec
 from ...plan.layout import Layout
-from ...simulation import simulate_step
-from ...simulation.measure import measure_machine, measured_step
+from ...step_simulation import simulate_step
+from ...step_simulation.measure import measure_machine, measured_step
 from ..tables import Column, Output, Shown, Table
 from .tables import seconds
 

@@ -15,12 +15,12 @@ from ... import viz
 from ...launcher import UsageError
 from ...plan.cluster import read_cluster
 from ...plan.layout import COSTED, REMATS
-from ...simulation.failures import Failures
-from ...simulation.report import pipeline_timeline, rank_maps
-from ...simulation.step import simulate_step
+from ...step_simulation.failures import Failures
+from ...step_simulation.report import pipeline_timeline, rank_maps
+from ...step_simulation.step import simulate_step
 from ...train.option import Beside, CommandOptions, option, out_file, perfetto
 from ..tables import Output
-from .given import parse_factors, parse_ranks, read_run
+from .model_and_layout import parse_factors, parse_ranks, read_run
 from .tables import failures_table, say
 
 FAILING = Beside("mtbf", "", "says how often a GPU fails")

@@ -1,9 +1,9 @@
 """What `minipar simulate` prints."""
 
 from ...plan.models import num_parameters
-from ...simulation.failures import Failures, failure_rows
-from ...simulation.report import fullest, parts, speed
-from ...simulation.step import SimulatedStep
+from ...step_simulation.failures import Failures, failure_rows
+from ...step_simulation.report import fullest, parts, speed
+from ...step_simulation.step import SimulatedStep
 from ...units import time_unit
 from ..tables import Column, Output, Shown, Table
 

@@ -21,7 +21,7 @@ from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import GPT, Module
 from ...nn.chain import chain
-from ...parallel.pipeline.cut import cut_evenly
+from ...parallel.pipeline.cut_points import cut_evenly
 from ...parallel.pipeline.p2p import recv_header, send_header
 from ...parallel.pipeline.stages import Stages
 from ...parallel.tensor.parallelize import parallelize

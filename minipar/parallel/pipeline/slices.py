@@ -13,7 +13,7 @@ from ...autograd import Tensor, concatenate
 from ...autograd.ops.attention import attention_by_autograd
 from ...nn import GPTConfig
 from ...nn.gpt import CoreAttention, too_long_error
-from .cut import cut_evenly
+from .cut_points import cut_evenly
 
 
 def slice_bounds(time: int, num_slices: int, config: GPTConfig) -> list[int]:

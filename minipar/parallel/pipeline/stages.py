@@ -29,7 +29,7 @@ from ...nn.parameter import Unmaterialized
 from ...nn.slab import Buffers, Segment
 from ..errors import NEEDS_ALL_STAGES_MESSAGE, cuts_error, in_no_part_error
 from ..flats import Flat, end_to_end, gather_parameter
-from .cut import cut_evenly
+from .cut_points import cut_evenly
 from .schedule.actions import Placement, stages_on
 
 SlabLayout = Sequence[tuple[Segment, Parameter]]    # of one rank

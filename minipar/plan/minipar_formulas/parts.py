@@ -2,7 +2,7 @@
 
     embed │ h.0 │ h.1 │ … │ head        cut by parameters; the head is a part of its own
 
-`pipeline/cut.py` decides the cut, and the schedule decides which rank has a stage.
+`pipeline/cut_points.py` decides the cut, and the schedule decides which rank has a stage.
 """
 
 from functools import lru_cache
@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ...nn import GPTConfig
-from ...parallel.pipeline.cut import cut_evenly
+from ...parallel.pipeline.cut_points import cut_evenly
 from ...parallel.pipeline.schedule.actions import Placement, Schedule, stages_on
 from ...parallel.pipeline.schedule.registry import SCHEDULES
 from ...parallel.registry import STRATEGIES

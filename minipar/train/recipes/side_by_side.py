@@ -1,6 +1,6 @@
 """Two layouts of one run, side by side: --verify, `minipar compare`.  Also records a run.
 
-    side_of(config, n)          what compare/ runs: the run of a configuration, in any dtype
+    side_of(config, n)          what compare_runs/ runs: the run of a configuration, in any dtype
     plain(config)               the same run on one rank: no mesh, no strategy, nothing sent
     compare_with_one_rank       a run beside its plain run, for the first --verify steps
     compare_layouts             two configurations, for `minipar compare`
@@ -17,10 +17,10 @@ import numpy as np
 
 from ...comm import Communicator
 from ...comm.collectives import broadcast
-from ...compare.difference import Difference
-from ...compare.observe import StepObserver
-from ...compare.recorder import Recorder
-from ...compare.run import Side, Trained, TrainingPlan, compare_sides, recorded_step, rows_of
+from ...compare_runs.difference import Difference
+from ...compare_runs.observe import StepObserver
+from ...compare_runs.recorder import Recorder
+from ...compare_runs.run import Side, Trained, TrainingPlan, compare_sides, recorded_step, rows_of
 from ...launcher import UsageError
 from ...parallel.expert.router_bias import forget_loads
 from ...parallel.registry import entry_of
@@ -80,7 +80,7 @@ def side_of(config: TrainConfig, num_ranks: int) -> Side:
 
 
 def trained_by(state: TrainState) -> Trained:
-    """The functions that compare/ calls to train a run: gradients, update, loss scale."""
+    """The functions that compare_runs/ calls to train a run: gradients, update, loss scale."""
     goes_on = True                      # False after an overflow: the step is skipped
 
     def compute(microbatches: list[Microbatch], step: int) -> float:

@@ -13,7 +13,7 @@ from ...comm import Cluster
 from ...compress.load import compression_steps, load_model
 from ...nn import Module
 from ...nn.chain import chain
-from ...parallel.pipeline.cut import cut_evenly
+from ...parallel.pipeline.cut_points import cut_evenly
 from ...parallel.tensor.parallelize import parallelize
 from ..checkpoints.models import task_of
 

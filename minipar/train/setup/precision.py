@@ -9,6 +9,8 @@ Without these options everything is in --dtype, float32 by default.
 """
 
 from ...launcher import UsageError, errors_as_usage
+from ...mixed_precision import PRECISIONS, LossScaler, precision_preset, set_precision
+from ...mixed_precision.loss_scaler import LARGEST
 from ...nn import Module
 from ...number_formats import Format
 from ...parallel.data.trained_apart import TrainedApart
@@ -16,8 +18,6 @@ from ...parallel.registry import entry_of, strategies_with
 from ...parallel.wire_formats.registry import WIRES, arguments_of, tensor_wire
 from ...parallel.wire_formats.wire import Wire
 from ...parallel.zero.zero1 import ZeRO1
-from ...precision import PRECISIONS, LossScaler, precision_preset, set_precision
-from ...precision.loss_scaler import LARGEST
 from ..config import OPTIONS, TrainConfig
 from ..option import one_of
 

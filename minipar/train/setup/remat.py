@@ -25,15 +25,15 @@ from ...memory.remat.plans import Plan, Policy, rematerialize
 from ...memory.remat.policies import OptimalPolicy, parse_bytes, plan_policy
 from ...memory.remat.profile import ChainProfile, profile_parts
 from ...memory.remat.selective import rematerialize_attention
+from ...mixed_precision import PRECISIONS
 from ...nn import MLP, Module
 from ...nn.chain import chain
 from ...nn.module import ChainPart
 from ...nn.step_context import training_step
 from ...parallel.cost.rematerialization import layer_messages, layer_messages_again
-from ...parallel.pipeline.cut import cut_evenly
+from ...parallel.pipeline.cut_points import cut_evenly
 from ...parallel.pipeline.schedule.metrics import in_flight
 from ...parallel.pipeline.schedule.registry import make_schedule
-from ...precision import PRECISIONS
 from ..config import TrainConfig
 from .mesh import mesh_sizes
 from .strategy import num_microbatches

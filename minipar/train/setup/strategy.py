@@ -6,13 +6,13 @@ from typing import Any
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError, errors_as_usage
+from ...mixed_precision import PRECISIONS
 from ...nn import Module
 from ...optim.registry import OPTIMIZERS
 from ...parallel.data.ddp import DistributedDataParallel
 from ...parallel.data.local_sgd import CODES_MESSAGE
 from ...parallel.registry import COMMON, entry_of, make_strategy, strategies_with
 from ...parallel.strategy import Strategy
-from ...precision import PRECISIONS
 from ..config import OPTIONS, TrainConfig
 from ..option import one_of
 from .context import context_options

@@ -154,7 +154,7 @@ def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Se
 
 
 class Gap(Protocol):
-    """A difference that compare/ finds: its key (step, phase, name), its ratio to rounding."""
+    """A difference that compare_runs/ finds: its key (step, phase, name), its ratio to rounding."""
 
     key: tuple[int, str, str]
     ratio: float

@@ -28,7 +28,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import MLP, Sequential
 from minipar.nn.chain import chain
 from minipar.optim import SGD
-from minipar.parallel.pipeline.cut import cut_evenly
+from minipar.parallel.pipeline.cut_points import cut_evenly
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.strategy import Microbatch, Strategy

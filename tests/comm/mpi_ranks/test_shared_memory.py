@@ -8,7 +8,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.arguments import OPERATORS
 from minipar.comm.collectives import all_gather, all_reduce
-from minipar.comm.mpi.shared_window import TRAY_BYTES
+from minipar.comm.mpi.shared_memory import TRAY_BYTES
 from minipar.comm.simulated.replay import replay
 from minipar.comm.subgroup import Subgroup
 from minipar.comm.trace import Trace

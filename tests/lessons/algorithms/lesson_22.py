@@ -7,8 +7,8 @@ import pytest
 
 from minipar.comm import Cluster, Deadlock
 from minipar.comm.collectives import all_reduce
+from minipar.mixed_precision import LossScaler, unscale
 from minipar.number_formats import BFLOAT16, FLOAT16
-from minipar.precision import LossScaler, unscale
 from tests.lessons.algorithms import Case, says, waits
 
 

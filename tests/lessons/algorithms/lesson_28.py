@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
 from minipar.comm.simulated.links import Link, Links
-from minipar.simulation.classes import find_classes
+from minipar.step_simulation.rank_classes import find_classes
 from tests.lessons.algorithms import Case, says
 
 NEAR, FAR = (1e-6, 1e11), (1e-5, 1e10)

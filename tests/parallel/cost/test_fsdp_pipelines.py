@@ -9,7 +9,7 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
 from minipar.optim import AdamW
-from minipar.parallel.pipeline.cut import cut_evenly
+from minipar.parallel.pipeline.cut_points import cut_evenly
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.tensor.parallelize import parallelize
 from tests.parallel.test_hybrid import microbatches, on

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from minipar.mixed_precision import precision_preset, set_precision
 from minipar.nn import GPT, GPTConfig, MoEConfig
 from minipar.number_formats import BFLOAT16
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.parallel.wire_formats.low_precision import LowPrecisionWire
 from minipar.parallel.wire_formats.quantized.block_codec import BlockCodec
 from minipar.parallel.wire_formats.quantized.quantized_collectives import QuantizedWire
-from minipar.precision import precision_preset, set_precision
 from minipar.testing import worlds
 from tests.support.expert_runs import DEEPSEEK, ROWS, batch, on
 

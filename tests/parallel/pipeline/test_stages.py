@@ -12,7 +12,7 @@ from minipar.nn.chain import chain
 from minipar.nn.module import ChainPart
 from minipar.nn.slab import Buffers
 from minipar.optim import clip_grad_norm, grad_norm
-from minipar.parallel.pipeline.cut import cut_evenly
+from minipar.parallel.pipeline.cut_points import cut_evenly
 from minipar.parallel.pipeline.stages import Stages, StageSlab
 from minipar.testing import worlds
 from tests.support.cases import DEEP

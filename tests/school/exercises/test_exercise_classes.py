@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from minipar.simulation.classes import find_classes
+from minipar.step_simulation.rank_classes import find_classes
 
 
 def alike(sources, dests):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.mixed_precision import LossScaler, unscale
+from minipar.mixed_precision.loss_scaler import LARGEST
 from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN
-from minipar.precision import LossScaler, unscale
-from minipar.precision.loss_scaler import LARGEST
 
 
 def test_the_scale_is_halved_and_the_step_counted():

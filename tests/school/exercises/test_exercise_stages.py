@@ -12,7 +12,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.convolution import Conv2d, col2im, im2col
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.pipeline.cut import cut_evenly
+from minipar.parallel.pipeline.cut_points import cut_evenly
 from minipar.parallel.pipeline.p2p import P2P
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.strategy import Microbatch, Strategy

@@ -13,7 +13,7 @@ from ....nn import Module
 from ....nn.chain import chain
 from ....optim import Optimizer
 from ...strategy import Microbatch, Strategy
-from ..cut import cut_evenly
+from ..cut_points import cut_evenly
 
 Rule = Callable[[int, int], int]        # from step and stage to a version
 
