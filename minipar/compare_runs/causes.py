@@ -7,7 +7,7 @@ part says what agrees: the arrays before it, the other parameters.
 from collections.abc import Sequence
 
 from .global_arrays import Gap, Key, RankLayout, Whole, in_words, whole_of
-from .patterns import PATTERNS, Case
+from .patterns import PATTERNS, WrongArray
 
 
 def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[Key, Whole],
@@ -24,13 +24,13 @@ def explain(gap: Gap, gaps: Sequence[Gap], left: dict[Key, Whole], right: dict[K
     if gap.side == "left":
         left, right = right, left
     records = sorted(right[gap.key].records, key=lambda each: each.rank not in gap.ranks)
-    case = Case(gap, left[gap.key], whole_of(records), right, left,
-                layouts[gap.side == "right"])                           # of the wrong ranks
+    case = WrongArray(gap, left[gap.key], whole_of(records), right, left,
+                      layouts[gap.side == "right"])                           # of the wrong ranks
     seen = next((text for find in PATTERNS if (text := find(case))), "no pattern known here")
     return "; ".join(filter(None, [seen, where(case, gaps)]))
 
 
-def where(case: Case, gaps: Sequence[Gap]) -> str:
+def where(case: WrongArray, gaps: Sequence[Gap]) -> str:
     """What agrees just before the wrong array, and how many arrays of its kind are wrong."""
     step, phase, name = case.gap.key
     same = [gap for gap in gaps if gap.key[:2] == (step, phase)]

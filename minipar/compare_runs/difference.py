@@ -30,7 +30,7 @@ from .global_arrays import (
     what,
 )
 from .missing import absent, check_whole, dtype_of, elements_gap, lack, rows_gaps
-from .recorder import Record
+from .recorder import RecordedArray
 
 FACTOR = 16.0           # differences up to this many times the measured rounding are rounding, …
 TAIL = 16.0             # … and those of a single element up to this many times more
@@ -39,7 +39,7 @@ EQUAL = 1e-10           # in float64, relative to the size of an array
 FLOAT64 = 2.0 ** -29    # rounding of float64 / rounding of float32
 ASSUMED = 2.0 ** -18    # rounding of float32 where it was not measured, relative to an array
 
-Records = Sequence[Record]
+Records = Sequence[RecordedArray]
 
 
 def measure_rounding(exact: dict[Key, Whole], rounded: dict[Key, Whole]) -> dict[Key, Size]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .recorder import PHASES, Record, index_runs, indices_of
+from .recorder import PHASES, RecordedArray, index_runs, indices_of
 
 Key = tuple[int, str, str]      # step, phase, name
 
@@ -22,7 +22,7 @@ class Whole(NamedTuple):
 
     values: np.ndarray
     known: np.ndarray
-    records: list[Record]
+    records: list[RecordedArray]
 
     @property
     def terms(self) -> set[str]:
@@ -39,7 +39,7 @@ class Whole(NamedTuple):
         return {term: whole_of([each for each in self.records if each.term == term])
                 for term in dict.fromkeys(each.term for each in self.records)}
 
-    def part(self, record: Record) -> np.ndarray:
+    def part(self, record: RecordedArray) -> np.ndarray:
         """The elements of this array that are in the box of `record`."""
         return part_of(self.values, record)
 
@@ -55,37 +55,37 @@ def what(key: Key) -> str:
     return name if phase in (name, "layout") else f"{phase} of {name}"
 
 
-def part_of(array: np.ndarray, record: Record) -> np.ndarray:
+def part_of(array: np.ndarray, record: RecordedArray) -> np.ndarray:
     """The elements of a global array that a rank recorded."""
     return box_of(array, record)[place_of(record)]
 
 
-def box_of(array: np.ndarray, record: Record) -> np.ndarray:
+def box_of(array: np.ndarray, record: RecordedArray) -> np.ndarray:
     """The global array as the record's box counts it: a row, if it is flat."""
     return array.reshape(-1) if len(record.box) != array.ndim else array
 
 
-def place_of(record: Record) -> tuple:
+def place_of(record: RecordedArray) -> tuple:
     """Where the elements of a record are in the global array: slices, if they are neighbours."""
     if all(len(runs) == 1 for runs in record.box):
         return tuple(slice(*runs[0]) for runs in record.box)
     return np.ix_(*map(indices_of, record.box))
 
 
-def assemble(records: Iterable[Record]) -> dict[Key, Whole]:
+def assemble(records: Iterable[RecordedArray]) -> dict[Key, Whole]:
     """Global arrays from the records of all ranks: by step and phase, then by their first record.
 
     If several ranks recorded an element of one term, the first counts.  Records of the phase
     "layout" are left out.  Raises ValueError for an array of several global shapes.
     """
-    by_key: dict[Key, list[Record]] = {}
+    by_key: dict[Key, list[RecordedArray]] = {}
     for record in records:
         by_key.setdefault(record.key, []).append(record)
     return {key: whole_of(by_key[key]) for key in sorted(by_key, key=order_of)
             if key[1] != "layout"}
 
 
-def whole_of(records: list[Record]) -> Whole:
+def whole_of(records: list[RecordedArray]) -> Whole:
     """The global array of some records of one key."""
     first = records[0]
     if len(shapes := {each.shape for each in records}) > 1:
@@ -186,7 +186,7 @@ class RankLayout(NamedTuple):
     num_rows: dict[int, int]                            # of the global batch, by step
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> "RankLayout":
+    def of(cls, records: Sequence[RecordedArray]) -> "RankLayout":
         """The layout that the records of the phase "layout" describe."""
         found = cls({}, {}, {})
         for each in records:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .global_arrays import Gap, Key, RankLayout, Whole, all_numbers, in_words, what
-from .recorder import Record
+from .recorder import RecordedArray
 
 
 def lack(key: Key, note: str, side: str = "right", ranks: Iterable[int] = ()) -> Gap:
@@ -22,7 +22,8 @@ def lack(key: Key, note: str, side: str = "right", ranks: Iterable[int] = ()) ->
     return Gap(key, np.inf, np.inf, tuple(sorted({*ranks})), side, note)
 
 
-def check_whole(left: Sequence[Record], right: Sequence[Record], exact: Sequence[Record]) -> None:
+def check_whole(left: Sequence[RecordedArray], right: Sequence[RecordedArray],
+                exact: Sequence[RecordedArray]) -> None:
     """Raise ValueError unless both recordings are whole and fit together; `exact` may be empty."""
     for side, records in (("left", left), ("right", right)):
         ranks = {each.rank for each in records}
@@ -44,7 +45,7 @@ def check_whole(left: Sequence[Record], right: Sequence[Record], exact: Sequence
                              f"{each.step}: record the run of the left again, in float64")
 
 
-def dtype_of(records: Sequence[Record]) -> str:
+def dtype_of(records: Sequence[RecordedArray]) -> str:
     """The dtype of most outputs and gradients; "float32" if there are none."""
     dtypes = [str(each.values.dtype) for each in records if each.phase in ("forward", "gradient")]
     return max(sorted({*dtypes}), key=dtypes.count, default="float32")

@@ -30,7 +30,7 @@ from ..nn.step_context import current_step
 from ..parallel.context.rank_groups import ContextSplit
 from ..parallel.data.classic_data_parallel import DataParallel
 from ..parallel.strategy import Strategy
-from .recorder import Record, Recorder, Runs, index_runs
+from .recorder import RecordedArray, Recorder, Runs, index_runs
 
 
 class Watch(Function):
@@ -318,22 +318,22 @@ def slabs_of(strategy: Any) -> Sequence[Any]:
     return getattr(strategy, "slabs", strategy.model.slabs)
 
 
-def gather_records(comm: Communicator, records: Sequence[Record]) -> list[Record] | None:
+def gather_records(comm: Communicator, own: Sequence[RecordedArray]) -> list[RecordedArray] | None:
     """Collective.  All ranks' records, on rank 0; None elsewhere."""
     with comm.labelled("control"):
         lists = gather_object(comm, [(*each[:-1], each.values.dtype.str, each.values.shape)
-                                     for each in records])
+                                     for each in own])
         if lists is None:
-            for each in records:
+            for each in own:
                 if each.values.size:
                     comm.send(each.values, 0)
             return None
-        found = list(records)
+        found = list(own)
         for rank in range(1, comm.size):
             for name, phase, step, _, shape, box, term, dtype, size in lists[rank]:
                 values = np.empty(size, dtype)
                 if values.size:
                     comm.recv(values, rank)
-                found.append(Record(name, phase, step, rank, tuple(shape), tuple(
+                found.append(RecordedArray(name, phase, step, rank, tuple(shape), tuple(
                     tuple((a, b) for a, b in runs) for runs in box), term, values))
     return found

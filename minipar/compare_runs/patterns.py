@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .global_arrays import Gap, Key, RankLayout, Whole, in_words
-from .recorder import Record
+from .recorder import RecordedArray
 
 CLOSE = 1e-4            # the relative difference that may be rounding, also in float32
 
 
-class Case(NamedTuple):
+class WrongArray(NamedTuple):
     """The first wrong array: its gap, both arrays, all arrays of both sides, and its layout.
 
     `right` and `others` are of the side that is wrong, even if the gap is on the left.
@@ -42,7 +42,7 @@ class Case(NamedTuple):
         return self.gap.key[1]
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[RecordedArray]:
         """The records of the ranks that are wrong."""
         return [each for each in self.right.records if each.rank in self.gap.ranks]
 
@@ -60,13 +60,13 @@ def factor_of(a: np.ndarray, b: np.ndarray) -> float | None:
     return c if c and is_close(a, c * b) else None
 
 
-def own_contributions(case: Case) -> str:
+def own_contributions(case: WrongArray) -> str:
     """Ranks that should have the sum have their own contributions, whose sum is right."""
-    by_box: dict[tuple, list[Record]] = {}
+    by_box: dict[tuple, list[RecordedArray]] = {}
     for each in case.right.records:
         by_box.setdefault((each.box, each.term if case.right.has_terms else ""), []).append(each)
     for records in by_box.values():
-        different: list[Record] = []
+        different: list[RecordedArray] = []
         for each in records:
             if not any(is_close(each.values, other.values) for other in different):
                 different.append(each)
@@ -84,7 +84,7 @@ def own_contributions(case: Case) -> str:
     return ""
 
 
-def left_part(case: Case, record: Record) -> np.ndarray | None:
+def left_part(case: WrongArray, record: RecordedArray) -> np.ndarray | None:
     """The left's elements in the box of a record on the right; for a term, the same term's."""
     if not case.right.has_terms:
         return case.left.part(record)
@@ -92,7 +92,7 @@ def left_part(case: Case, record: Record) -> np.ndarray | None:
     return terms[record.term].part(record) if record.term in terms else None
 
 
-def constant_factor(case: Case) -> str:
+def constant_factor(case: WrongArray) -> str:
     """All elements, or those of some ranks, are c times as large."""
     c = factor_of(case.right.values, case.left.values)
     name = case.layout.of_number(c) if c is not None else ""
@@ -114,7 +114,7 @@ def constant_factor(case: Case) -> str:
                      "times as large" + f" ({name})" * bool(name) for ranks, c, name in texts)
 
 
-def usual_factor(case: Case, name: str) -> str:
+def usual_factor(case: WrongArray, name: str) -> str:
     """What usually causes a constant factor that has this name."""
     if "microbatches" in name:
         return ": a loss that is averaged for each microbatch, then summed, or the reverse"
@@ -125,7 +125,7 @@ def usual_factor(case: Case, name: str) -> str:
     return ""
 
 
-def counted_terms(case: Case) -> str:
+def counted_terms(case: WrongArray) -> str:
     """A note on a sum with missing or doubled terms, which were recorded before the reduction."""
     step, phase, name = case.gap.key
     local = case.others.get((step, "local gradient", name))
@@ -148,7 +148,7 @@ def counted_terms(case: Case) -> str:
                      for words, ranks in found.items() if words)
 
 
-def last_only(case: Case, terms: dict, counts: np.ndarray) -> str:
+def last_only(case: WrongArray, terms: dict, counts: np.ndarray) -> str:
     """A note, if only terms of the last microbatch are there."""
     step = case.gap.key[0]
     last = {f"rows {rows[-1][0]}-{rows[-1][-1]}" for (at, _), rows in case.layout.rows.items()
@@ -158,7 +158,7 @@ def last_only(case: Case, terms: dict, counts: np.ndarray) -> str:
         if here and here <= last else ""
 
 
-def another_order(case: Case) -> str:
+def another_order(case: WrongArray) -> str:
     """A permutation along an axis, or a transposed array."""
     left, right = case.left.values, case.right.values
     if is_close(right, left):
@@ -182,7 +182,7 @@ def another_order(case: Case) -> str:
     return ""
 
 
-def zeros(case: Case) -> str:
+def zeros(case: WrongArray) -> str:
     """Zeros where the left has numbers."""
     lost = (case.right.values == 0) & (case.left.values != 0) & case.right.known
     kept = (case.right.values != 0) & (case.left.values == 0)
@@ -199,7 +199,7 @@ def zeros(case: Case) -> str:
     return ""
 
 
-def step_not_gradient(case: Case) -> str:
+def step_not_gradient(case: WrongArray) -> str:
     """The update itself is wrong: another factor, weight decay twice, or no update."""
     step, phase, name = case.gap.key
     if phase != "parameter":
@@ -224,7 +224,7 @@ def step_not_gradient(case: Case) -> str:
     return ""
 
 
-def own_norm(case: Case) -> str:
+def own_norm(case: WrongArray) -> str:
     """The norm is wrong, though all gradients agree: perhaps it covers only a rank's own part."""
     step, phase, _ = case.gap.key
     if phase != "norm":
@@ -240,7 +240,7 @@ def own_norm(case: Case) -> str:
     return "all gradients agree: squares are summed over other ranks, or replicas count twice"
 
 
-def own_rows(case: Case) -> str:
+def own_rows(case: WrongArray) -> str:
     """Only some rows, tokens or columns are wrong, or only what some ranks have."""
     wrong = np.abs(case.right.values - case.left.values) > 1e-9 * np.abs(case.left.values).max()
     all_ranks = {each.rank for each in case.right.records}
@@ -254,7 +254,7 @@ def own_rows(case: Case) -> str:
     return ", ".join(texts)
 
 
-def one_row_added(case: Case) -> str:
+def one_row_added(case: WrongArray) -> str:
     """Every row is off by the same numbers."""
     left, right = case.left.values, case.right.values
     if left.ndim < 2 or case.phase != "forward":
@@ -264,7 +264,7 @@ def one_row_added(case: Case) -> str:
         if len(rows) > 1 and is_close(rows, rows[:1].repeat(len(rows), 0)) else ""
 
 
-def off_by_rounding(case: Case) -> str:
+def off_by_rounding(case: WrongArray) -> str:
     """The median element is off by about as much as rounding to fewer bits makes."""
     left, right = case.left.values, case.right.values
     off = np.abs(right - left)[left != 0] / np.abs(left[left != 0])
@@ -276,13 +276,13 @@ def off_by_rounding(case: Case) -> str:
     return ""
 
 
-def loss_alone(case: Case) -> str:
+def loss_alone(case: WrongArray) -> str:
     """The loss, after outputs that all agree."""
     return "the outputs of all parts agree: the loss itself adds up other columns or targets, or " \
         "divides by another number" if case.phase == "loss" else ""
 
 
 # in the order in which they are looked for
-PATTERNS: tuple[Callable[[Case], str], ...] = (
+PATTERNS: tuple[Callable[[WrongArray], str], ...] = (
     own_norm, step_not_gradient, own_contributions, constant_factor, counted_terms,
     another_order, zeros, one_row_added, own_rows, off_by_rounding, loss_alone)

@@ -42,7 +42,7 @@ PHASES = ("layout", "initial", "forward", "loss", "backward", "local gradient", 
 Runs = tuple[tuple[int, int], ...]          # indices along an axis, in order
 
 
-class Record(NamedTuple):
+class RecordedArray(NamedTuple):
     """One array of one rank: `box` of the global array of `shape`."""
 
     name: str
@@ -81,7 +81,7 @@ class Recorder:
 
     def __init__(self, rank: int = 0):
         self.rank = rank
-        self.records: list[Record] = []
+        self.records: list[RecordedArray] = []
 
     def record(self, name: str, values: Any, phase: str = "forward", step: int = 0,
                shape: Sequence[int] | None = None, box: Sequence[Any] | None = None,
@@ -97,8 +97,8 @@ class Recorder:
         axes = (int(np.prod(shape)),) if flat else shape
         runs = tuple(((0, length),) if one is None else tuple((int(a), int(b)) for a, b in one)
                      for length, one in zip(axes, box or [None] * len(axes)))
-        self.records.append(fitting(Record(name, phase, int(step), self.rank, shape, runs, term,
-                                           values)))
+        self.records.append(fitting(RecordedArray(name, phase, int(step), self.rank, shape, runs,
+                                                  term, values)))
         return self.records[-1].values
 
     def write(self, path: str | Path) -> Path:
@@ -111,7 +111,7 @@ class Recorder:
         return path
 
 
-def fitting(record: Record) -> Record:
+def fitting(record: RecordedArray) -> RecordedArray:
     """The record, with values in the shape of its box.  ValueError if they do not fill the box."""
     name, phase, _, _, shape, box, _, values = record
     axes = shape if len(box) == len(shape) else (int(np.prod(shape)),)
@@ -125,7 +125,7 @@ def fitting(record: Record) -> Record:
     return record._replace(values=values.reshape(size))
 
 
-def to_bytes(records: Sequence[Record]) -> bytes:
+def to_bytes(records: Sequence[RecordedArray]) -> bytes:
     """Records in the format that the head of this file describes."""
     index = json.dumps([record[:-1] for record in records]).encode()
     arrays: dict[str, Any] = {str(i): record.values if record.values.dtype.kind in "fiu"
@@ -136,12 +136,12 @@ def to_bytes(records: Sequence[Record]) -> bytes:
     return file.getvalue()
 
 
-def from_file(file: Any) -> list[Record]:
+def from_file(file: Any) -> list[RecordedArray]:
     """The records of one file, or of an open one.  Raises ValueError if it is no recording."""
     try:
         with np.load(file, allow_pickle=False) as arrays:
             index = json.loads(arrays["index"].tobytes())
-            records = [Record(name, phase, step, rank, tuple(shape), tuple(
+            records = [RecordedArray(name, phase, step, rank, tuple(shape), tuple(
                 tuple((a, b) for a, b in runs) for runs in box), term, arrays[str(i)])
                 for i, (name, phase, step, rank, shape, box, term) in enumerate(index)]
     except (KeyError, TypeError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile,
@@ -151,7 +151,7 @@ def from_file(file: Any) -> list[Record]:
     return [fitting(record) for record in records]
 
 
-def read(path: str | Path) -> list[Record]:
+def read(path: str | Path) -> list[RecordedArray]:
     """All records of a file, or of the files in a folder: one for each rank.
 
     Raises OSError or ValueError for what cannot be read.

@@ -32,7 +32,7 @@ from ..optim import AdamW, clip_grad_norm
 from ..parallel.strategy import Microbatch, Strategy
 from .difference import Comparison, Difference
 from .observe import StepObserver, gather_records, slabs_of
-from .recorder import Record, Recorder
+from .recorder import RecordedArray, Recorder
 
 Program = Callable[..., Any]        # program(comm) or program(comm, dtype)
 _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
@@ -169,7 +169,7 @@ class ProgramRun:
             self.trained = trained(made, plan)
             self.observer = StepObserver(self.trained.strategy, self.recorder)
 
-    def step(self, step: int, blocks: "Blocks | None" = None) -> list[Record]:
+    def step(self, step: int, blocks: "Blocks | None" = None) -> list[RecordedArray]:
         """Take a step; return what all ranks recorded since the last one: on rank 0, else []."""
         if self.comm is None:
             return []
@@ -231,7 +231,7 @@ def trained(made: Any, plan: TrainingPlan) -> Trained:
 Blocks = dict[str, list[tuple[int, ...]]]       # rows of microbatches, by name: "microbatch 0"
 
 
-def blocks_of(records: Sequence[Record]) -> Blocks:
+def blocks_of(records: Sequence[RecordedArray]) -> Blocks:
     """The rows of the microbatches of all ranks, each set of rows once."""
     blocks: Blocks = {}
     for each in records:

@@ -33,7 +33,7 @@ class CollectiveTotal(NamedTuple):
 
 
 @dataclass
-class Row:
+class OperationRow:
     """An operation, and the collectives around it."""
 
     name: str
@@ -54,9 +54,9 @@ class Row:
                 [dims for _, dims in self.weights], self.forward, self.backward)
 
 
-def rows(program: LocalProgram) -> list[Row]:
+def rows(program: LocalProgram) -> list[OperationRow]:
     """A row for each operation of a program."""
-    found: list[Row] = []
+    found: list[OperationRow] = []
     waiting: list[Instruction] = []             # collectives of the operands of the next operation
     is_home = True
     for each in program.instructions:
@@ -76,20 +76,20 @@ def rows(program: LocalProgram) -> list[Row]:
     return found
 
 
-def new_row(instruction: Instruction) -> Row:
+def new_row(instruction: Instruction) -> OperationRow:
     """A row of an operation, without collectives."""
     result, operation = instruction.result, instruction.operation
     assert operation is not None
     inputs = [x for x in instruction.inputs if isinstance(x, Local)]
     weights = [x for x in inputs if x.value.is_parameter]
-    return Row(result.value.name, operation.function.__name__, result.value.shape,
-               result.layout.dims, result.shape,
-               [x.value.name for x in inputs if not x.value.is_parameter],
-               [(x.value.name, x.layout.dims) for x in weights],
-               weights[0].value.shape if weights else ())
+    return OperationRow(result.value.name, operation.function.__name__, result.value.shape,
+                        result.layout.dims, result.shape,
+                        [x.value.name for x in inputs if not x.value.is_parameter],
+                        [(x.value.name, x.layout.dims) for x in weights],
+                        weights[0].value.shape if weights else ())
 
 
-def note(row: Row, instruction: Instruction) -> None:
+def note(row: OperationRow, instruction: Instruction) -> None:
     """Add the messages of an instruction, and those of its gradient, to a row."""
     value = instruction.result.value
     kind = "all-gather" if instruction.kind == "gather" else instruction.kind
@@ -116,11 +116,11 @@ def add(known: list[CollectiveTotal], new: CollectiveTotal) -> None:
 class RepeatedRows(NamedTuple):
     """Rows that a program repeats: the first block's rows, and the names of all blocks."""
 
-    rows: list[Row]
+    rows: list[OperationRow]
     names: list[str]
 
 
-def folded(rows: list[Row]) -> list[RepeatedRows]:
+def folded(rows: list[OperationRow]) -> list[RepeatedRows]:
     """The rows, with equal blocks of a model only once: rows of h.0, and the names h.0, h.1, …"""
     starts: dict[str, int] = {}
     for place, each in enumerate(rows):

@@ -29,7 +29,7 @@ class ParameterGroup(NamedTuple):
     lr_scale: float = 1.0                   # times the optimizer's lr
 
 
-class Span(NamedTuple):
+class GroupSpan(NamedTuple):
     """Elements start … stop - 1, all of one group."""
 
     start: int
@@ -57,9 +57,9 @@ NO_DECAY_FOR_VECTORS = ParameterGroup(is_vector, weight_decay=0.0)
 
 
 def spans_of(segments: Iterable[Segment], groups: Sequence[ParameterGroup],
-             weight_decay: float) -> list[Span]:
+             weight_decay: float) -> list[GroupSpan]:
     """The spans of a slab; neighbours with equal decay and factor are one span."""
-    spans: list[Span] = []
+    spans: list[GroupSpan] = []
     for segment in segments:
         span = span_of(segment, groups, weight_decay)
         if spans and spans[-1].stop == span.start and spans[-1][2:] == span[2:]:
@@ -68,15 +68,15 @@ def spans_of(segments: Iterable[Segment], groups: Sequence[ParameterGroup],
     return spans
 
 
-def span_of(segment: Segment, groups: Sequence[ParameterGroup], weight_decay: float) -> Span:
+def span_of(segment: Segment, groups: Sequence[ParameterGroup], weight_decay: float) -> GroupSpan:
     """The span of one parameter, in the first group whose rule picks it, if there is one."""
     everything = ParameterGroup(lambda segment: True)
     group = next(group for group in (*groups, everything) if group.rule(segment))
-    return Span(segment.start, segment.stop, weight_decay if group.weight_decay is None else
-                group.weight_decay, group.lr_scale)
+    return GroupSpan(segment.start, segment.stop, weight_decay if group.weight_decay is None else
+                     group.weight_decay, group.lr_scale)
 
 
-def spans_within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
+def spans_within(spans: Sequence[GroupSpan], start: int, stop: int) -> list[GroupSpan]:
     """The parts of ascending `spans` that lie in start … stop - 1, counted from start."""
     first = bisect_right(spans, start, key=lambda span: span.stop)
     last = bisect_left(spans, stop, key=lambda span: span.start)
@@ -85,7 +85,7 @@ def spans_within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
 
 
 def spans_of_blocks(slabs: Sequence[FlatBuffer], groups: Sequence[ParameterGroup],
-                    weight_decay: float) -> list[list[list[Span]]]:
+                    weight_decay: float) -> list[list[list[GroupSpan]]]:
     """For each slab, for each of its blocks: the spans with weight decay or an lr of their own.
 
     Raises ValueError for a weight decay or a factor of the learning rate that is negative.
@@ -104,7 +104,7 @@ def spans_of_blocks(slabs: Sequence[FlatBuffer], groups: Sequence[ParameterGroup
     return found
 
 
-def add_decay(spans: Sequence[Span], p: Array, g: Array, out: Array) -> Array:
+def add_decay(spans: Sequence[GroupSpan], p: Array, g: Array, out: Array) -> Array:
     """g + weight_decay p, in `out`; all arrays are of one block (n,)."""
     if spans[0][:2] != (0, p.shape[0]):
         out[...] = 0
@@ -113,7 +113,7 @@ def add_decay(spans: Sequence[Span], p: Array, g: Array, out: Array) -> Array:
     return np.add(out, g, out=out)
 
 
-def apply_groups(spans: Sequence[Span], p: Array, update: Array, decoupled_lr: float) -> None:
+def apply_groups(spans: Sequence[GroupSpan], p: Array, update: Array, decoupled_lr: float) -> None:
     """Scale `update`, to be subtracted from p, by each span's lr_scale; shrink p by its decay.
 
     `decoupled_lr` is the learning rate of decoupled decay; 0 where the gradient includes decay.

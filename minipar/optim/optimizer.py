@@ -25,7 +25,7 @@ from ..backend import Array, allocate_zeros, asarray_like, l2_blocks, to_device_
 from ..backend.mapped_file import is_mapped, resident_blocks
 from ..nn.parameter import mark_changed
 from ..nn.slab import Buffers, FlatBuffer
-from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
+from .groups import GroupSpan, ParameterGroup, add_decay, apply_groups, spans_of_blocks
 
 
 class Optimizer:
@@ -61,7 +61,7 @@ class Optimizer:
                       default=0)
         like = next(iter(self.states[0].values()), slabs[0].data)
         self._scratch = np.empty((2, largest), like.dtype, like=like)
-        self._spans: Iterable[Iterable[Sequence[Span]]] = (     # of each slab, of each block
+        self._spans: Iterable[Iterable[Sequence[GroupSpan]]] = (     # of each slab, of each block
             spans_of_blocks(slabs, groups, weight_decay) if weight_decay or groups
             else repeat(repeat(())))                            # no spans for any block
 
@@ -95,7 +95,7 @@ class Optimizer:
                 meter.stop(start, type(self).__name__, "optimizer",
                            self.flops_per_parameter * slab.data.size, arrays)
 
-    def update_block(self, spans: Sequence[Span], p: Array, g: Array, *states: Array) -> None:
+    def update_block(self, spans: Sequence[GroupSpan], p: Array, g: Array, *states: Array) -> None:
         """Step a block where its states live: on the host, if they were made there (ZeRO-Offload).
 
         `spans` are the parts of the block with weight decay or a learning rate of their own.

@@ -17,7 +17,7 @@ from ..parallel.cost.data_parallel import memory_per_rank
 from .cluster import ClusterSpec
 from .layout import PREDICTED, Layout, in_flight
 from .models import active_ratio, mlp_matrices, mlp_width
-from .time.stages import Stages, stages_of
+from .time.stages import StageLoads, stages_of
 
 LOGITS = 14             # bytes of a logit: bfloat16; float32 logits, softmax, gradient
 GIB = 2**30
@@ -46,7 +46,7 @@ def total(cluster: ClusterSpec, kinds: dict[str, float]) -> float:
     return cluster.software.memory_base + sum(kinds.values())
 
 
-def rank_memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout, stages: Stages,
+def rank_memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout, stages: StageLoads,
                 rank: int) -> dict[str, float]:
     """Bytes by kind on a rank of the pipeline."""
     software, rows = cluster.software, layout.microbatch * model.context / layout.cp

@@ -30,7 +30,7 @@ COUNTS = ("nodes", "nic_shared_by", "sequence")        # not 0, if they are give
 REQUIRED = ("dp", "tp", "pp", "mbs", "grad_acc", "zero")
 
 
-class Row(NamedTuple):
+class PlanRow(NamedTuple):
     """A row of a table: its columns, and the cluster, model and layout that they mean."""
 
     columns: dict[str, str]
@@ -54,7 +54,7 @@ class Prediction(NamedTuple):
     stalls: StallRange              # the seconds with and without stalls
 
 
-def read_rows(path: Path, cluster: ClusterSpec) -> list[Row]:
+def read_rows(path: Path, cluster: ClusterSpec) -> list[PlanRow]:
     """The rows of a CSV file, on nodes of `cluster`'s kind.  Raises ValueError and OSError."""
     with path.open(newline="", encoding="utf-8") as file:
         lines = (line for line in file if not line.startswith("#"))
@@ -74,7 +74,7 @@ def read_rows(path: Path, cluster: ClusterSpec) -> list[Row]:
     return rows
 
 
-def row_of(columns: dict[str, str], cluster: ClusterSpec) -> Row:
+def row_of(columns: dict[str, str], cluster: ClusterSpec) -> PlanRow:
     """The row that columns mean, on a cluster of their own if they name one.  ValueError."""
     layout = layout_of(columns)
     if columns.get("cluster"):
@@ -88,7 +88,7 @@ def row_of(columns: dict[str, str], cluster: ClusterSpec) -> Row:
     for name, made in (("gpus", layout.num_gpus), ("gbs", layout.batch)):
         if (said := number(columns, name, made)) != made:
             raise ValueError(f"{name} is {said}, but the layout makes {made}")
-    return Row(columns, with_nodes(cluster, nodes, shared), model_in(columns), layout)
+    return PlanRow(columns, with_nodes(cluster, nodes, shared), model_in(columns), layout)
 
 
 def number(columns: dict[str, str], name: str, default: int = 1) -> int:
@@ -154,7 +154,7 @@ def with_nodes(cluster: ClusterSpec, nodes: int, nic_shared_by: float) -> Cluste
     return replace(cluster, nodes=nodes, nic_shared_by=nic_shared_by)
 
 
-def predict(row: Row) -> Prediction:
+def predict(row: PlanRow) -> Prediction:
     """Seconds, tokens per second, GiB; and whether the run fits."""
     cluster = row.cluster
     found = stall_range(cluster, row.model, row.layout)
@@ -171,7 +171,7 @@ def write_rows(rows: Sequence[dict[str, str]], file: TextIO) -> None:
     table.writerows(rows)
 
 
-def predicted_columns(rows: Iterable[Row]) -> Iterator[dict[str, str]]:
+def predicted_columns(rows: Iterable[PlanRow]) -> Iterator[dict[str, str]]:
     """The columns of each row, and those that are predicted."""
     for row in rows:
         found = predict(row)

@@ -65,7 +65,7 @@ def read_completion(body: Any, text: TextModel) -> CompletionRequest:
         raise BadRequest(f"there is no model {body['model']!r} here: ask for {text.name!r}",
                          "model", 404, "model_not_found")
     given = {name: value for name, value in body.items() if value is not None}
-    options = Options(given)
+    options = RequestOptions(given)
     prompts = _read_prompts(given.get("prompt", "\n"), text)
     n = options.integer("n", 1, 1)
     if n * len(prompts) > MOST_ANSWERS:
@@ -86,7 +86,7 @@ def read_completion(body: Any, text: TextModel) -> CompletionRequest:
         echo, () if options.flag("ignore_eos") else text.tokenizer.markers.ends)
 
 
-class Options(NamedTuple):
+class RequestOptions(NamedTuple):
     """The options that a client gave, each checked as it is read."""
 
     given: dict[str, Any]
@@ -131,7 +131,7 @@ def _read_include_usage(given: dict[str, Any], stream: bool) -> bool:
     return bool(stream_options.get("include_usage"))
 
 
-def _read_sampling(options: Options, num_prompts: int) -> list[SamplingParams]:
+def _read_sampling(options: RequestOptions, num_prompts: int) -> list[SamplingParams]:
     """The rules by which the answers to each prompt are drawn.  Raises BadRequest."""
     values: dict[str, Any] = {}
     for name, kind in SAMPLING.items():

@@ -13,7 +13,7 @@ from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
 from ..inference.cache import PagedKVCache
 from ..inference.engine import Generation, IsStop
 from ..inference.parallel.pipeline_engine import PipelineEngine
-from ..inference.parallel.replica_router import RoutedGeneration, Router
+from ..inference.parallel.replica_router import ReplicaRouter, RoutedGeneration
 from ..inference.parallel.tensor_runner import TensorParallelRunner
 from ..launcher import UsageError
 from ..nn import GPT
@@ -101,7 +101,7 @@ def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None =
             engine = Engine(TensorParallelRunner(model, mesh["tp"], *cache), config)
         else:
             engine = Engine(ModelRunner(model, *cache), config)
-        return Router(engine, mesh["dp"]) if "dp" in sizes else engine
+        return ReplicaRouter(engine, mesh["dp"]) if "dp" in sizes else engine
     except ValueError as error:
         raise UsageError(str(error)) from error
 

@@ -19,7 +19,7 @@ from ..plan.time.messages import nic
 PORTS = NEAR, FAR = 0, 1
 
 
-class Link(NamedTuple):
+class FabricLink(NamedTuple):
     """One direction: its port, seconds of latency, bytes per second."""
 
     port: int
@@ -42,7 +42,8 @@ class Fabric:
         """The number of the node of a rank."""
         return rank // self.cluster.per_node
 
-    def link(self, source: int, dest: int, members: Sequence[int], axes: Sequence[str]) -> Link:
+    def link(self, source: int, dest: int, members: Sequence[int],
+             axes: Sequence[str]) -> FabricLink:
         """The link of a message in a collective of `members`, along `axes` of the mesh.
 
         The share that the software hides of tp's and pp's messages takes no time.
@@ -60,4 +61,4 @@ class Fabric:
                   else software.tp_overlap if [*axes] == ["tp"] else 0.0)
         latency = (software.latency if is_pipeline else software.latency_rank) * (1 - hidden)
         slower = self.slow.get((source, dest), 1.0)
-        return Link(NEAR if near else FAR, latency, bandwidth / (1 - hidden) / slower)
+        return FabricLink(NEAR if near else FAR, latency, bandwidth / (1 - hidden) / slower)

@@ -31,7 +31,7 @@ from ..comm.simulated.progress import SimulatedProgressEngine
 from ..comm.simulated.rank import Rank, Split
 from ..comm.simulated.replay import Blank
 from ..comm.trace import Trace
-from .fabric import PORTS, Fabric, Link
+from .fabric import PORTS, Fabric, FabricLink
 from .rank_log import RankLog
 
 
@@ -61,7 +61,7 @@ class FoldedCluster(Cluster):
         """The times when the cores of a rank's node are free, a heap; [] if ranks share none."""
         return self.cores[self.fabric.node_of(rank)]
 
-    def carry(self, array: Array, out: Array, link: Link, source: int, dest: int,
+    def carry(self, array: Array, out: Array, link: FabricLink, source: int, dest: int,
               start: float) -> tuple[float, float]:
         """(time when the message leaves, time when it is there), if it may leave at `start`."""
         if is_host(array) and is_host(out):         # control: my image sent what I send
@@ -127,7 +127,7 @@ class FoldedCommunicator(SimulatedCommunicator):
         self.group = cluster.numbers.setdefault(kind, len(cluster.numbers))
         self.log = cluster.logs[me.world_rank]
         self.num_calls, self.label = 0, ""
-        self.links: dict[int, Link] = {}
+        self.links: dict[int, FabricLink] = {}
 
     def world_rank_of(self, rank: int) -> int:
         """The number of `rank` in the whole world."""
@@ -235,7 +235,7 @@ class FoldedCommunicator(SimulatedCommunicator):
         return (stands_for[self.members[dest]] == me == stands_for[self.members[source]]
                 and key not in cluster.sends and key not in cluster.recvs)
 
-    def link_to(self, member: int) -> Link:
+    def link_to(self, member: int) -> FabricLink:
         """The link to a virtual rank."""
         if member not in self.links:
             self.links[member] = self.cluster.fabric.link(self.world_rank, member, self.members,

@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import Any
 
 _MODULES = {
-    "timelines.bars": ("Bar", "TracedRun", "Wait", "side_by_side", "timeline_bars", "waits_of"),
+    "timelines.bars": ("Bar", "EndlessWait", "TracedRun", "side_by_side", "timeline_bars",
+                       "waits_of"),
     "timelines.memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels",
                                   "phase_starts"),
     "timelines.pipeline": ("draw_pipeline", "draw_pipelines"),

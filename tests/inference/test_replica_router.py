@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.inference.engine import Engine
 from minipar.inference.model_runner import ModelRunner
-from minipar.inference.parallel.replica_router import Router, step_bytes
+from minipar.inference.parallel.replica_router import ReplicaRouter, step_bytes
 from minipar.inference.sampling import SamplingParams
 from minipar.inference.scheduling import SchedulerConfig
 from minipar.nn import GPT, GPTConfig
@@ -30,7 +30,7 @@ def test_tokens_are_those_of_one_engine(world):
     alone.run()
 
     def body(comm):
-        router = Router(engine(), comm)
+        router = ReplicaRouter(engine(), comm)
         found = [router.submit(prompt, 5, params, 1 + i % 2)    # by position, as for an engine
                  for i, (prompt, params) in enumerate(zip(PROMPTS, PARAMS))]
         assert {routed.replica for routed in found} == set(range(comm.size))
@@ -42,7 +42,7 @@ def test_tokens_are_those_of_one_engine(world):
 
 def test_requests_go_where_the_least_is_left_to_do():
     def body(comm):
-        router = Router(engine(), comm)
+        router = ReplicaRouter(engine(), comm)
         first = [router.submit([1] * length, 4).replica for length in (20, 3, 3, 9, 1)]
         router.run()
         return first, router.submit([1], 1).replica
@@ -52,7 +52,7 @@ def test_requests_go_where_the_least_is_left_to_do():
 @pytest.mark.parametrize("size", [2, 3])
 def test_bytes_are_as_predicted(size):
     def body(comm):
-        router = Router(engine(), comm)
+        router = ReplicaRouter(engine(), comm)
         for _ in range(size):
             router.submit([1, 2, 3], 4)
         router.run()
@@ -63,7 +63,7 @@ def test_bytes_are_as_predicted(size):
 
 def test_a_request_that_cannot_run_is_refused_on_all_ranks():
     def body(comm):
-        router = Router(engine(), comm)
+        router = ReplicaRouter(engine(), comm)
         with pytest.raises(ValueError, match="lower max_tokens to 28"):
             router.submit([1] * 20, 40)
         return router.has_requests

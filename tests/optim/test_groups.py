@@ -6,7 +6,7 @@ import pytest
 from minipar.backend import arrays
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
-from minipar.optim.groups import Span, spans_of, spans_within
+from minipar.optim.groups import GroupSpan, spans_of, spans_within
 from tests.optim.test_optimizers import CASES, IDS, plain_adamw, set_gradients
 
 GROUPS = [ParameterGroup(lambda segment: segment.name.startswith("h.1.mlp"), 0.7, 0.5),
@@ -64,18 +64,19 @@ def test_neighbours_of_one_group_are_one_span():
     spans = spans_of(slab.segments, [NO_DECAY_FOR_VECTORS], 0.1)
     assert names[:6] == ["wte.weight", "wpe.weight", "ln_1.weight", "ln_1.bias",
                          "attn.c_attn.weight", "attn.c_attn.bias"]
-    assert spans[:4] == [Span(0, 44, 0.1, 1), Span(44, 52, 0, 1), Span(52, 100, 0.1, 1),
-                         Span(100, 112, 0, 1)]
+    assert spans[:4] == [GroupSpan(0, 44, 0.1, 1), GroupSpan(44, 52, 0, 1),
+                         GroupSpan(52, 100, 0.1, 1), GroupSpan(100, 112, 0, 1)]
     assert spans[-1].stop == slab.data.size
     assert all(a.stop == b.start and a[2:] != b[2:] for a, b in zip(spans, spans[1:]))
-    assert spans_of(slab.segments, [], 0.1) == [Span(0, slab.data.size, 0.1, 1)]
+    assert spans_of(slab.segments, [], 0.1) == [GroupSpan(0, slab.data.size, 0.1, 1)]
 
 
 def test_spans_are_cut_with_the_blocks():
-    spans = [Span(0, 4, 0.1, 1), Span(6, 9, 0, 2), Span(9, 20, 0.3, 1)]
+    spans = [GroupSpan(0, 4, 0.1, 1), GroupSpan(6, 9, 0, 2), GroupSpan(9, 20, 0.3, 1)]
     assert spans_within(spans, 0, 4) == [spans[0]]
     assert spans_within(spans, 4, 6) == []
-    assert spans_within(spans, 3, 10) == [Span(0, 1, 0.1, 1), Span(3, 6, 0, 2), Span(6, 7, 0.3, 1)]
+    assert spans_within(spans, 3, 10) == [GroupSpan(0, 1, 0.1, 1), GroupSpan(3, 6, 0, 2),
+                                          GroupSpan(6, 7, 0.3, 1)]
     for start, stop in ((a, b) for a in range(21) for b in range(a, 21)):
         covered = [(start + i, span[2:]) for span in spans_within(spans, start, stop)
                    for i in range(span.start, span.stop)]

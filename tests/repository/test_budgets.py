@@ -4,20 +4,20 @@ from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
     ("autograd", "nn", "optim"): 3285,
-    ("comm",): 4555,
+    ("comm",): 4556,
     ("parallel",): 5430,
     ("memory", "mixed_precision"): 1235,
     ("train", "commands"): 6154,
-    ("viz",): 2546,
+    ("viz",): 2549,
     ("plan",): 1802,
-    ("step_simulation",): 1019,
-    ("compare_runs",): 1178,
-    ("gspmd",): 2488,
+    ("step_simulation",): 1020,
+    ("compare_runs",): 1179,
+    ("gspmd",): 2494,
     ("inference", "serve", "interop"): 3799,
     ("compress",): 1878,
-    ("school",): 3714,
+    ("school",): 3717,
 }
-ALL = 42280
+ALL = 42295
 
 
 def count(folder: str) -> int:

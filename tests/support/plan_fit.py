@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from minipar.plan.memory import GIB, memory
-from minipar.plan.table import Row
+from minipar.plan.table import PlanRow
 from minipar.plan.time.stalls import NEARLY_FULL
 from minipar.plan.time.step_time import message_bytes, step_time
 from tests.support.plan_rows import Judged, published, ultrascale
@@ -22,7 +22,7 @@ from tests.support.plan_rows import Judged, published, ultrascale
 NAMES = ("unfused", "loss", "launch", "nic", "latency", "gather", "cross", "busy", "stall")
 
 
-def with_numbers(rows: Sequence[Row], **numbers: Any) -> list[Row]:
+def with_numbers(rows: Sequence[PlanRow], **numbers: Any) -> list[PlanRow]:
     """The rows on software with other numbers."""
     clusters: dict[Any, Any] = {}
     for row in rows:
@@ -32,7 +32,7 @@ def with_numbers(rows: Sequence[Row], **numbers: Any) -> list[Row]:
     return [row._replace(cluster=clusters[id(row.cluster)]) for row in rows]
 
 
-def error(row: Row, seconds: float) -> float:
+def error(row: PlanRow, seconds: float) -> float:
     """The logarithm of predicted over measured seconds, with stalls or without."""
     ways = (False, True) if row.layout.pp > 1 else (False,)
     return min((math.log(step_time(row.cluster, row.model, row.layout, way).seconds / seconds)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from minipar.plan.cluster import read_cluster
 from minipar.plan.models import head_width, layer_parameters, model_flops
-from minipar.plan.table import Prediction, Row, predict, read_rows
+from minipar.plan.table import PlanRow, Prediction, predict, read_rows
 
 FOLDER = Path(__file__).parents[1] / "plan" / "rows"
 SOURCES = tomllib.loads((FOLDER / "sources.toml").read_text("utf-8"))
@@ -22,7 +22,7 @@ Cell = tuple[str, int]                  # a model on a number of nodes
 class Judged(NamedTuple):
     """A row, and what the plan says of it."""
 
-    row: Row
+    row: PlanRow
     found: Prediction
     seconds: float | None               # of a step, measured; None for a run that failed
 
@@ -63,12 +63,12 @@ def published() -> list[Judged]:
     return judge(read_rows(FOLDER / "published.csv", read_cluster("1x8:a100")))
 
 
-def judge(rows: Iterable[Row]) -> list[Judged]:
+def judge(rows: Iterable[PlanRow]) -> list[Judged]:
     """The rows with their predictions."""
     return [Judged(row, predict(row), measured_seconds(row)) for row in rows]
 
 
-def measured_seconds(row: Row) -> float | None:
+def measured_seconds(row: PlanRow) -> float | None:
     """Seconds of a step, from what was published."""
     columns = row.columns
     if "tok_s" in columns:
@@ -81,7 +81,7 @@ def measured_seconds(row: Row) -> float | None:
     return published_flops(columns["metric"], row) / (value * 1e12 * gpus)
 
 
-def published_flops(convention: str, row: Row) -> float:
+def published_flops(convention: str, row: PlanRow) -> float:
     """FLOPs by which a publication counts.
 
     "mfu": model_flops; "hw4": with a second forward of the layers (Narayanan et al. 2021, equation

@@ -10,8 +10,8 @@ from minipar.comm import Trace
 from minipar.testing import worlds
 from minipar.units import in_bytes, time_unit
 from minipar.viz import (
+    EndlessWait,
     TracedRun,
-    Wait,
     draw_space_time,
     draw_timeline,
     timeline_bars,
@@ -97,7 +97,7 @@ def test_space_time(world, figures):
 def test_space_time_of_two_runs_starts_each_at_zero(figures):
     late = Trace([(0, 1, 8, "", 7.0, 7.5, 9.0)], [(0, "x", 7.0, 7.25)])
     early = Trace([(0, 1, 8, "", 0.0, 0.5, 2.0)], [(0, "x", 0.0, 0.25)])
-    waits = [Wait(0, "send to", 1, "tag 0, 8 bytes", 9.0)]
+    waits = [EndlessWait(0, "send to", 1, "tag 0, 8 bytes", 9.0)]
     draw_space_time("unused.png", TracedRun("", late), TracedRun("", early),
                     TracedRun("", late, waits))
     first, second, third = figures.pop().axes

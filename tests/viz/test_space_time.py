@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster, Deadlock, Trace
-from minipar.viz import TracedRun, Wait, draw_space_time, waits_of
+from minipar.viz import EndlessWait, TracedRun, draw_space_time, waits_of
 from minipar.viz.timelines.bars import BLOCKED, COMPUTING, TRANSFER, states
 
 
@@ -43,7 +43,7 @@ def test_a_hung_run_has_its_waits(tmp_path):
         cluster.run(hang)
     clocks = [rank.clock for rank in cluster.ranks]
     waits = waits_of(str(caught.value), clocks)
-    assert waits == [Wait(r, "receive from", (r + 1) % 3, "tag 7, 24 bytes", clocks[r])
+    assert waits == [EndlessWait(r, "receive from", (r + 1) % 3, "tag 7, 24 bytes", clocks[r])
                      for r in range(3)]
     assert clocks[0] > 0
     bars = states(cluster.trace, waits=waits)
@@ -54,6 +54,6 @@ def test_a_hung_run_has_its_waits(tmp_path):
 
 
 def test_a_hang_before_anything_happened(tmp_path):
-    waits = [Wait(0, "send to", 1, "tag 0, 8 bytes", 0.0)]
+    waits = [EndlessWait(0, "send to", 1, "tag 0, 8 bytes", 0.0)]
     runs = TracedRun("nothing", Trace(), waits), TracedRun("empty", Trace(), num_ranks=2)
     assert draw_space_time(tmp_path / "start.png", *runs).read_bytes().startswith(b"\x89PNG")

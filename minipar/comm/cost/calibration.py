@@ -28,7 +28,7 @@ FORMAT = 1      # of the file; no other is read
 Rows = tuple[tuple[int, tuple[str, ...]], ...]      # (first number of bytes, fastest first)
 
 
-class Table(NamedTuple):
+class CalibrationTable(NamedTuple):
     """The measurements of `num_ranks` ranks on `num_nodes` nodes: rows by operation."""
 
     num_ranks: int
@@ -43,7 +43,7 @@ class Calibration:
     within: Link
     between: Link
     combining: float
-    tables: tuple[Table, ...] = ()
+    tables: tuple[CalibrationTable, ...] = ()
 
     def ranking(self, operation: str, num_bytes: int, num_ranks: int,
                 num_nodes: int) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class Calibration:
         rows = max(known, key=lambda table: table.num_ranks).rows[operation]
         return [names for start, names in rows if start <= num_bytes][-1]
 
-    def with_tables(self, *tables: Table) -> "Calibration":
+    def with_tables(self, *tables: CalibrationTable) -> "Calibration":
         """A copy with these tables only; of two for the same ranks and nodes, the later counts."""
         by_place = {table[:2]: table for table in tables}
         return Calibration(self.within, self.between, self.combining, tuple(by_place.values()))
@@ -74,9 +74,9 @@ class Calibration:
 # that were not calibrated; `ranking` also reads this table beside a machine's own tables.  The link
 # between nodes is a guess for 10 Gbit Ethernet.
 BUILT_IN = Calibration(Link(5e-6, 7.5e9), Link(3e-5, 1.2e9), 2e10, (
-    Table(2, 1, {"all_reduce": ((0, ("recursive_doubling",)),
-                                (128 << 10, ("blocked_ring", "recursive_doubling")),
-                                (2 << 20, ("blocked_ring", "ring")))}),))
+    CalibrationTable(2, 1, {"all_reduce": ((0, ("recursive_doubling",)),
+                                           (128 << 10, ("blocked_ring", "recursive_doubling")),
+                                           (2 << 20, ("blocked_ring", "ring")))}),))
 
 
 def from_json(text: str) -> Calibration:
@@ -85,8 +85,8 @@ def from_json(text: str) -> Calibration:
         found = json.loads(text)
         if found["format"] != FORMAT:
             raise ValueError(f"it is of format {found['format']!r}, not {FORMAT}")
-        tables = tuple(Table(_number(t.pop("ranks"), 1), _number(t.pop("nodes"), 1),
-                             {operation: _rows(rows) for operation, rows in t.items()})
+        tables = tuple(CalibrationTable(_number(t.pop("ranks"), 1), _number(t.pop("nodes"), 1),
+                                        {operation: _rows(rows) for operation, rows in t.items()})
                        for t in found["tables"])
         return Calibration(_link(found["within"]), _link(found["between"]),
                            _number(found["combining"]), tables)

@@ -17,7 +17,7 @@ from ..collectives.all_reduce import all_reduce
 from ..collectives.barrier import barrier
 from ..collectives.operations import OPERATIONS, OVER_NODES, arguments_of
 from ..communicator import Communicator
-from .calibration import Rows, Table
+from .calibration import CalibrationTable, Rows
 from .choose import algorithms_of, crossings
 from .fit import Fit, fit
 
@@ -155,8 +155,9 @@ def rows_of(sizes: Sequence[int], times: dict[str, list[float]]) -> Rows:
     return tuple(rows)
 
 
-def table_of(comm: Communicator, measured: dict[str, tuple[Sequence[int], dict]]) -> Table:
+def table_of(comm: Communicator,
+             measured: dict[str, tuple[Sequence[int], dict]]) -> CalibrationTable:
     """The table of this communicator; `measured` is operation → (sizes, times by algorithm)."""
     num_nodes = len({comm.node_of(rank) for rank in range(comm.size)})
-    return Table(comm.size, num_nodes, {operation: rows_of(sizes, times)
-                                        for operation, (sizes, times) in measured.items()})
+    rows = {operation: rows_of(sizes, times) for operation, (sizes, times) in measured.items()}
+    return CalibrationTable(comm.size, num_nodes, rows)

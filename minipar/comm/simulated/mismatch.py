@@ -18,7 +18,7 @@ from ..communicator import source_line
 MOST = 16               # ranks in a line of the report, and lines
 
 
-class Call(NamedTuple):
+class RankCall(NamedTuple):
     """A collective that `ranks` (world numbers) called at `place` (file:line).
 
     `arguments` maps names to the values that must be equal on all ranks, "operation" among them.
@@ -83,7 +83,7 @@ def compare(comm: Any, operation: str, array: Array | None, uneven: int | None,
 
 
 def arguments_of(operation: str, array: Array | None, uneven: int | None, options: dict) -> dict:
-    """The arguments of a Call: `options`, and the dtype and shape of `array`.
+    """The arguments of a RankCall: `options`, and the dtype and shape of `array`.
 
     The length of axis `uneven`, which may differ between ranks, is replaced by None.
     """
@@ -100,19 +100,19 @@ def arguments_of(operation: str, array: Array | None, uneven: int | None, option
     return arguments
 
 
-def add_call(calls: list[Call], rank: int, place: str, arguments: dict[str, Any]) -> bool:
+def add_call(calls: list[RankCall], rank: int, place: str, arguments: dict[str, Any]) -> bool:
     """Add the call of a rank to those of one collective; return whether it fits the first one."""
     for call in calls[:MOST]:
         if call.arguments == arguments and call.place == place:
             call.ranks.append(rank)
             break
     else:
-        call = Call([rank], place, arguments)
+        call = RankCall([rank], place, arguments)
         calls.append(call)
     return call is calls[0] or arguments == calls[0].arguments
 
 
-def describe_mismatch(calls: list[Call]) -> str | None:
+def describe_mismatch(calls: list[RankCall]) -> str | None:
     """The report on calls that should be one collective; None if they are equal."""
     first = calls[0].arguments
     names = {name for call in calls for name in first | call.arguments

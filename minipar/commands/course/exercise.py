@@ -15,7 +15,7 @@ from ...environment import minipar_command
 from ...school.exercises import entries
 from ...school.exercises.check import check, check_all, print_task, say
 from ...school.exercises.judge import LIMIT
-from ...school.exercises.proof import RIGHT, Finding, prove
+from ...school.exercises.proof import RIGHT, VariantFinding, prove
 from ...school.exercises.workspace import Workspace
 from ...school.toml_files import SchoolError
 from ..parser import ArgumentParser, add_json
@@ -185,7 +185,7 @@ def _prove(workspace: Workspace, console: Console, options: argparse.Namespace) 
     chosen = [workspace.find(name) for name in options.names] or list(workspace.exercises.values())
     summary = RichTable("exercise", "reference", "stub", "mutants", "tests", "seconds",
                         box=SIMPLE_HEAD)
-    surprises: list[Finding] = []
+    surprises: list[VariantFinding] = []
     for findings in prove(workspace, chosen):
         surprises += [finding for finding in findings if finding.surprise]
         _summarize(summary, findings)
@@ -200,7 +200,7 @@ def _prove(workspace: Workspace, console: Console, options: argparse.Namespace) 
     return 1 if surprises else 0
 
 
-def _print_findings(console: Console, findings: list[Finding]) -> None:
+def _print_findings(console: Console, findings: list[VariantFinding]) -> None:
     """Print a row for each variant of one exercise."""
     table = RichTable(findings[0].exercise.name, "fails in", "by", box=SIMPLE_HEAD)
     for finding in findings:
@@ -210,7 +210,7 @@ def _print_findings(console: Console, findings: list[Finding]) -> None:
     console.print(table)
 
 
-def _summarize(table: RichTable, findings: list[Finding]) -> None:
+def _summarize(table: RichTable, findings: list[VariantFinding]) -> None:
     """Add a row for one exercise."""
     reference, stub = findings[:2]
     right = [finding for finding in findings if finding.variant in RIGHT]

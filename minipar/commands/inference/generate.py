@@ -87,7 +87,7 @@ def run(comm: Communicator, options: Options, output: Output, sizes: dict[str, i
             tokens = text.encode(prompt)
             generation = engine.submit(tokens, max_tokens_of(options, text, tokens), params,
                                        num_answers=options.samples, is_stop=stop.is_stop)
-        printer.shown += [Shown(prompt, answer, detokenizer_of(options, text))
+        printer.shown += [ShownAnswer(prompt, answer, detokenizer_of(options, text))
                           for answer in generation.answers]
     while engine.has_requests:
         engine.step()
@@ -109,7 +109,7 @@ def speculate(options: Options, output: Output, text: TextModel) -> None:
         with errors_as_usage(f"--prompt {prompt[:20]!r}: "):
             tokens = text.encode(prompt)
             drawn = decoder.generate(tokens, max_tokens_of(options, text, tokens), params)
-        shown = Shown(prompt, Answer(), detokenizer_of(options, text))
+        shown = ShownAnswer(prompt, Answer(), detokenizer_of(options, text))
         printer.shown.append(shown)
         for token in drawn:
             shown.answer.tokens.append(token)
@@ -138,7 +138,7 @@ def max_tokens_of(options: Options, text: TextModel, prompt: list[int]) -> int:
     return max(1, min(DEFAULT_TOKENS, text.model.config.context - len(prompt)))
 
 
-class Shown(NamedTuple):
+class ShownAnswer(NamedTuple):
     """An answer, and the detokenizer that knows how much of its text was printed."""
 
     prompt: str
@@ -151,7 +151,7 @@ class Printer:
 
     def __init__(self, console: Console):
         self.console, self._next, self._has_head = console, 0, False
-        self.shown: list[Shown] = []
+        self.shown: list[ShownAnswer] = []
 
     def update(self) -> None:
         """Print the text that is new."""

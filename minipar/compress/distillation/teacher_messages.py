@@ -22,7 +22,7 @@ from ...comm.collectives import chunk_bounds
 HEADS = 1               # the axis along which maps (b, heads, t, t) are cut; other arrays: the last
 
 
-class Output(NamedTuple):
+class TeacherOutput(NamedTuple):
     """One output of a teacher: of part number `part`, or, if `is_map`, the map inside that part.
 
     `shape` is the shape of one row of the batch.
@@ -38,7 +38,7 @@ class Output(NamedTuple):
         return HEADS if self.is_map else len(self.shape)
 
 
-class Message(NamedTuple):
+class TeacherMessage(NamedTuple):
     """One message, from rank `source` to rank `dest`: an array of `shape`.
 
     It has the `rows` (start, stop) of output number `output`, from `start` to `stop` along `axis`.
@@ -62,8 +62,8 @@ class Message(NamedTuple):
         return array[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
 
 
-def messages(outputs: Sequence[Output], owners: Sequence[Sequence[int]],
-             shares: Mapping[int, tuple[int, int]]) -> list[Message]:
+def messages(outputs: Sequence[TeacherOutput], owners: Sequence[Sequence[int]],
+             shares: Mapping[int, tuple[int, int]]) -> list[TeacherMessage]:
     """All messages of a batch, in the order in which each rank sends and receives.
 
     The ranks owners[i] send one piece of output i each, by `chunk_bounds` along its axis.  `shares`
@@ -77,10 +77,10 @@ def messages(outputs: Sequence[Output], owners: Sequence[Sequence[int]],
             for dest, rows in shares.items():
                 shape = [rows[1] - rows[0], *output.shape]
                 shape[axis] = stop - start
-                found.append(Message(i, source, dest, rows, axis, start, stop, tuple(shape)))
+                found.append(TeacherMessage(i, source, dest, rows, axis, start, stop, tuple(shape)))
     return found
 
 
-def bytes_between(plan: Sequence[Message], itemsize: int) -> int:
+def bytes_between(plan: Sequence[TeacherMessage], itemsize: int) -> int:
     """The bytes of all messages between different ranks."""
     return itemsize * sum(prod(m.shape) for m in plan if m.source != m.dest)

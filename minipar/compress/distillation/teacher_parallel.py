@@ -27,7 +27,7 @@ from ...parallel.pipeline.stages import Stages
 from ...parallel.tensor.parallelize import parallelize
 from .distill import Recipe, disable_dropout
 from .feature_taps import TappedOutputs, hidden_parts, part_widths, run_parts_with_taps
-from .teacher_messages import Message, Output, messages
+from .teacher_messages import TeacherMessage, TeacherOutput, messages
 
 SPLITS = ("tp", "pp")
 LABEL, INSIDE = "teacher to student", "inside teacher"      # of messages
@@ -71,15 +71,15 @@ class ParallelTeacher:
             elif self.own.size > 1:
                 parallelize(model, self.own)
 
-    def outputs(self, inputs: Array) -> list[Output]:
+    def outputs(self, inputs: Array) -> list[TeacherOutput]:
         """The outputs that the recipe needs: logits, hidden layers, maps."""
         is_gpt, widths = isinstance(self.model, GPT), part_widths(self.model)
         before = inputs.shape[1:] if is_gpt else inputs.shape[1:-1]
-        found = [Output(i, (*before, widths[i])) for i in (len(widths) - 1, *self.hidden)]
-        return found + [Output(i, (self.model.config.num_heads, *before, *before), True)
+        found = [TeacherOutput(i, (*before, widths[i])) for i in (len(widths) - 1, *self.hidden)]
+        return found + [TeacherOutput(i, (self.model.config.num_heads, *before, *before), True)
                         for i in self.attention]
 
-    def plan(self, inputs: Array) -> list[Message]:
+    def plan(self, inputs: Array) -> list[TeacherMessage]:
         """The messages of a batch."""
         outputs = self.outputs(inputs)
         owners = [self.teachers if len(self.stages) == 1 else
@@ -164,7 +164,7 @@ class _PendingOutputs:
     The buffers are on the device of `inputs`.  A rank copies its message to itself into the buffer.
     """
 
-    def __init__(self, teacher: ParallelTeacher, inputs: Array, messages: Sequence[Message]):
+    def __init__(self, teacher: ParallelTeacher, inputs: Array, messages: Sequence[TeacherMessage]):
         self.num_rows, self.whole = messages[0].shape[0], None
         self.buffers = {m: np.empty(m.shape, teacher.dtype, like=inputs) for m in messages}
         with teacher.comm.labelled(LABEL):

@@ -60,7 +60,7 @@ AllToAll, _ = conjugate(partial(all_to_all, algorithm="pairwise"), exchange_back
 Permute, _ = conjugate(passed_on, passed_back, "Permute")
 
 
-class Exchange(NamedTuple):
+class PieceExchange(NamedTuple):
     """A collective over `comm` along `dim`, with a rank's piece before and after it.
 
     An all-to-all gathers along `dim` and cuts along `to`.
@@ -110,7 +110,7 @@ class Exchange(NamedTuple):
 
 # All ranks use the result of a "gather" alike, so its gradient is sliced.  They use that of an
 # "all-gather" for different data, so its gradient is reduce-scattered.
-COLLECTIVES: dict[str, Callable[[Exchange], Run]] = {
+COLLECTIVES: dict[str, Callable[[PieceExchange], Run]] = {
     "copy": lambda e: lambda x: copy_to(x, e.comm),
     "all-reduce": lambda e: lambda x: reduce_from(x, e.comm),
     "all-gather": lambda e: e.gathered(AllGather),

@@ -20,7 +20,7 @@ from ...comm.mesh import DeviceMesh
 from ..partitioning.program import Instruction, Local, LocalProgram
 from ..shard_map import ShardMap
 from ..spec import Axes, index_along, num_pieces, piece_bounds
-from .collectives import COLLECTIVES, Exchange, Permute, sections_order
+from .collectives import COLLECTIVES, Permute, PieceExchange, sections_order
 from .local_call import WORDS, local_call
 from .padding import pad, pad_to, strip
 
@@ -44,10 +44,11 @@ class Executable:
         last_use: dict[int, int] = {}
         self._steps: list[tuple[Run, list[Any], int, list[int]]] = []
         for number, instruction in enumerate(program.instructions):
-            inputs = [Place(places[x]) if isinstance(x, Local) else x for x in instruction.inputs]
+            inputs = [ValueIndex(places[x]) if isinstance(x, Local) else x
+                      for x in instruction.inputs]
             places[instruction.result] = len(places)
             self._steps.append((self.bind(instruction), inputs, places[instruction.result], []))
-            last_use |= {x.index: number for x in inputs if isinstance(x, Place)}
+            last_use |= {x.index: number for x in inputs if isinstance(x, ValueIndex)}
         self._num_places = len(places)
         self._outputs = [places[local] for local in program.outputs]
         for place, number in last_use.items():
@@ -66,7 +67,8 @@ class Executable:
             values[place] = pieces[name]
         values[len(pieces):len(pieces) + len(self._constants)] = self._constants
         for run, inputs, place, freed in self._steps:
-            values[place] = run(*[values[x.index] if isinstance(x, Place) else x for x in inputs])
+            values[place] = run(*[values[x.index] if isinstance(x, ValueIndex) else x
+                                  for x in inputs])
             for each in freed:
                 values[each] = None
         return [values[place] for place in self._outputs]
@@ -128,7 +130,7 @@ class Executable:
             return lambda y, bias: y + bias
         move = instruction.move
         run = self.bind_permute(instruction) if instruction.kind == "permute" else \
-            COLLECTIVES[instruction.kind](Exchange(
+            COLLECTIVES[instruction.kind](PieceExchange(
                 self.along(instruction.axes), -1 if move is None else move.dim,
                 -1 if move is None else move.to, instruction.inputs[0], instruction.result))
         padded, own = instruction.inputs[0].shape, self.shape_of(instruction.result)
@@ -152,7 +154,7 @@ class Executable:
                                        source=self.along(new).rank)
 
 
-class Place:
+class ValueIndex:
     """The index of a value in the list that a call fills."""
 
     def __init__(self, index: int):

@@ -14,7 +14,7 @@ from typing import Any
 from ..graph import Graph, Operation, Value
 from ..propagate import Shardings
 from ..spec import Axes, all_axes, local_shape, num_pieces
-from .reshard import Move, ShardedLayout
+from .reshard import ShardedLayout, ShardMove
 
 Cut = dict[str, Axes]           # the axes of each factor of an operation
 
@@ -48,8 +48,8 @@ class Local:
 class Instruction:
     """One step of the local program: an operation on pieces, or a collective.
 
-    `kind` is "compute", "add bias", "copy", "all-gather", "gather", or another kind of Move.  A
-    copy is an identity whose gradient is summed over `axes`.  The gradient of an all-gather is
+    `kind` is "compute", "add bias", "copy", "all-gather", "gather", or another kind of ShardMove.
+    A copy is an identity whose gradient is summed over `axes`.  The gradient of an all-gather is
     reduce-scattered, that of a gather is sliced.
     """
 
@@ -59,7 +59,7 @@ class Instruction:
     axes: Axes = ()
     operation: Operation | None = None
     cut: Cut = field(default_factory=dict)
-    move: Move | None = None
+    move: ShardMove | None = None
     inner_bytes: float = 0.0        # of messages within the operation
 
     @property

@@ -31,7 +31,7 @@ class ShardedLayout(NamedTuple):
     partial: frozenset[str] = frozenset()
 
 
-class Move(NamedTuple):
+class ShardMove(NamedTuple):
     """One collective, or slice, along `axes`, which changes the cut of dimension `dim`.
 
     An all-to-all cuts dimension `to` instead of `dim`; an all-reduce changes no cut (-1).  A rank
@@ -60,20 +60,21 @@ class ArraySizes(NamedTuple):
 
 
 def cheapest(array: ArraySizes, start: ShardedLayout, goal: Dims,
-             mesh: Mapping[str, int]) -> list[Move]:
+             mesh: Mapping[str, int]) -> list[ShardMove]:
     """The moves of fewest bytes, and of these the fewest moves, from `start` to `goal`."""
     return list(_cheapest(array, start, goal, tuple(mesh.items())))
 
 
 @lru_cache(maxsize=100_000)
 def _cheapest(array: ArraySizes, start: ShardedLayout, goal: Dims,
-              mesh_items: tuple) -> tuple[Move, ...]:
+              mesh_items: tuple) -> tuple[ShardMove, ...]:
     mesh, target = dict(mesh_items), ShardedLayout(goal)
     return shortest_path(start, target, lambda layout: moves(array, layout, target, mesh))
 
 
 def shortest_path(start: ShardedLayout, target: ShardedLayout,
-                  next_moves: Callable[[ShardedLayout], Iterable[Move]]) -> tuple[Move, ...]:
+                  next_moves: Callable[[ShardedLayout], Iterable[ShardMove]]
+                  ) -> tuple[ShardMove, ...]:
     """The moves of fewest bytes, and of these the fewest moves, from `start` to `target`.
 
     Raises ValueError if there is no way.
@@ -96,21 +97,22 @@ def shortest_path(start: ShardedLayout, target: ShardedLayout,
 
 
 def moves(array: ArraySizes, layout: ShardedLayout, target: ShardedLayout,
-          mesh: Mapping[str, int]) -> Iterator[Move]:
+          mesh: Mapping[str, int]) -> Iterator[ShardMove]:
     """All moves that could come next."""
     yield from collectives(array, layout, tuple(mesh.items()))
-    yield from slices(Place(array, layout, mesh), target.dims)
+    yield from slices(PathNode(array, layout, mesh), target.dims)
 
 
 @lru_cache(maxsize=100_000)
-def collectives(array: ArraySizes, layout: ShardedLayout, mesh_items: tuple) -> tuple[Move, ...]:
+def collectives(array: ArraySizes, layout: ShardedLayout, mesh_items: tuple) -> tuple[ShardMove,
+                ...]:
     """The moves that send messages, whatever the target."""
-    here = Place(array, layout, dict(mesh_items))
+    here = PathNode(array, layout, dict(mesh_items))
     return tuple([move for kind in (all_gathers, permutes, all_to_alls, all_reduces,
                                     reduce_scatters) for move in kind(here)])
 
 
-class Place:
+class PathNode:
     """A layout on the path, with the numbers that all moves from it use."""
 
     def __init__(self, array: ArraySizes, layout: ShardedLayout, mesh: Mapping[str, int]):
@@ -140,28 +142,28 @@ class Place:
         return self.num_bytes / max(1, length) * (-(-length // p) * p)
 
 
-def all_gathers(here: Place) -> Iterator[Move]:
+def all_gathers(here: PathNode) -> Iterator[ShardMove]:
     """Moves after which the last axes of a dimension, or all of them, cut it no longer."""
     for dim, axes in enumerate(here.dims):
         for keep in range(1 if here.at_once(dim) and axes else len(axes)):
             if keep == 0 or all(here.nests(dim, axes[:j], axes[j])
                                 for j in range(keep, len(axes))):
                 p = num_pieces(axes[keep:], here.mesh)
-                yield Move("all-gather", axes[keep:], dim, -1, (p - 1) * here.num_bytes,
-                           ShardedLayout(here.with_axes(dim, axes[:keep]), here.partial))
+                yield ShardMove("all-gather", axes[keep:], dim, -1, (p - 1) * here.num_bytes,
+                                ShardedLayout(here.with_axes(dim, axes[:keep]), here.partial))
 
 
-def permutes(here: Place) -> Iterator[Move]:
+def permutes(here: PathNode) -> Iterator[ShardMove]:
     """Moves that change the order of the axes of a dimension: pieces change their ranks."""
     for dim, axes in enumerate(here.dims):
         if len(axes) > 1 and not here.at_once(dim):
             for order in itertools.permutations(axes):
                 if order != axes:
-                    yield Move("permute", order, dim, -1, here.num_bytes,
-                               ShardedLayout(here.with_axes(dim, order), here.partial))
+                    yield ShardMove("permute", order, dim, -1, here.num_bytes,
+                                    ShardedLayout(here.with_axes(dim, order), here.partial))
 
 
-def all_to_alls(here: Place) -> Iterator[Move]:
+def all_to_alls(here: PathNode) -> Iterator[ShardMove]:
     """Moves after which the last axis of a dimension cuts another dimension instead."""
     for dim, axes in enumerate(here.dims):
         if not axes or len(axes) > 1 and (here.at_once(dim)
@@ -172,11 +174,11 @@ def all_to_alls(here: Place) -> Iterator[Move]:
             if to != dim and here.can_cut(to, axes[-1]):
                 dims = list(here.with_axes(dim, axes[:-1]))
                 dims[to] = (*others, axes[-1])
-                yield Move("all-to-all", axes[-1:], dim, to, here.padded(to, p) * (p - 1) / p,
-                           ShardedLayout(tuple(dims), here.partial))
+                yield ShardMove("all-to-all", axes[-1:], dim, to, here.padded(to, p) * (p - 1) / p,
+                                ShardedLayout(tuple(dims), here.partial))
 
 
-def slices(here: Place, target: Dims) -> Iterator[Move]:
+def slices(here: PathNode, target: Dims) -> Iterator[ShardMove]:
     """Moves that cut a dimension by an axis of the target that is not in use.
 
     Other moves cut a whole dimension at once, by all axes that it has in the target.
@@ -186,30 +188,32 @@ def slices(here: Place, target: Dims) -> Iterator[Move]:
         wanted = target[dim]
         if not axes and wanted and not used & set(wanted) and (
                 here.at_once(dim) or len(wanted) > 1):
-            yield Move("slice", wanted, dim, -1, 0.0,
-                       ShardedLayout(here.with_axes(dim, wanted), here.partial))
+            yield ShardMove("slice", wanted, dim, -1, 0.0,
+                            ShardedLayout(here.with_axes(dim, wanted), here.partial))
     for axis in sorted({*all_axes(target)} - used):
         for dim, axes in enumerate(here.dims):
             if here.can_cut(dim, axis):
-                yield Move("slice", (axis,), dim, -1, 0.0,
-                           ShardedLayout(here.with_axes(dim, (*axes, axis)), here.partial))
+                yield ShardMove("slice", (axis,), dim, -1, 0.0,
+                                ShardedLayout(here.with_axes(dim, (*axes, axis)), here.partial))
 
 
-def all_reduces(here: Place) -> Iterator[Move]:
+def all_reduces(here: PathNode) -> Iterator[ShardMove]:
     """Moves that sum partial sums along some axes, on all ranks."""
     partial = [axis for axis in here.mesh if axis in here.partial]
     for size in range(1, len(partial) + 1):
         for axes in itertools.combinations(partial, size):
             p = num_pieces(axes, here.mesh)
-            yield Move("all-reduce", axes, -1, -1, 2 * here.num_bytes * (p - 1) / p,
-                       ShardedLayout(here.dims, here.partial - set(axes)))
+            yield ShardMove("all-reduce", axes, -1, -1, 2 * here.num_bytes * (p - 1) / p,
+                            ShardedLayout(here.dims, here.partial - set(axes)))
 
 
-def reduce_scatters(here: Place) -> Iterator[Move]:
+def reduce_scatters(here: PathNode) -> Iterator[ShardMove]:
     """Moves that sum partial sums along an axis, each rank keeping its piece of a dimension."""
     for axis in sorted(here.partial):
         p = here.mesh[axis]
         for dim, axes in enumerate(here.dims):
             if here.can_cut(dim, axis):
-                yield Move("reduce-scatter", (axis,), dim, -1, here.padded(dim, p) * (p - 1) / p,
-                           ShardedLayout(here.with_axes(dim, (*axes, axis)), here.partial - {axis}))
+                yield ShardMove("reduce-scatter", (axis,), dim, -1,
+                                here.padded(dim, p) * (p - 1) / p,
+                                ShardedLayout(here.with_axes(dim, (*axes, axis)),
+                                              here.partial - {axis}))

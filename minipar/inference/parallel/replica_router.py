@@ -61,7 +61,7 @@ class RoutedGeneration:
         return answer.logprobs[-1], answer.likeliest[-1]
 
 
-class Router:
+class ReplicaRouter:
     """Collective.  Spreads requests over the engines of the ranks of `dp`, one on each rank."""
 
     def __init__(self, engine: Engine | PipelineEngine, dp: Communicator):

@@ -28,14 +28,14 @@ from ..sampling.vocabulary_parallel import top_logprobs_over_ranks
 from .logprob_messages import Logprobs, num_numbers, pack, unpack
 from .pipeline_engine import PipelineEngine
 from .pipeline_stage import Stage
-from .replica_router import Router
+from .replica_router import ReplicaRouter
 
 CHUNK = 256         # tokens whose logits (CHUNK, V) are held at a time
 
 
 def prompt_logprobs_over_ranks(engine: Any, prompt: list[int], count: int) -> list[Logprobs]:
     """Collective.  What `prompt_logprobs` returns, on all ranks, for any engine of a mesh."""
-    if isinstance(engine, Router):
+    if isinstance(engine, ReplicaRouter):
         engine = engine.engine
     if isinstance(engine, PipelineEngine):
         return over_stages(engine.groups[0].stage, len(engine.groups), prompt, count)

@@ -26,10 +26,10 @@ from ...backend import Array
 from ...comm import collectives
 from ...nn.slab import FlatBuffer, Segment
 
-Work = Callable[[Array], Array]         # from a whole matrix, flat, to the result, flat
+WholeStep = Callable[[Array], Array]         # from a whole matrix, flat, to the result, flat
 
 
-class Part(NamedTuple):
+class TensorPart(NamedTuple):
     """A parameter's box in a slab, or in the flat array that ranks cut, and each rank's share."""
 
     parameter: Any              # a Parameter, perhaps without values
@@ -37,13 +37,13 @@ class Part(NamedTuple):
     lengths: Sequence[int]      # the elements of it that each rank of the flat array has
 
 
-def parts_of(slab: FlatBuffer) -> Iterator[Part]:
+def parts_of(slab: FlatBuffer) -> Iterator[TensorPart]:
     """All parameters of a slab, or of a piece's flat; the same on all ranks that have pieces."""
     flat = getattr(slab, "flat", None)
     counts = flat.counts if flat else [slab.data.size]
     for parameter, box in zip((flat or slab).parameters, flat.layout if flat else slab.segments):
-        yield Part(parameter, box, [max(0, min(stop, box.stop) - max(stop - count, box.start))
-                                    for stop, count in zip(accumulate(counts), counts)])
+        yield TensorPart(parameter, box, [max(0, min(stop, box.stop) - max(stop - count, box.start))
+                                          for stop, count in zip(accumulate(counts), counts)])
 
 
 def ranks_with_pieces(slab: FlatBuffer) -> Any:
@@ -62,7 +62,7 @@ class Matrix(NamedTuple):
     part: Array
     lengths: Sequence[int]
     size: int
-    work: Work
+    work: WholeStep
 
 
 def all_gather(over: Any, matrices: Sequence[Matrix]) -> list[Array]:
@@ -117,7 +117,7 @@ Where = tuple[FlatBuffer, str]          # a slab and a parameter's name
 
 
 def work_on_whole(slabs: Sequence[FlatBuffer], wanted: Callable[[Segment], bool],
-                  work: Callable[[Part, Array], Array], exchange: Exchange,
+                  work: Callable[[TensorPart, Array], Array], exchange: Exchange,
                   parts: dict[Where, Array]) -> dict[Where, Array]:
     """Collective.  This rank's parts of work(whole) for each wanted parameter of the slabs.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...backend import Array
 from ...nn.slab import FlatBuffer, Segment
-from ..groups import ParameterGroup, Span
+from ..groups import GroupSpan, ParameterGroup
 from .layerwise import Layerwise
 
 
@@ -28,7 +28,7 @@ class LAMB(Layerwise):
         super().__init__(slabs, lr, weight_decay, groups)
         self.betas, self.epsilon, self.bias_correction = betas, epsilon, bias_correction
 
-    def direction(self, p: Array, g: Array, span: Span, *states: Array) -> Array:
+    def direction(self, p: Array, g: Array, span: GroupSpan, *states: Array) -> Array:
         """Move m and v, and return u."""
         corrected = []
         for state, beta, value in zip(states, self.betas, (g, g * g)):
@@ -38,10 +38,10 @@ class LAMB(Layerwise):
         m, v = corrected
         return m / (np.sqrt(v) + self.epsilon) + span.weight_decay * p
 
-    def ratio(self, segment: Segment, span: Span, w: float, u: float) -> float:
+    def ratio(self, segment: Segment, span: GroupSpan, w: float, u: float) -> float:
         """‖w‖ / ‖u‖."""
         return w / u if w and u else 1.0
 
-    def move(self, p: Array, u: Array, span: Span, ratio: float, *states: Array) -> None:
+    def move(self, p: Array, u: Array, span: GroupSpan, ratio: float, *states: Array) -> None:
         """Step: w ← w - lr·ratio·u."""
         p -= self.lr * span.lr_scale * ratio * u

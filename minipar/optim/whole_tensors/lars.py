@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...backend import Array
 from ...nn.slab import FlatBuffer, Segment
-from ..groups import NO_DECAY_FOR_VECTORS, ParameterGroup, Span, is_vector
+from ..groups import NO_DECAY_FOR_VECTORS, GroupSpan, ParameterGroup, is_vector
 from .layerwise import Layerwise
 
 EPSILON = 1e-8          # added to the norms: no division by 0
@@ -27,17 +27,17 @@ class LARS(Layerwise):
         super().__init__(slabs, lr, weight_decay, [*groups, NO_DECAY_FOR_VECTORS])
         self.momentum, self.trust = momentum, trust
 
-    def direction(self, p: Array, g: Array, span: Span, *states: Array) -> Array:
+    def direction(self, p: Array, g: Array, span: GroupSpan, *states: Array) -> Array:
         """The gradient g itself."""
         return g
 
-    def ratio(self, segment: Segment, span: Span, w: float, u: float) -> float:
+    def ratio(self, segment: Segment, span: GroupSpan, w: float, u: float) -> float:
         """trust·‖w‖ / (‖g‖ + decay·‖w‖)."""
         if is_vector(segment) or not (w and u):
             return 1.0
         return self.trust * w / (u + span.weight_decay * w + EPSILON)
 
-    def move(self, p: Array, u: Array, span: Span, ratio: float, *states: Array) -> None:
+    def move(self, p: Array, u: Array, span: GroupSpan, ratio: float, *states: Array) -> None:
         """Move v, then w."""
         (velocity,) = states
         velocity *= self.momentum

@@ -19,7 +19,7 @@ from ...backend import Array, to_device_of
 from ...comm.collectives import all_reduce
 from ...nn.parameter import mark_changed
 from ...nn.slab import FlatBuffer, Segment
-from ..groups import ParameterGroup, Span, span_of
+from ..groups import GroupSpan, ParameterGroup, span_of
 from ..optimizer import Optimizer
 from .exchange import parts_of, ranks_with_pieces
 
@@ -38,15 +38,15 @@ class Layerwise(Optimizer):
                       for slab in slabs]
 
     @abstractmethod
-    def direction(self, p: Array, g: Array, span: Span, *states: Array) -> Array:
+    def direction(self, p: Array, g: Array, span: GroupSpan, *states: Array) -> Array:
         """Move the states; return u, the array of the step.  `ratio` gets its norm and p's."""
 
     @abstractmethod
-    def ratio(self, segment: Segment, span: Span, w: float, u: float) -> float:
+    def ratio(self, segment: Segment, span: GroupSpan, w: float, u: float) -> float:
         """The factor of a tensor's step, from the norms of its weights and of `direction`."""
 
     @abstractmethod
-    def move(self, p: Array, u: Array, span: Span, ratio: float, *states: Array) -> None:
+    def move(self, p: Array, u: Array, span: GroupSpan, ratio: float, *states: Array) -> None:
         """Step p, in place."""
 
     def step(self) -> None:

@@ -23,8 +23,8 @@ import numpy as np
 from ...backend import Array, asarray_like, to_device_of
 from ...nn.slab import FlatBuffer, Segment
 from ..adam import AdamW
-from ..groups import ParameterGroup, Span, is_hidden_matrix, span_of
-from .exchange import EXCHANGES, Part, work_on_whole
+from ..groups import GroupSpan, ParameterGroup, is_hidden_matrix, span_of
+from .exchange import EXCHANGES, TensorPart, work_on_whole
 from .newton_schulz import FACTORS, newton_schulz
 from .runs import Runs
 
@@ -54,7 +54,7 @@ class Muon(AdamW):
         """One state for a matrix, AdamW's two for anything else."""
         return ("momentum",) if slab.alone else self.state_names
 
-    def update_block(self, spans: Sequence[Span], p: Array, g: Array, *states: Array) -> None:
+    def update_block(self, spans: Sequence[GroupSpan], p: Array, g: Array, *states: Array) -> None:
         """AdamW's step; for a matrix, which has one state, only its momentum: `step` moves p later.
         """
         if len(states) > 1:
@@ -79,7 +79,7 @@ class Muon(AdamW):
         g = to_device_of(run.grad, momentum)
         return g + self.momentum * (momentum - g) if self.nesterov else momentum
 
-    def orthogonalize(self, part: Part, u: Array) -> Array:
+    def orthogonalize(self, part: TensorPart, u: Array) -> Array:
         """f·X for U, both flat, this rank's box of them.  Collective over tp, if it cuts boxes."""
         whole = asarray_like(part.parameter.whole(u), u)
         x = self.factor(*whole.shape[-2:]) * newton_schulz(whole)

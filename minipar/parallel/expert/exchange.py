@@ -52,7 +52,7 @@ def return_rows(y: Tensor, comm: Communicator, table: Table) -> Tensor:
     return ReturnRows.apply(y, comm=comm, table=table)
 
 
-class Exchange(NamedTuple):
+class TokenExchange(NamedTuple):
     """The counts that one rank knows of an exchange.
 
     `by_expert` is the order that sorts the arrived rows by expert, and `by_source` is its inverse.
@@ -66,7 +66,7 @@ class Exchange(NamedTuple):
 
 
 def agree_on_exchange(comm: Communicator, counts: Sequence[int],
-                      bounds: Sequence[tuple[int, int]]) -> Exchange:
+                      bounds: Sequence[tuple[int, int]]) -> TokenExchange:
     """Collective.  This rank has counts[e] rows for expert e; rank r has experts bounds[r]."""
     with comm.labelled("control"):
         by_rank = all_gather(comm, np.array([counts], np.int64))            # (p, E)
@@ -77,4 +77,4 @@ def agree_on_exchange(comm: Communicator, counts: Sequence[int],
     by_expert = np.argsort(expert_of_row, kind="stable")
     by_source = np.empty_like(by_expert)
     by_source[by_expert] = np.arange(len(by_expert))
-    return Exchange(table, by_expert, by_source, tuple(arrived.sum(axis=0).tolist()))
+    return TokenExchange(table, by_expert, by_source, tuple(arrived.sum(axis=0).tolist()))

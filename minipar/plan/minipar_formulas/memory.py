@@ -33,13 +33,13 @@ def minipar_memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> di
     for rank in range(layout.pp):       # of ranks with equal stages the first has most in flight
         stages = tuple([stages_of(model, layout)[i] for i in stages_of_rank(layout, rank)])
         if stages not in seen or layout.schedule not in FIRST_IS_FULLEST:
-            ranks.append(rank_memory(cluster, model, layout, rank))
+            ranks.append(rank_bytes(cluster, model, layout, rank))
         seen.add(stages)
     return max(ranks, key=lambda kinds: sum(kinds.values()))
 
 
-def rank_memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
-                rank: int) -> dict[str, float]:
+def rank_bytes(cluster: ClusterSpec, model: GPTConfig, layout: Layout,
+               rank: int) -> dict[str, float]:
     """Bytes by kind on a rank of the pipeline."""
     software, parts = cluster.software, rank_sizes(model, layout, rank)
     own, piece = sum(size for size, _ in parts), sum(size / shards for size, shards in parts)

@@ -45,7 +45,7 @@ def queue_note(layout: Layout) -> str:
             "seconds may be up to 9 % off.  `minipar simulate` knows them.")
 
 
-class Stage(NamedTuple):
+class StageParts(NamedTuple):
     """The parts of one stage: the embedding or not, some layers, the head or not."""
 
     embed: bool
@@ -66,16 +66,16 @@ def part_sizes(model: GPTConfig, tp: int, ep: int = 1) -> tuple[float, float, fl
 
 
 @lru_cache(1000)
-def cut(model: GPTConfig, number: int) -> list[Stage]:
+def cut(model: GPTConfig, number: int) -> list[StageParts]:
     """The model cut into that many stages, by the parameters of all ranks together."""
     embed, layer, head, _ = part_sizes(model, 1)
     last = model.num_layers + 1
     bounds = [0, *cut_evenly([embed, *[layer] * model.num_layers, head], number), last + 1]
-    return [Stage(start == 0, min(stop, last) - max(start, 1), stop > last)
+    return [StageParts(start == 0, min(stop, last) - max(start, 1), stop > last)
             for start, stop in pairwise(bounds)]
 
 
-def stages_of(model: GPTConfig, layout: Layout) -> list[Stage]:
+def stages_of(model: GPTConfig, layout: Layout) -> list[StageParts]:
     """All stages of a layout."""
     return cut(model, 1 if layout.pp == 1 else len(placement_of(layout)))
 

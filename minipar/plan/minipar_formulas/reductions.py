@@ -21,7 +21,7 @@ from ..cluster import ClusterSpec
 from ..layout import Layout
 from ..time.messages import ranks_in_node
 from .layer import LayerSeconds, layer_polls, layer_widths, message
-from .parts import Stage, part_sizes
+from .parts import StageParts, part_sizes
 
 BUCKET = 100 * MB       # of a simulated run
 # Numbers of polls, counted in simulated runs.  BETWEEN a unit's last gradient and the next unit's
@@ -90,7 +90,7 @@ def buckets_of(weights: tuple[float, ...]) -> tuple[float, ...]:
     return tuple([sum([weights[i] for i in members]) for members in found])
 
 
-def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: Stage, backward: float,
+def once_a_step(ring: Ring, model: GPTConfig, layout: Layout, stage: StageParts, backward: float,
                 hides: bool) -> float:
     """Seconds that DDP or ZeRO-1 add at the end; the backward of a layer takes `backward`."""
     passes = 1 if STATES in STRATEGIES[layout.kind].cost.sharded else 2
@@ -131,7 +131,7 @@ def gather_weights(ring: Ring, model: GPTConfig, layout: Layout, own: float,
     return ring.seconds(own) + more * ring.seconds(0)
 
 
-def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[Stage],
+def each_microbatch(ring: Ring, model: GPTConfig, layout: Layout, stages: Sequence[StageParts],
                     layer: dict[str, LayerSeconds]) -> float:
     """Seconds that ZeRO-2 or FSDP add to each microbatch."""
     embed, own, head = ring_sizes(ring, model, layout)

@@ -21,9 +21,9 @@ from ..time import messages
 from ..time.by_table import simulated
 from ..time.kernels import loss, product, stream
 from ..time.replicas import optimizer
-from ..time.stages import Stages
+from ..time.stages import StageLoads
 from .layer import LayerSeconds, layer_seconds, layer_widths, message, shared_vector, vectors_of
-from .parts import Stage, refuse, shared_by, stages_of, stages_of_rank, table_of
+from .parts import StageParts, refuse, shared_by, stages_of, stages_of_rank, table_of
 from .reductions import each_microbatch, gather_weights, once_a_step, rings_of
 
 
@@ -54,7 +54,7 @@ def minipar_parts(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dic
             gather_weights(ring, model, layout, max(shared_by(model, layout, ring.size)), most)
             for ring in rings_of(cluster, layout))
     own, others = shared_by(model, layout), shared_by(model, layout, layout.dp * layout.cp)
-    parts["optimizer"] = optimizer(cluster, layout, Stages([], [], [], own, [
+    parts["optimizer"] = optimizer(cluster, layout, StageLoads([], [], [], own, [
         a - b for a, b in zip(own, others)]))
     return parts
 
@@ -81,7 +81,7 @@ def gradients(cluster: ClusterSpec, model: GPTConfig, layout: Layout, done: Sequ
 
 
 def stage_times(layer: dict[str, LayerSeconds], ends: tuple[LayerSeconds, LayerSeconds],
-                stage: Stage) -> Times:
+                stage: StageParts) -> Times:
     """F, I and W of a stage and microbatch."""
     works = [(stage.embed, ends[0]), (stage.head, ends[1]),
              *((stage.layers, each) for each in layer.values())]

@@ -9,10 +9,10 @@ from ...parallel.registry import STATES, STRATEGIES
 from ..cluster import ClusterSpec
 from ..layout import Layout
 from .kernels import stream
-from .stages import Stages
+from .stages import StageLoads
 
 
-def replicas(layout: Layout, stages: Stages) -> list[tuple[float, int, int, float]]:
+def replicas(layout: Layout, stages: StageLoads) -> list[tuple[float, int, int, float]]:
     """[(parameters, ranks that have them, stride of these, parameters that a rank optimizes), …].
 
     The first entry is of the largest stage without its experts, the second of its experts, if any.
@@ -25,7 +25,7 @@ def replicas(layout: Layout, stages: Stages) -> list[tuple[float, int, int, floa
     return [(n, size, stride, n / size if sharded else n) for n, size, stride in groups]
 
 
-def optimizer(cluster: ClusterSpec, layout: Layout, stages: Stages) -> float:
+def optimizer(cluster: ClusterSpec, layout: Layout, stages: StageLoads) -> float:
     """Seconds of Adam: the bytes of weights, gradients and averages that it moves.
 
     Offloaded states come from the host's memory, and go back.

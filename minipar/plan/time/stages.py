@@ -27,7 +27,7 @@ from ..models import (
 )
 
 
-class Stages(NamedTuple):
+class StageLoads(NamedTuple):
     """The parts of a model on each rank of the pipeline."""
 
     layers: list[float]             # that a microbatch passes on the rank
@@ -38,7 +38,7 @@ class Stages(NamedTuple):
     copies: int = 1                 # of each stage, on different ranks
 
 
-def stages_of(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> Stages:
+def stages_of(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> StageLoads:
     """The stages of a layout: as its schedule needs them, else as the cluster's software cuts."""
     entry, split = SCHEDULES[layout.schedule], cluster.software.split
     if layout.pp > 1 and entry.two_ways:
@@ -49,7 +49,7 @@ def stages_of(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> Stages:
 
 
 @lru_cache(10_000)
-def cut(model: GPTConfig, pp: int, tp: int, ep: int = 1, split: str = "even") -> Stages:
+def cut(model: GPTConfig, pp: int, tp: int, ep: int = 1, split: str = "even") -> StageLoads:
     """The stages of a model on pp ranks, cut as `split` says."""
     num_layers = model.num_layers
     layer, table = layer_parameters(model), table_parameters(model)
@@ -70,14 +70,14 @@ def cut(model: GPTConfig, pp: int, tp: int, ep: int = 1, split: str = "even") ->
     parameters[head] += vectors(model).final
     if not model.tied or head:          # else the first stage has it already
         parameters[head] += table / tp
-    made = Stages(layers, only(head, pp), only(loss, pp), parameters, experts)
+    made = StageLoads(layers, only(head, pp), only(loss, pp), parameters, experts)
     if split != "two ways":
         return made
     down, up = only(pp - 1, pp), only(0, pp)
     ends = [(a + b) / 2 for a, b in zip(down, up)]
     shared = [model.tied * (a + b) * table / tp for a, b in zip(down, up)]
     both = [a + b - c for a, b, c in zip(parameters, parameters[::-1], shared)]
-    return Stages(layers, ends, ends, both, [2 * each for each in experts], copies=2)
+    return StageLoads(layers, ends, ends, both, [2 * each for each in experts], copies=2)
 
 
 def only(rank: int, pp: int) -> list[float]:

@@ -24,7 +24,7 @@ from .kernels import linear, loss
 from .layer_time import launch, layer_parts
 from .messages import neighbour, ring
 from .replicas import optimizer, replicas
-from .stages import Stages, stages_of
+from .stages import StageLoads, stages_of
 
 WEIGHTS = 6             # of a layer, each gathered by itself after ZeRO-1's optimizer
 
@@ -102,7 +102,7 @@ def bubble_share(layout: Layout, layer: dict[str, float]) -> float:
     return (known / of_gpu - layout.microbatches) / (layout.pp - 1)
 
 
-def gradients(cluster: ClusterSpec, layout: Layout, stages: Stages, slowest: float) -> float:
+def gradients(cluster: ClusterSpec, layout: Layout, stages: StageLoads, slowest: float) -> float:
     """Seconds of the data-parallel messages that nothing hides.
 
     DDP and ZeRO-1 send once a step.  A part of the last 1 + pp (v - 1)/v microbatches, of `slowest`

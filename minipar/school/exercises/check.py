@@ -23,7 +23,7 @@ from ...environment import minipar_command, num_cores
 from ..toml_files import SchoolError
 from . import source
 from .entries import Exercise
-from .judge import Failure, Outcome, judge
+from .judge import TestFailure, VariantOutcome, judge
 from .workspace import Workspace
 
 MAX_LINES = 12      # of a message or of printed output
@@ -35,7 +35,7 @@ NOTHING = "nothing is written yet"
 class Verdict:
     """The result of a check: the outcome of the tests, or why they were not run."""
 
-    outcome: Outcome | None
+    outcome: VariantOutcome | None
     why_not: str = ""
     written: ast.FunctionDef | None = None
 
@@ -97,7 +97,8 @@ def check_all(workspace: Workspace, console: Console, limit: float) -> bool:
 
 
 def examine(workspace: Workspace, exercise: Exercise, limit: float,
-            recorded: bool = False, judge: Callable[..., dict[str, Outcome]] = judge) -> Verdict:
+            recorded: bool = False,
+            judge: Callable[..., dict[str, VariantOutcome]] = judge) -> Verdict:
     """Check what the learner wrote for an exercise, and record whether it passes.
 
     With `recorded`, an exercise that passed and was restored is checked too.  `judge` runs the
@@ -161,7 +162,7 @@ def print_task(console: Console, exercise: Exercise) -> None:
 
 
 def print_failure(workspace: Workspace, console: Console, exercise: Exercise,
-                  failure: Failure) -> None:
+                  failure: TestFailure) -> None:
     """Print a failure for the learner: the test, its message, and the line that raised."""
     message = failure.message.replace(f"{workspace.root}/", "").strip().split("\n")
     explained = [i for i, line in enumerate(message) if i and line.startswith("assert ")]

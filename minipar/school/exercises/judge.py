@@ -32,7 +32,7 @@ TIMED_OUT = "Timeout ("     # the first word that faulthandler writes
 
 
 @dataclass(frozen=True)
-class Failure:
+class TestFailure:
     """A test that failed; `line` is (number, text) of the learner's line that raised, if any."""
 
     test: str
@@ -44,11 +44,11 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class VariantOutcome:
     """The result of the tests on one variant."""
 
     num_passed: int
-    failures: tuple[Failure, ...]
+    failures: tuple[TestFailure, ...]
     seconds: float
 
     @property
@@ -68,7 +68,7 @@ class Ended(NamedTuple):
 
 def judge(root: Path, exercise: Exercise, variants: dict[str, Patches],
           lines: tuple[int, int] = (1, 0), limit: float = LIMIT,
-          stop_at_first: bool = False) -> dict[str, Outcome]:
+          stop_at_first: bool = False) -> dict[str, VariantOutcome]:
     """The outcome of each variant, by name.
 
     `lines` are the first and last line of the learner's function: a failure names the line among
@@ -86,20 +86,20 @@ def judge(root: Path, exercise: Exercise, variants: dict[str, Patches],
             failure = _endless(ended.stdout, root / exercise.file, limit)
         else:
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
-            failure = Failure("", "Ended", f"the process that ran the tests ended ({how}): "
-                              + tail(ended.output))
-        outcomes[unfinished[0]] = Outcome(0, (failure,), limit)
+            failure = TestFailure("", "Ended", f"the process that ran the tests ended ({how}): "
+                                  + tail(ended.output))
+        outcomes[unfinished[0]] = VariantOutcome(0, (failure,), limit)
     return outcomes
 
 
-def outcome_of(result: dict, output: str = "") -> Outcome:
+def outcome_of(result: dict, output: str = "") -> VariantOutcome:
     """The outcome that the runner reports; `output` is what its tests printed."""
-    failures = tuple(Failure(**{**f, "notes": tuple(f["notes"]),
-                                "line": f["line"] and tuple(f["line"])})
+    failures = tuple(TestFailure(**{**f, "notes": tuple(f["notes"]),
+                                    "line": f["line"] and tuple(f["line"])})
                      for f in result["failures"])
     if not failures and result["status"]:
-        failures = (Failure("", "pytest", f"exit status {result['status']}: {tail(output)}"),)
-    return Outcome(result["num_passed"], failures, result["seconds"])
+        failures = (TestFailure("", "pytest", f"exit status {result['status']}: {tail(output)}"),)
+    return VariantOutcome(result["num_passed"], failures, result["seconds"])
 
 
 def run_module(module: str, root: Path, job: dict, limit: float) -> Ended:
@@ -156,13 +156,13 @@ def _signed(results: str, token: str) -> list[dict]:
     return found
 
 
-def _endless(stack: str, file: Path, limit: float) -> Failure:
+def _endless(stack: str, file: Path, limit: float) -> TestFailure:
     """The failure of a variant that exceeded its limit, with the line from faulthandler's dump."""
     numbers = re.findall(rf'File "{re.escape(str(file))}", line (\d+)', stack)     # innermost first
     line = (int(numbers[0]), file.read_text().split("\n")[int(numbers[0]) - 1].strip()) \
         if numbers else None
-    return Failure("", "EndlessLoop", f"no end after {limit:g} s: is there a loop whose condition "
-                   "stays true?", line=line)
+    return TestFailure("", "EndlessLoop", f"no end after {limit:g} s: is there a loop whose "
+                       "condition stays true?", line=line)
 
 
 def tail(output: str) -> str:

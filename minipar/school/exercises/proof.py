@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ... import environment
 from ..toml_files import SchoolError
 from .entries import Exercise, catalog_file
-from .judge import Outcome, judge
+from .judge import VariantOutcome, judge
 from .source import as_block, parse_block, stub_body
 from .workspace import Workspace
 
@@ -26,22 +26,22 @@ NO_RESULT = ("EndlessLoop", "Ended", "Skipped", "NotImplementedError")    # the 
 
 
 @dataclass(frozen=True)
-class Finding:
+class VariantFinding:
     """The result for one variant; `surprise` says what contradicts the table above, or is empty."""
 
     exercise: Exercise
     variant: str
-    outcome: Outcome | None
+    outcome: VariantOutcome | None
     surprise: str
 
 
-def prove(workspace: Workspace, exercises: Sequence[Exercise]) -> Iterator[list[Finding]]:
+def prove(workspace: Workspace, exercises: Sequence[Exercise]) -> Iterator[list[VariantFinding]]:
     """The findings of each exercise, in order; one exercise per core at a time."""
     with ThreadPoolExecutor(environment.num_cores()) as pool:
         yield from pool.map(lambda exercise: prove_one(workspace, exercise), exercises)
 
 
-def prove_one(workspace: Workspace, exercise: Exercise) -> list[Finding]:
+def prove_one(workspace: Workspace, exercise: Exercise) -> list[VariantFinding]:
     """The findings on one exercise: reference, stub, solution if any, each mutant.
 
     The work tree stays as it is.
@@ -64,11 +64,11 @@ def prove_one(workspace: Workspace, exercise: Exercise) -> list[Finding]:
         variants[name] = workspace.patches([], hidden_by=None if shows_all else exercise)
         variants[name].setdefault(exercise.file, []).append((exercise.function, block))
     outcomes = judge(workspace.root, exercise, variants, stop_at_first=True)
-    return [Finding(exercise, name, outcomes.get(name), _surprise(name, outcomes.get(name)))
+    return [VariantFinding(exercise, name, outcomes.get(name), _surprise(name, outcomes.get(name)))
             for name in variants]
 
 
-def _surprise(name: str, outcome: Outcome | None) -> str:
+def _surprise(name: str, outcome: VariantOutcome | None) -> str:
     if outcome is None:
         return "was not run: the variant before it ended the process"
     if name in RIGHT:
@@ -83,7 +83,7 @@ def _surprise(name: str, outcome: Outcome | None) -> str:
     return ""
 
 
-def _first_failure(outcome: Outcome) -> str:
+def _first_failure(outcome: VariantOutcome) -> str:
     if not outcome.failures:
         return "no test ran"
     failure = outcome.failures[0]

@@ -72,7 +72,7 @@ class PatchedFinder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, loader.path, loader=loader)
 
 
-class Recorder:
+class TestRecorder:
     """A pytest plugin: counts the tests that pass, and records each failure for the learner.
 
     `file` is the path of the exercise's source, `lines` the first and last line of its function.
@@ -134,7 +134,8 @@ class Recorder:
 def run_variant(job: dict, patches: dict[str, list]) -> dict:
     """Run the tests with `patches` in place; then drop the modules that they imported."""
     modules, path, root = set(sys.modules), list(sys.path), Path(job["root"])
-    finder, recorder = PatchedFinder(root, patches), Recorder(str(root / job["file"]), job["lines"])
+    finder = PatchedFinder(root, patches)
+    recorder = TestRecorder(str(root / job["file"]), job["lines"])
     sys.meta_path.insert(0, finder)
     try:
         status = pytest.main(

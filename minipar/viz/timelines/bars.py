@@ -41,7 +41,7 @@ class Bar(NamedTuple):
     end: float
 
 
-class Wait(NamedTuple):
+class EndlessWait(NamedTuple):
     """A wait that never ends: since `since`, `rank` waits to "send to" or "receive from" `peer`.
 
     `details` are the tag and the size of the message.
@@ -59,7 +59,7 @@ class TracedRun(NamedTuple):
 
     title: str
     trace: Trace
-    waits: Sequence[Wait] = ()
+    waits: Sequence[EndlessWait] = ()
     num_ranks: int | None = None
 
     def from_zero(self) -> "TracedRun":
@@ -80,10 +80,10 @@ class TracedRun(NamedTuple):
         return max(ends + [wait.since for wait in self.waits], default=0.0)
 
 
-def waits_of(report: str, clocks: Sequence[float]) -> list[Wait]:
+def waits_of(report: str, clocks: Sequence[float]) -> list[EndlessWait]:
     """The waits that a deadlock report names; `clocks` is the time of each rank when it stopped."""
     found = re.findall(r"rank (\d+) waits to (send to|receive from) rank (\d+) \((.*?)\)", report)
-    return [Wait(int(rank), what, int(peer), details, clocks[int(rank)])
+    return [EndlessWait(int(rank), what, int(peer), details, clocks[int(rank)])
             for rank, what, peer, details in found]
 
 
@@ -120,12 +120,13 @@ def _kind_of(label: str) -> str:
     return label or "message"
 
 
-def states(trace: Trace, num_ranks: int | None = None, waits: Sequence[Wait] = ()) -> list[Bar]:
+def states(trace: Trace, num_ranks: int | None = None,
+           waits: Sequence[EndlessWait] = ()) -> list[Bar]:
     """The states of each rank as bars: computing, a message under way, or blocked.
 
     All ranks begin at time 0.  A rank is blocked while it neither computes nor has a message under
-    way, until its last event.  A rank with a `Wait` stays blocked, drawn until the last event of
-    all ranks.
+    way, until its last event.  A rank with an `EndlessWait` stays blocked, drawn until the last
+    event of all ranks.
     """
     bars, spans, transfers = [], defaultdict(list), defaultdict(list)
     for rank, _, start, end in trace.spans:

@@ -44,7 +44,7 @@ class RematStepLike(Protocol):
     live: int
 
 
-class Box(NamedTuple):
+class PartBox(NamedTuple):
     """A part runs from `start` to `end`, in FLOPs since the beginning."""
 
     kind: str
@@ -54,10 +54,10 @@ class Box(NamedTuple):
     live: int
 
 
-def boxes(steps: Sequence[RematStepLike]) -> list[Box]:
+def boxes(steps: Sequence[RematStepLike]) -> list[PartBox]:
     """A box for each step, one after the other; a step without FLOPs has no width."""
     ends = np.cumsum([step.flops for step in steps], dtype=object)
-    return [Box(step.kind, step.part, end - step.flops, end, step.live)
+    return [PartBox(step.kind, step.part, end - step.flops, end, step.live)
             for step, end in zip(steps, ends)]
 
 
@@ -151,7 +151,7 @@ def draw_runs(figure: Figure | SubFigure, runs: Mapping[str, Sequence[RematStepL
     legend_below(figure, handles, 4)
 
 
-def _draw_live(axes: Axes, found: Sequence[Box]) -> None:
+def _draw_live(axes: Axes, found: Sequence[PartBox]) -> None:
     """Draw the live bytes of every step, and the peak."""
     x = [0, *[box.end / 1e6 for box in found]]
     y = [box.live for box in found]

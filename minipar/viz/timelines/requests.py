@@ -74,7 +74,7 @@ def _draw_requests(axes: Axes, steps: Sequence[TimedStep], arrivals: Mapping[str
     axes.set_ylabel("request")
 
 
-class Use(NamedTuple):
+class BlockUse(NamedTuple):
     """A block in a step: the request that has it, the part that is filled, its sequences."""
 
     request: str
@@ -113,27 +113,28 @@ def as_plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def uses_of_blocks(steps: Sequence[Mapping[str, Any]], block_size: int) -> list[dict[int, Use]]:
-    """For each step: {block: its Use}, from the tables and the tokens that were computed."""
+def uses_of_blocks(steps: Sequence[Mapping[str, Any]],
+                   block_size: int) -> list[dict[int, BlockUse]]:
+    """For each step: {block: its BlockUse}, from the tables and the tokens that were computed."""
     computed: dict[str, int] = {}           # of each request, as of its last step
     found = []
     for step in steps:
         for name, start, num_tokens, _ in step["scheduled"]:
             computed[name] = start + num_tokens
-        uses: dict[int, Use] = {}
+        uses: dict[int, BlockUse] = {}
         for sequence, table in step["tables"].items():
             name = sequence if sequence in computed else sequence.rpartition(".")[0]
             for i, block in enumerate(table):
                 filled = min(1.0, (computed[name] - i * block_size) / block_size)
-                before = uses.get(block, Use(name, 0.0, 0))
-                uses[block] = Use(before.request, max(before.filled, filled),
-                                  before.num_sequences + 1)
+                before = uses.get(block, BlockUse(name, 0.0, 0))
+                uses[block] = BlockUse(before.request, max(before.filled, filled),
+                                       before.num_sequences + 1)
         found.append(uses)
     return found
 
 
-def _draw_blocks(axes: Axes, steps: Sequence[Mapping[str, Any]], uses: Sequence[dict[int, Use]],
-                 colors: Mapping[str, str]) -> None:
+def _draw_blocks(axes: Axes, steps: Sequence[Mapping[str, Any]],
+                 uses: Sequence[dict[int, BlockUse]], colors: Mapping[str, str]) -> None:
     for step, of_step in zip(steps, uses):
         for block, use in of_step.items():
             color, floor = colors[use.request], block + 0.42

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from ...units import in_bytes
 from ..colors import BLACK, BLUE, DARK, PURPLE, RED
 from ..figure import arrow, legend_below, save
-from .bars import BLOCKED, COMPUTING, TRANSFER, TracedRun, Wait, states
+from .bars import BLOCKED, COMPUTING, TRANSFER, EndlessWait, TracedRun, states
 from .lanes import lane_panels, name_lanes, time_axis
 
 LOOKS = {COMPUTING: {"color": BLUE, "linewidth": 7}, TRANSFER: {"color": PURPLE, "linewidth": 4},
@@ -70,7 +70,7 @@ def _draw_run(axes: Axes, run: TracedRun, num_ranks: int, end: float) -> set[str
     return {bar.kind for bar in bars} | ({BLOCKED} if run.waits else set())
 
 
-def _draw_wait(axes: Axes, wait: Wait, end: float) -> None:
+def _draw_wait(axes: Axes, wait: EndlessWait, end: float) -> None:
     """Draw a blocked line up to the end, a dashed arrow for the message, a few words above."""
     axes.plot([wait.since, end], [wait.rank] * 2, solid_capstyle="butt", zorder=2,
               **LOOKS[BLOCKED])

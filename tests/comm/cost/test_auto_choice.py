@@ -11,7 +11,7 @@ from minipar.comm.algorithms import ALGORITHMS
 from minipar.comm.collectives import all_reduce, gather_object
 from minipar.comm.cost import Network, candidates, choose, crossings, seconds_on
 from minipar.comm.cost.alpha_beta import seconds
-from minipar.comm.cost.calibration import Calibration, Table
+from minipar.comm.cost.calibration import Calibration, CalibrationTable
 from minipar.comm.cost.choose import network_of, pick
 from minipar.comm.cost.network import closed_parts, run_lengths
 from minipar.comm.simulated.links import Link, Links
@@ -153,22 +153,22 @@ def test_it_is_worked_out_once_for_all_ranks(monkeypatch):
     assert [num_bytes for _, _, num_bytes, _ in asked] == [32, 72]
 
 
-def real_ranks(*tables: Table, size: int = 4, nodes: int = 1):
+def real_ranks(*tables: CalibrationTable, size: int = 4, nodes: int = 1):
     """The first arguments of `pick` for real ranks."""
     return (Calibration(FAST, FAST, inf, tables), size,
             Network(FAST, FAST, inf, run_lengths([rank * nodes // size for rank in range(size)])))
 
 
 def test_a_measured_table_decides_and_what_cannot_run_is_passed_over():
-    table = Table(3, 1, {"all_reduce": ((0, ("auto", "unheard_of", "window", "tree")),
-                                        (1000, ("ring", "tree")))})
+    table = CalibrationTable(3, 1, {"all_reduce": ((0, ("auto", "unheard_of", "window", "tree")),
+                                                   (1000, ("ring", "tree")))})
     for size, num_bytes, name in ((3, 999, "window"), (4, 999, "tree"), (4, 1000, "ring")):
         available = {"ring", "tree", "window"} if size < 4 else {"ring", "tree"}
         assert pick(*real_ranks(table, size=size), available, "all_reduce", num_bytes) == name
 
 
 def test_without_a_table_the_model_decides():
-    only_unknown = Table(2, 1, {"all_reduce": ((0, ("unheard_of",)),)})
+    only_unknown = CalibrationTable(2, 1, {"all_reduce": ((0, ("unheard_of",)),)})
     for known, p, network in (real_ranks(only_unknown), real_ranks(nodes=2)):
         assert pick(known, p, network, ALGORITHMS["all_reduce"], "all_reduce", 64) == \
             choose("all_reduce", 4, 64, network)

@@ -13,7 +13,7 @@ from minipar.comm.cost.calibration import (
     BUILT_IN,
     FORMAT,
     Calibration,
-    Table,
+    CalibrationTable,
     file_of,
     from_json,
     read,
@@ -32,8 +32,10 @@ from minipar.testing import worlds
 
 WITHIN, BETWEEN = Link(2e-6, 8e9), Link(7e-5, 1.25e9)
 SOME = Calibration(WITHIN, BETWEEN, 3e10, (
-    Table(4, 1, {"all_reduce": ((0, ("recursive_doubling", "tree")), (5000, ("ring",)))}),
-    Table(2, 1, {"all_reduce": ((0, ("tree",)),), "barrier": ((0, ("dissemination",)),)})))
+    CalibrationTable(4, 1, {"all_reduce": ((0, ("recursive_doubling", "tree")),
+                                           (5000, ("ring",)))}),
+    CalibrationTable(2, 1, {"all_reduce": ((0, ("tree",)),),
+                            "barrier": ((0, ("dissemination",)),)})))
 
 
 @pytest.mark.parametrize(("num_ranks", "per_node"), [(4, 2), (6, 3), (3, 1), (4, 4)])
@@ -102,7 +104,7 @@ def test_the_ranking_of_as_many_ranks_or_fewer():
 
 
 def test_with_tables_the_later_one_counts():
-    newer = Table(4, 1, {"scan": ((0, ("linear",)),)})
+    newer = CalibrationTable(4, 1, {"scan": ((0, ("linear",)),)})
     assert SOME.with_tables(*SOME.tables, newer).tables == (newer, SOME.tables[1])
 
 

@@ -10,7 +10,7 @@ from minipar.comm.algorithms import ALGORITHMS, Algorithm
 from minipar.comm.arguments import find_operator
 from minipar.comm.collectives import all_reduce, operations
 from minipar.comm.cost import Network, candidates, choose, predict, seconds_on, textbook
-from minipar.comm.cost.calibration import Calibration, Table
+from minipar.comm.cost.calibration import Calibration, CalibrationTable
 from minipar.comm.cost.choose import pick
 from minipar.comm.simulated.links import Link
 from minipar.commands.main import main
@@ -124,7 +124,8 @@ def test_without_a_form_auto_does_not_compare_it(add):
 def test_a_measured_table_may_take_it_all_the_same(add):
     add(rounds=None, form=None)
     link = Link(1e-6, 1e10)
-    known = Calibration(link, link, 1e10, (Table(3, 1, {"all_reduce": ((0, ("direct",)),)}),))
+    table = CalibrationTable(3, 1, {"all_reduce": ((0, ("direct",)),)})
+    known = Calibration(link, link, 1e10, (table,))
     network = Network(runs=(3,))
     assert pick(known, 3, network, ALGORITHMS["all_reduce"], "all_reduce", 8) == "direct"
 

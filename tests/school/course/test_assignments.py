@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from minipar.school.course.checker.broker import Message
+from minipar.school.course.checker.broker import Delivery
 from minipar.school.course.checker.compare import Measure
 from minipar.school.course.checker.service import RunResult
 from minipar.school.course.grading.assignment import load_assignment, names_in
@@ -116,7 +116,7 @@ def test_the_capstone_on_bytes_counts_what_costs_none(worker):
     task = load_assignment(ASSIGNMENTS, ["fewest_bytes"], "a key").tasks[0]
     sums = try_version(task, "sums by the sizes of groups", FREE_SUMS, worker, {})
     assert sums.points == 0 and "more than 16 splits" in sums.failure
-    empty = [Message(0, 1, 0, 1)] * 3
+    empty = [Delivery(0, 1, 0, 1)] * 3
     assert task.measure(task.cases[0]).apply(RunResult([None] * 2, empty)) == (None, {"bytes": 48})
 
 

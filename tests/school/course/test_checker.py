@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar.school.course.checker.broker import Message
+from minipar.school.course.checker.broker import Delivery
 from minipar.school.course.checker.compare import differ, too_much, totals
 from minipar.school.course.checker.outcome import Outcome, as_text, describe
 from minipar.school.course.checker.ranks import frames
@@ -227,7 +227,7 @@ def test_a_difference_in_the_last_bit_is_shown():
 
 
 def test_traffic():
-    messages = [Message(0, 1, 8, 1), Message(1, 2, 8, 2)]
+    messages = [Delivery(0, 1, 8, 1), Delivery(1, 2, 8, 2)]
     assert too_much(messages, {"messages": 2, "bytes": 16, "rounds": 2}) == ""
     assert "it took 2 rounds; 1 are enough" in too_much(messages, {"rounds": 1})
     assert "rank 1 sent 8 bytes to rank 2" in too_much(messages, {"pairs": [(0, 1)]})

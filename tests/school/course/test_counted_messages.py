@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar.school.course.checker.broker import HEADER, Message
+from minipar.school.course.checker.broker import HEADER, Delivery
 from minipar.school.course.checker.compare import judge, too_much, totals
 from minipar.school.course.grading.assignment import names_in
 from minipar.school.course.grading.tasks import ASSIGNMENTS, variants
@@ -61,7 +61,7 @@ def test_a_receive_cannot_be_posted_for_an_unknown_dtype(worker):
 
 def test_messages_without_content_are_counted():
     """Which of them comes first tells something; each counts as if it had HEADER bytes."""
-    empty = [Message(0, 1, 0, 1)] * 3
+    empty = [Delivery(0, 1, 0, 1)] * 3
     assert too_much(empty, {"bytes": 48}) == ""
     assert "it took 48 bytes; 47 are enough" in too_much(empty, {"bytes": 47})
     assert too_much(empty, {"bytes": 0, "messages": 3}) == ""
@@ -74,7 +74,7 @@ def test_every_task_that_limits_bytes_counts_messages_without_content():
             if "bytes" in limits:
                 most = max(int(limits["bytes"]) // HEADER, limits.get("messages", 0))
                 limits["pairs"] = [(0, 1)]
-                assert too_much([Message(0, 1, 0, 1)] * (most + 1), limits), (task.name, case)
+                assert too_much([Delivery(0, 1, 0, 1)] * (most + 1), limits), (task.name, case)
 
 
 def test_the_sizes_of_groups_are_no_messages(worker):

@@ -9,7 +9,7 @@ import pytest
 from minipar.commands.main import main
 from minipar.school.course.checker.outcome import Outcome
 from minipar.school.course.checker.ranks import sandbox
-from minipar.school.course.checker.service import Failure
+from minipar.school.course.checker.service import RunFailure
 from minipar.school.course.grading.assignment import load_assignment, names_in
 from minipar.school.course.grading.rules import Rules, days_late, read_late
 from minipar.school.course.grading.tasks import ASSIGNMENTS
@@ -28,7 +28,7 @@ def table(path):
 
 
 def outcome(task, most, passes=True):
-    failure = None if passes else Failure(0, "WrongValue", "no")
+    failure = None if passes else RunFailure(0, "WrongValue", "no")
     return Outcome(task, 0, "2 ranks", 2, most, False, "seed 1", 0.1, failure)
 
 
@@ -100,7 +100,7 @@ def test_the_guide_says_how_a_mistake_shows_and_what_to_say():
     text = guide(assignment)
     assert text.count("* Say: ") == text.count("* It shows as: ") == 2 * MIN_MUTANTS
     assert "deadlock" in text.lower() and "expected" in text
-    assert "class Failure" not in text and "ImportError" not in text
+    assert "class RunFailure" not in text and "ImportError" not in text
 
 
 def test_the_commonest_mistakes_have_words_for_the_student():

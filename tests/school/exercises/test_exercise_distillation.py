@@ -11,7 +11,7 @@ from minipar.comm.collectives import chunk_bounds
 from minipar.compress.distillation.feature_loss import layer_pairs
 from minipar.compress.distillation.feature_taps import attention_scores
 from minipar.compress.distillation.soft_targets import soft_cross_entropy
-from minipar.compress.distillation.teacher_messages import Output, bytes_between, messages
+from minipar.compress.distillation.teacher_messages import TeacherOutput, bytes_between, messages
 
 RNG = np.random.default_rng(0)
 LOGITS, TEACHER = RNG.standard_normal((2, 3, 5)), 2 * RNG.standard_normal((2, 3, 5))
@@ -107,7 +107,7 @@ def test_the_scores_have_gradients():
     gradcheck(lambda qkv: attention_scores(qkv, 4, 2), leaf(RNG.standard_normal((2, 3, 16))))
 
 
-OUTPUTS = [Output(5, (6, 11)), Output(2, (6, 12)), Output(2, (4, 6, 6), True)]
+OUTPUTS = [TeacherOutput(5, (6, 11)), TeacherOutput(2, (6, 12)), TeacherOutput(2, (4, 6, 6), True)]
 
 
 def test_messages_hold_each_number_once():

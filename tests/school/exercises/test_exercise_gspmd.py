@@ -7,7 +7,7 @@ import pytest
 
 from minipar.gspmd.graph import Operation, Value
 from minipar.gspmd.partitioning import reshard
-from minipar.gspmd.partitioning.reshard import Move, ShardedLayout
+from minipar.gspmd.partitioning.reshard import ShardedLayout, ShardMove
 from minipar.gspmd.rules import products
 from minipar.gspmd.rules.factor_flow import Flow, View
 from minipar.gspmd.rules.rule import FactorRule
@@ -147,8 +147,8 @@ def layout(name):
 
 def ways(*edges):
     """The moves from each layout, as (from, to, bytes)."""
-    return lambda here: [Move("move", (), 0, -1, cost, layout(end)) for start, end, cost in edges
-                         if layout(start) == here]
+    return lambda here: [ShardMove("move", (), 0, -1, cost, layout(end))
+                         for start, end, cost in edges if layout(start) == here]
 
 
 def found(*edges):

@@ -34,7 +34,7 @@ SHORT, ROW = 1 << 14, 512   # most bytes that a checksum reads one by one; 8-byt
 Post = tuple                # (communicator, kind, peer, tag, number): a send or receive that began
 
 
-class Wait(tuple):
+class PendingWait(tuple):
     """The description of a wait; it ends when all posts of one of the `alternatives` are there."""
 
     alternatives: Sequence[Sequence[Post]] = ()
@@ -47,7 +47,7 @@ class CallRecord:
         self.logs: dict[str, Log] = {}
         self.posts: dict[str, dict[tuple, int]] = {}    # communicator -> (kind, peer, tag) -> count
         self.current: Log | None = None                 # of the collective that the program is in
-        self.exchange: Wait | None = None               # of the sendrecv that it is in
+        self.exchange: PendingWait | None = None               # of the sendrecv that it is in
         self.pending: dict[int, Any] = {}               # requests of the program
         self.observer: Any = None
 
@@ -105,13 +105,13 @@ class CheckedCommunicator(MPICommunicator):
                                    find_place(sys._getframe(1)), self.started))
         return CheckedCall(self, operation + self.axes)
 
-    def post(self, description: tuple) -> Wait:
+    def post(self, description: tuple) -> PendingWait:
         """Count a send or receive that has begun; return its description."""
         kind, peer, tag = description[:3]
         tag += self.first_tag if self.inside else self.first_tag + self.own_tags
         posts, channel = self.posts, (kind, peer, tag)
         posts[channel] = number = posts.get(channel, 0) + 1
-        wait = Wait(description)
+        wait = PendingWait(description)
         wait.alternatives = ((self, kind, peer, tag, number),),
         return wait
 
@@ -174,7 +174,7 @@ class CheckedCommunicator(MPICommunicator):
         """Block until one of the requests is done; return its index."""
         live = some_of(requests)
         description = live[0][1].description
-        wait = Wait(description)
+        wait = PendingWait(description)
         wait.alternatives = [posts for _, request in live
                              for posts in request.description.alternatives]
         live[0][1].description = wait

@@ -45,7 +45,7 @@ class Mismatch(Broken):
         self.rank, self.line = rank, line
 
 
-class Message(NamedTuple):
+class Delivery(NamedTuple):
     """A message that has been delivered; `round` counts from 1."""
 
     source: int
@@ -66,7 +66,7 @@ class Post(NamedTuple):
     array: np.ndarray | None = None
 
 
-class Wait(NamedTuple):
+class PostWait(NamedTuple):
     """The post that a rank waits for, in words, and the line of the wait."""
 
     number: int
@@ -87,7 +87,7 @@ class Broker:
     """The network of `size` ranks: `take` handles a frame and returns the frames that answer."""
 
     size: int
-    messages: list[Message] = field(default_factory=list)
+    messages: list[Delivery] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.groups = [list(range(self.size))]
@@ -99,7 +99,7 @@ class Broker:
         self.clocks = [0] * self.size
         self.done: dict[tuple[int, int], Done] = {}         # (rank, number): not asked for yet
         self.posted: dict[tuple[int, int], str] = {}        # (rank, number): in words
-        self.waiting: dict[int, Wait] = {}
+        self.waiting: dict[int, PostWait] = {}
         self.open_bytes = 0
 
     def take(self, rank: int, frame: Frame) -> list[tuple[int, bytes]]:
@@ -108,7 +108,7 @@ class Broker:
         try:
             number, line = int(fields["id"]), clean(fields["line"], MAX_LINE)
             if kind == "wait":
-                self.waiting[rank] = Wait(number, self.posted[rank, number], line)
+                self.waiting[rank] = PostWait(number, self.posted[rank, number], line)
                 return self.hand_over(rank, number)
             if len(self.posted) >= MAX_POSTS:
                 raise Broken(f"more than {MAX_POSTS:,} messages")
@@ -151,7 +151,7 @@ class Broker:
             raise Mismatch(f"the message has {send.size} × {send.dtype}, but the array to receive "
                            f"into has {recv.size} × {recv.dtype}", recv.rank, recv.line)
         round = max(send.clock, recv.clock) + 1
-        self.messages.append(Message(send.rank, recv.rank, send.array.nbytes, round))
+        self.messages.append(Delivery(send.rank, recv.rank, send.array.nbytes, round))
         array = send.array.reshape(-1)          # a shape would tell something, without bytes
         return [*self.complete(send.rank, send.number, Done(round, None, {})),
                 *self.complete(recv.rank, recv.number, Done(round, array, {}))]

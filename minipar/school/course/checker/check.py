@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from .broker import Message
+from .broker import Delivery
 from .cases import read_cases, run_case
 from .outcome import Outcome, as_text
 from .runner import Worker, WorkerError
@@ -82,7 +82,7 @@ def modules(folder: Path) -> dict[str, str]:
     return files
 
 
-def picture(messages: Sequence[Message], num_ranks: int) -> str:
+def picture(messages: Sequence[Delivery], num_ranks: int) -> str:
     """The messages as text: a line for each round.
 
         round 1   0→1  24 B   2→3  24 B

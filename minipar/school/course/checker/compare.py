@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .broker import HEADER, Message
-from .service import Failure, RunResult
+from .broker import HEADER, Delivery
+from .service import RunFailure, RunResult
 
 
 class Measure(NamedTuple):
@@ -25,7 +25,7 @@ class Measure(NamedTuple):
     parameters: dict[str, Any]
     sizes: dict[str, Any]
 
-    def apply(self, run: RunResult) -> tuple[Failure | None, dict[str, float]]:
+    def apply(self, run: RunResult) -> tuple[RunFailure | None, dict[str, float]]:
         """(why the result is not valid, or None; the numbers)."""
         try:
             numbers = call_body("measure", "results, messages, p", self.code, self.parameters,
@@ -36,7 +36,7 @@ class Measure(NamedTuple):
         except Exception as error:      # the result may have any form: it is the submission's
             sentence = str(error) if isinstance(error, ValueError) else \
                 f"the result is not of the form that the task asks for ({error!r})"
-            return Failure(None, "Invalid", sentence[:1000]), {}
+            return RunFailure(None, "Invalid", sentence[:1000]), {}
         return None, numbers
 
 
@@ -50,14 +50,14 @@ def call_body(name: str, head: str, code: str, parameters: dict[str, Any], sizes
 
 
 def judge(run: RunResult, expected: list[dict[str, Any]], traffic: dict[str, Any], tolerance: float,
-          measure: Measure | None = None) -> tuple[Failure | None, dict[str, float]]:
+          measure: Measure | None = None) -> tuple[RunFailure | None, dict[str, float]]:
     """(the first difference between a run and what is expected, or None; what is measured)."""
     failure = first_failure(run, expected, traffic, tolerance)
     return (failure, {}) if failure or measure is None else measure.apply(run)
 
 
 def first_failure(run: RunResult, expected: list[dict[str, Any]], traffic: dict[str, Any],
-                  tolerance: float) -> Failure | None:
+                  tolerance: float) -> RunFailure | None:
     """The failure of a run, else the first wrong value, else too much traffic; or None."""
     if run.failure is not None:
         return run.failure
@@ -67,12 +67,12 @@ def first_failure(run: RunResult, expected: list[dict[str, Any]], traffic: dict[
         for name, value in wanted.items():
             difference = differ(name_of(name), value, values.get(name), tolerance)
             if difference:
-                return Failure(rank, "WrongValue", difference)
+                return RunFailure(rank, "WrongValue", difference)
     if run.num_splits > traffic.get("splits", math.inf):
-        return Failure(None, "Traffic", "split tells about the other ranks without a message: in "
-                       "this task exchange data with messages, which count")
+        return RunFailure(None, "Traffic", "split tells about the other ranks without a message: "
+                          "in this task exchange data with messages, which count")
     excess = too_much(run.messages, traffic)
-    return Failure(None, "Traffic", excess) if excess else None
+    return RunFailure(None, "Traffic", excess) if excess else None
 
 
 def name_of(name: str) -> str:
@@ -134,7 +134,7 @@ def brief(value: Any) -> str:
     return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '…'}"
 
 
-def too_much(messages: list[Message], traffic: dict[str, Any]) -> str:
+def too_much(messages: list[Delivery], traffic: dict[str, Any]) -> str:
     """The first limit that the messages exceed, in a sentence; "" if none."""
     pairs = traffic.get("pairs")
     if pairs is not None:
@@ -153,7 +153,7 @@ def too_much(messages: list[Message], traffic: dict[str, Any]) -> str:
     return ""
 
 
-def totals(messages: list[Message]) -> dict[str, int]:
+def totals(messages: list[Delivery]) -> dict[str, int]:
     """The messages counted in four ways: number, bytes, rounds, bytes of the busiest rank."""
     by_rank: dict[int, int] = {}
     for message in messages:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .service import Failure
+from .service import RunFailure
 
 PRINTED = 2000              # characters of what a rank printed, in a report
 
@@ -19,7 +19,7 @@ class Outcome(NamedTuple):
     is_hidden: bool
     seed: str                   # also in words
     seconds: float
-    failure: Failure | None
+    failure: RunFailure | None
     printed: str = ""
     measured: dict[str, float] = {}
     counts: bool = True         # False if its task counts as a whole, and another case fails

@@ -26,7 +26,7 @@ import numpy as np
 from .ranks import sandbox
 from .ranks.frames import pack
 from .ranks.values import encode
-from .service import Limits, Rank, RunResult, Service
+from .service import Limits, RankHandle, RankService, RunResult
 
 FIRST_USER = 61_000         # numbers of users that no account has
 NUMPY = str(Path(np.__file__).parents[1])       # its folder: one of sys.path, or of PYTHONPATH
@@ -126,14 +126,14 @@ class Worker:
                     "files": job.files, "module": job.module, "function": job.function,
                     "rank": number, "size": None if job.is_serial else size, "arguments": tree},
                     arrays)
-            run.failure = Service(ranks, self.limits, run).serve()
+            run.failure = RankService(ranks, self.limits, run).serve()
         finally:
             for rank in ranks:
                 self.end(rank)
         run.printed = [rank.printed.decode(errors="replace") for rank in ranks]
         return run
 
-    def fork(self, number: int) -> Rank:
+    def fork(self, number: int) -> RankHandle:
         """A new rank, waiting for its job."""
         ours, theirs = socket.socketpair()
         output, written = os.pipe()
@@ -147,9 +147,9 @@ class Worker:
             os.close(written)
         ours.setblocking(False)
         os.set_blocking(output, False)
-        return Rank(pid, ours, output)
+        return RankHandle(pid, ours, output)
 
-    def end(self, rank: Rank) -> int:
+    def end(self, rank: RankHandle) -> int:
         """End a rank with all that it started; return its exit status."""
         for kill in (os.killpg, os.kill):
             with suppress(ProcessLookupError, PermissionError):

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .broker import MAX_LINE, MAX_OPEN, Broken, Broker, Message, Mismatch
+from .broker import MAX_LINE, MAX_OPEN, Broken, Broker, Delivery, Mismatch
 from .ranks.frames import Assembler, BadFrame, Frame, clean
 from .ranks.values import decode
 
@@ -34,7 +34,7 @@ class Limits(NamedTuple):
     printed: int = 1 << 16          # bytes
 
 
-class Failure(NamedTuple):
+class RunFailure(NamedTuple):
     """A failed run: the rank, the error, and the line of the submission."""
 
     rank: int | None
@@ -48,13 +48,13 @@ class RunResult:
     """The outcome of a run; `results` by rank: "return", and "arguments" as they are afterwards."""
 
     results: list[dict[str, Any] | None]
-    messages: list[Message] = field(default_factory=list)
+    messages: list[Delivery] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
-    failure: Failure | None = None
+    failure: RunFailure | None = None
     num_splits: int = 0                 # calls of all ranks together
 
 
-class Rank:
+class RankHandle:
     """The checker's end of a rank."""
 
     def __init__(self, pid: int, pipe: socket.socket, output: int):
@@ -77,14 +77,14 @@ class Rank:
             del self.outgoing[:sent]
 
 
-class Service:
+class RankService:
     """Serves `ranks`, and fills in `run`."""
 
-    def __init__(self, ranks: Sequence[Rank], limits: Limits, run: RunResult):
+    def __init__(self, ranks: Sequence[RankHandle], limits: Limits, run: RunResult):
         self.ranks, self.limits, self.run = ranks, limits, run
         self.broker = Broker(len(ranks), run.messages)
 
-    def serve(self) -> Failure | None:
+    def serve(self) -> RunFailure | None:
         """Carry messages until all ranks have ended; return the first failure."""
         deadline = time.monotonic() + self.limits.seconds
         with selectors.DefaultSelector() as selector:
@@ -95,8 +95,8 @@ class Service:
                 if time.monotonic() > deadline:
                     return self.too_slow()
                 if self.broker.is_stuck(running):
-                    return Failure(None, "Deadlock", self.broker.deadlock(running),
-                                   self.broker.waiting[min(running)].line)
+                    return RunFailure(None, "Deadlock", self.broker.deadlock(running),
+                                      self.broker.waiting[min(running)].line)
                 for key, events in selector.select(0.1):
                     failure = self.handle(key.data, key.fileobj, events, selector)
                     if failure is not None:
@@ -109,24 +109,24 @@ class Service:
                         selector.modify(rank.pipe, READ | WRITE * bool(rank.outgoing), number)
         self.run.num_splits = sum(self.broker.all_splits)
         left = self.broker.left_over()
-        return Failure(None, "LostMessage", left) if left else None
+        return RunFailure(None, "LostMessage", left) if left else None
 
     def handle(self, number: int, source: Any, events: int,
-               selector: selectors.BaseSelector) -> Failure | None:
+               selector: selectors.BaseSelector) -> RunFailure | None:
         """Read from a rank, and write to it, as far as it is ready; return a failure, if any."""
         rank = self.ranks[number]
         if source == rank.output:
             if not rank.read_output():
                 selector.unregister(rank.output)
             if len(rank.printed) > self.limits.printed:
-                return Failure(number, "TooMuchOutput", "it printed more than "
-                               f"{self.limits.printed:,} bytes")
+                return RunFailure(number, "TooMuchOutput", "it printed more than "
+                                  f"{self.limits.printed:,} bytes")
             return None
         if events & WRITE:
             rank.write()
         return self.read(number) if events & READ else None
 
-    def read(self, number: int) -> Failure | None:
+    def read(self, number: int) -> RunFailure | None:
         """Take what a rank has sent; return its failure, or None."""
         rank, data = self.ranks[number], b""
         try:
@@ -138,8 +138,8 @@ class Service:
         if not data:
             rank.read_output()
             rank.has_ended = True
-            return Failure(number, "Ended", "the process ended before the function returned: by "
-                           "its own exit, or killed by the system (memory, CPU time)")
+            return RunFailure(number, "Ended", "the process ended before the function returned: by "
+                              "its own exit, or killed by the system (memory, CPU time)")
         try:
             for frame in rank.assembler.feed(data):
                 kind = frame.fields.get("kind")
@@ -150,18 +150,18 @@ class Service:
                 if kind == "error":
                     error, message, line = (frame.fields.get(name, "")
                                             for name in ("error", "message", "line"))
-                    return Failure(number, clean(error), clean(message), clean(line, MAX_LINE))
+                    return RunFailure(number, clean(error), clean(message), clean(line, MAX_LINE))
                 for dest, answer in self.broker.take(number, frame):
                     self.ranks[dest].outgoing += answer
                 if len(rank.outgoing) > MAX_OPEN:
                     raise Broken("it waits for messages, and does not read them")
         except Mismatch as error:
-            return Failure(error.rank, "ValueError", clean(error), error.line)
+            return RunFailure(error.rank, "ValueError", clean(error), error.line)
         except (BadFrame, Broken, ValueError) as error:
-            return Failure(number, "BadMessage", clean(error))
+            return RunFailure(number, "BadMessage", clean(error))
         return None
 
-    def too_slow(self) -> Failure:
+    def too_slow(self) -> RunFailure:
         """The failure of a run whose time is over; its line is that of a rank that computes."""
         busy = [n for n, rank in enumerate(self.ranks)
                 if not rank.has_ended and n not in self.broker.waiting]
@@ -176,8 +176,8 @@ class Service:
         rank.read_output()
         own = re.search(r'File "([^/<"]+)", line (\d+)', rank.printed.decode(errors="replace"))
         rank.printed[:] = printed       # without the stack, which has paths of this machine
-        return Failure(first, "TooSlow", f"no end after {self.limits.seconds:g} s: is there a loop "
-                       "whose condition stays true?", f"{own[1]}:{own[2]}" if own else "")
+        return RunFailure(first, "TooSlow", f"no end after {self.limits.seconds:g} s: is there a "
+                          "loop whose condition stays true?", f"{own[1]}:{own[2]}" if own else "")
 
 
 def result_of(frame: Frame) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ...toml_files import SchoolError
 from ..checker.outcome import as_text, printable, total
 from ..checker.runner import WorkerError
-from .program import Row, Settings, grade_each, grade_one, read_course
+from .program import Settings, SubmissionRow, grade_each, grade_one, read_course
 from .results import autolab
 from .rules import read_late
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is None:
         raise SchoolError("--each needs --out DIR: a folder for the results")
 
-    def tell(row: Row) -> None:
+    def tell(row: SubmissionRow) -> None:
         words = "; ".join(row.problems)
         if row.outcomes is not None:
             points, most = total(row.outcomes)

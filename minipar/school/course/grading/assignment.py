@@ -22,7 +22,7 @@ from .tasks import Task, load
 META = {"number": int, "title": str, "summary": str, "hours": int | float}
 
 
-class Part(NamedTuple):
+class AssignmentPart(NamedTuple):
     """The tasks and texts that an assignment takes from one folder.
 
     `share` is the minutes of these tasks, divided by the minutes of all tasks in the folder.
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 class Assignment(NamedTuple):
     """An assignment with the parameters of a course; `supplied` are modules by name."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[AssignmentPart, ...]
     supplied: dict[str, str]
 
     @property
@@ -91,9 +91,9 @@ def load_assignment(folder: Path, wanted: Sequence[str], key: str) -> Assignment
         rest = [word for word in rest if word != name and word not in tasks]
         if chosen:
             share = minutes(chosen) / minutes(tasks.values())
-            parts.append(Part(name, read_meta(folder / name), chosen, share,
-                              *((folder / name / file).read_text(encoding="utf-8")
-                                for file in ("handout.md", "rubric.md"))))
+            parts.append(AssignmentPart(name, read_meta(folder / name), chosen, share,
+                                        *((folder / name / file).read_text(encoding="utf-8")
+                                          for file in ("handout.md", "rubric.md"))))
     if rest or not parts:
         asked = ", ".join(map(repr, rest)) or "given"
         raise SchoolError(f"there is no assignment or task {asked}: "

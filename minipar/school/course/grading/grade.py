@@ -19,7 +19,7 @@ from ...toml_files import SchoolError
 from ..checker.cases import ReadyCase, run_case
 from ..checker.outcome import Outcome
 from ..checker.runner import Job, Worker
-from ..checker.service import Failure
+from ..checker.service import RunFailure
 from .assignment import Assignment
 from .submission import Submission
 from .tasks import Case, Task, seed_of
@@ -51,10 +51,10 @@ def grade(submission: Submission, assignment: Assignment, secret: str, worker: W
         for case in task.cases:
             seed = seed_of(secret, submission.digest, task.name, case.number)
             if task.name not in submission.files:
-                yield outcome_of(task, case, seed)._replace(failure=Failure(
+                yield outcome_of(task, case, seed)._replace(failure=RunFailure(
                     None, "Missing", f"there is no {task.name}.py in the submission"))
             elif time.monotonic() > deadline:
-                yield outcome_of(task, case, seed)._replace(failure=Failure(
+                yield outcome_of(task, case, seed)._replace(failure=RunFailure(
                     None, "NoTimeLeft", "the time for the whole submission was over before this "
                     "case"))
             else:

@@ -42,7 +42,7 @@ class Course(NamedTuple):
     rules: Rules
 
 
-class Row(NamedTuple):
+class SubmissionRow(NamedTuple):
     """A submission in the summary: its outcomes, None if it could not be graded; what was wrong."""
 
     name: str
@@ -76,7 +76,8 @@ def read_course(folder: Path) -> Course:
                       "folder that `course build --out` has written")
 
 
-def grade_one(course: Course, place: Path, settings: Settings, out: Path | None = None) -> Row:
+def grade_one(course: Course, place: Path, settings: Settings,
+              out: Path | None = None) -> SubmissionRow:
     """Grade one submission, with a worker of its own."""
     with Worker(Limits(settings.seconds), settings.sandbox) as worker:
         check_sandbox(worker, allow_none=not settings.sandbox)
@@ -84,7 +85,7 @@ def grade_one(course: Course, place: Path, settings: Settings, out: Path | None 
 
 
 def graded(course: Course, place: Path, settings: Settings, worker: Worker,
-           out: Path | None) -> Row:
+           out: Path | None) -> SubmissionRow:
     """Grade a submission; write the results to `out` while cases run, so that none is lost.
 
     Raises SchoolError if it cannot be read.
@@ -108,7 +109,7 @@ def graded(course: Course, place: Path, settings: Settings, worker: Worker,
         if time.monotonic() - last > 5:
             last = time.monotonic()
             saved()
-    return Row(submission.name, saved(), submission.problems, submission.days_late)
+    return SubmissionRow(submission.name, saved(), submission.problems, submission.days_late)
 
 
 def submissions_in(folder: Path, out: Path) -> list[Path]:
@@ -126,7 +127,7 @@ def submissions_in(folder: Path, out: Path) -> list[Path]:
 
 
 def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
-               tell: Callable[[Row], Any]) -> int:
+               tell: Callable[[SubmissionRow], Any]) -> int:
     """Grade every submission of a folder, several at once; return how many were not graded.
 
     `tell(row)` is called after each.  Raises SchoolError if `settings.late` names no submission.
@@ -136,9 +137,9 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
     if unknown:
         raise SchoolError(f"--late names {', '.join(sorted(unknown))}, and {folder} has no such "
                           "submission: write the names as they are there")
-    rows: list[Row] = []
+    rows: list[SubmissionRow] = []
 
-    def one(place: Path) -> Row:
+    def one(place: Path) -> SubmissionRow:
         name, worker = name_of(place), workers.get()
         file = out / f"{place.name}.json"
         try:
@@ -149,12 +150,12 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
             row = graded(course, place, settings, worker, file)
             return row._replace(problems=[*row.problems, *lost_tasks(row.outcomes)])
         except SchoolError as error:
-            return Row(name, None, [str(error)])
+            return SubmissionRow(name, None, [str(error)])
         except Exception as error:      # a fault of grading must not cost the other submissions
             worker.stop()
             worker.start()
-            return Row(name, None, [f"grading failed ({type(error).__name__}: "
-                                    f"{clean(error, 200)}): grade it by hand"])
+            return SubmissionRow(name, None, [f"grading failed ({type(error).__name__}: "
+                                              f"{clean(error, 200)}): grade it by hand"])
         finally:
             workers.put(worker)
 
@@ -191,7 +192,7 @@ def lost_tasks(outcomes: Sequence[Outcome]) -> list[str]:
             if words and not others and not words.startswith("Missing: ")]
 
 
-def summary(course: Course, rows: Sequence[Row]) -> str:
+def summary(course: Course, rows: Sequence[SubmissionRow]) -> str:
     """A table for a gradebook: a row for each submission, a column for each task."""
     tasks = [task.name for task in course.assignment.tasks]
     table: list[list[Any]] = [["submission", "points", *tasks, "days late", "problem"]]
@@ -203,7 +204,7 @@ def summary(course: Course, rows: Sequence[Row]) -> str:
     return as_csv(table)
 
 
-def leaderboards(rows: Sequence[Row]) -> list[list[Any]]:
+def leaderboards(rows: Sequence[SubmissionRow]) -> list[list[Any]]:
     """Rows (measure, place, submission, value), the best first; equal values share a place."""
     found = sorted((one["name"], one["value"], row.name) for row in rows
                    for one in leaderboard(row.outcomes or []))

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from itertools import count
 
-from ..grading.assignment import Assignment, Part
+from ..grading.assignment import Assignment, AssignmentPart
 
 HEAD = re.compile(r"^## (.+)$", re.MULTILINE)
 TAG = re.compile(r"<!-- (for|with): (.+) -->")
@@ -41,12 +41,12 @@ def sections(text: str) -> dict[str, str]:
     return {"": above.strip(), **{head: body.strip() for head, body in zip(rest[::2], rest[1::2])}}
 
 
-def names_in(part: Part) -> set[str]:
+def names_in(part: AssignmentPart) -> set[str]:
     """The names of a part's tasks."""
     return {task.name for task in part.tasks}
 
 
-def questions_of(part: Part) -> tuple[str, dict[str, str]]:
+def questions_of(part: AssignmentPart) -> tuple[str, dict[str, str]]:
     """(what stands above the questions on a part's tasks, those questions by number)."""
     body = sections(selected(part.handout, names_in(part))).get("Questions", "")
     above, *items = re.split(r"\n(?=\d+\. \()", f"\n{body}")

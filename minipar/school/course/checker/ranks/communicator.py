@@ -23,7 +23,7 @@ Call = Callable[[dict[str, Any], dict[str, np.ndarray]], None]
 NUM_TAGS = 1 << 15
 
 
-class Wire:
+class CheckerPipe:
     """The pipe to the checker: posts, and the completions that have come back."""
 
     def __init__(self, write: Call, read: Callable[[], Frame]):
@@ -57,7 +57,7 @@ class PendingRequest:
 
     number = 0
 
-    def __init__(self, wire: Wire, out: np.ndarray | None = None):
+    def __init__(self, wire: CheckerPipe, out: np.ndarray | None = None):
         self.wire, self.out = wire, out
         self.is_done, self.answer = False, None
 
@@ -75,7 +75,7 @@ class PendingRequest:
 class Communicator:
     """A group of `size` ranks that can exchange messages; this process is number `rank` of them."""
 
-    def __init__(self, wire: Wire, rank: int, size: int, group: int = 0):
+    def __init__(self, wire: CheckerPipe, rank: int, size: int, group: int = 0):
         self._wire, self._group = wire, group
         self.rank, self.size = rank, size
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from . import sandbox
-from .communicator import Communicator, Wire
+from .communicator import CheckerPipe, Communicator
 from .frames import Assembler, Frame, pack
 from .values import decode, encode
 
@@ -44,7 +44,7 @@ assembler = Assembler()
 arrived: deque[Frame] = deque()     # frames that are whole, not read yet
 
 
-class Submission(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class SubmissionImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports the files of a submission from memory, and nothing else that is not loaded yet."""
 
     def __init__(self, files: dict[str, str]):
@@ -103,16 +103,16 @@ def become_rank(job: dict[str, Any], pipe: int, output: int) -> None:
     except OSError as error:
         os.write(FRAMES, pack({"kind": "refused", "why": str(error)}))
         os._exit(1)
-    wire = Wire(write_frame, read_next)
+    wire = CheckerPipe(write_frame, read_next)
     run(read_next(), wire)
     os._exit(0)
 
 
-def run(job: Frame, wire: Wire) -> None:
+def run(job: Frame, wire: CheckerPipe) -> None:
     """Import the submission, call the function, and send its result or its exception."""
     files = job.fields["files"]
     sys.path[:] = []
-    sys.meta_path[:] = [Submission(files), *sys.meta_path]
+    sys.meta_path[:] = [SubmissionImporter(files), *sys.meta_path]
     try:
         arguments = decode(job.fields["arguments"], job.arrays)
         if job.fields["size"] is not None:
