@@ -6,8 +6,8 @@
 
 A collective finds the function (`arguments.find_algorithm`), `cost.predict` the rounds and
 `cost.textbook` the form.  All three are written independently; tests compare them.  The first entry
-of an operation is what "auto" takes on a communicator that does not choose.  Algorithms that only
-real ranks have ("mpi", "shared") are not here, but in `Communicator.own_algorithms`.
+of an operation is what "auto" takes on a communicator that does not choose.  Algorithms that
+one kind of communicator has ("mpi", "shared") are not here, but in its `own_algorithms`.
 
 Forms are exact where p is a power of two that divides n (and k divides n, for a chain of k
 segments).  Elsewhere they are near enough to choose by.

@@ -9,8 +9,7 @@
 
 One message and one optimizer loop replace hundreds, and cutting one array into p pieces shards a
 model over p ranks.  (Megatron calls slab.grad a grad buffer; PyTorch's flat parameters and buckets
-are parts of slabs.)  Collectives, clipping, optimizers and checkpoints read segments and never
-guess shapes.
+are parts of slabs.)  Strategies, optimizers and checkpoints read segments and never guess shapes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -59,7 +58,8 @@ class Segment:
 class FlatBuffer(Protocol):
     """What an optimizer steps on: parameters and gradients in flat arrays, a Slab or a Piece.
 
-    Optimizers, clipping, loss scaling and checkpoints know no more of a strategy than this.
+    Clipping, loss scaling, checkpoints and most optimizers know no more of a strategy than this.
+    Optimizers of whole tensors also ask where the rest of a tensor is (optim/whole_tensors/).
     """
 
     data: Array                     # (n,)

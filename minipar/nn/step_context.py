@@ -19,7 +19,8 @@ class TrainingStep:
     """The training step as layers see it: dropout and routers of experts need it.
 
     `samples` holds the global sample number of each row of the current microbatch.  `shares`, if
-    given, holds the part of each row in the loss of the whole batch: its targets / all targets.
+    given, holds the part of each row in the loss of the whole batch: its targets / all
+    targets, times the loss scale.
     `sum_over_samples` sums an array of float64 over the ranks that have other samples.  `routed`
     notes what routers have counted, so that a recomputed forward counts nothing twice.
     """

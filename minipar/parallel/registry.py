@@ -42,8 +42,8 @@ class PaperCost(NamedTuple):
     """The cost of a strategy by its paper, as three facts from which the formulas follow.
 
     An all-reduce of Ψ gradients is a reduce-scatter and an all-gather, of Ψ(p-1)/p elements each.
-    Every strategy does both, once for a batch or once for each microbatch.  FSDP gathers twice for
-    a microbatch, unless it keeps the weights.
+    Each of these strategies does both, once for a batch or once for each microbatch.  FSDP gathers
+    twice for a microbatch, unless it keeps the weights.
     """
 
     sharded: tuple[str, ...] = ()               # kinds of memory that the ranks share: 1/p each

@@ -34,7 +34,7 @@ This class sums no gradients over dp or cp: alone it trains on meshes without th
 `DistributedDataParallel` sums them.  It brings cut and reduce, and overrides place, reduce_during,
 reduce_stage and finish.  ZeRO overrides place, make_flat, reduce, finish and parameters_changed,
 norm_ranks and shared_gradients; FSDP also cut, backward and the contexts of forward and of a batch.
-Ranks that train apart override forward_backward, update and state_dict.
+Ranks that train apart override forward_backward, update and the states.
 
 No sum of gradients is divided by the number of ranks.  The loss of a microbatch is a sum over its
 targets, divided by the number of targets of the whole batch, over all ranks and microbatches.  So

@@ -28,7 +28,7 @@ def memory(cluster: ClusterSpec, model: GPTConfig, layout: Layout) -> dict[str, 
 
     Ranks with the head or the loss are tried.  So is the first of the ranks with equally many
     layers: it has the most microbatches in flight.  If a schedule has no formula, all ranks are
-    tried.  The software minipar has formulas of its own.
+    tried.  Clusters of minipar (`is_minipar`) have formulas of their own.
     """
     if cluster.software.is_minipar:
         from .minipar_formulas.memory import minipar_memory  # here: the page does without it
@@ -93,7 +93,8 @@ def elements(kind: str, own: int, layers: int, shards: int) -> tuple[int, int, i
 def layer_bytes(cluster: ClusterSpec, model: GPTConfig, layout: Layout, remat: str) -> float:
     """Bytes that a layer keeps of a microbatch for backward, on one rank.
 
-    minipar's are those of parallel/cost/activations.py.  For others, bytes of a token in 16 bits:
+    Software with activations="minipar" has those of parallel/cost/activations.py.  For others,
+    bytes of a token in 16 bits:
 
         Llama-like      16 for each width, 8 for each width of the MLP
         GPT-like        34 for each width, with dropout's masks; attention that is not fused keeps

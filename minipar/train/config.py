@@ -112,14 +112,16 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """The optimizer; its rate rises linearly to `lr`, then falls by half a cosine to `lr` / 10."""
+    """The optimizer; its rate rises linearly to `lr`, then falls by a schedule to `lr` / 10."""
 
     name: str = option("adamw", "the update rule", flag_name="optimizer",
                        choices="optim.registry:OPTIMIZERS")
     lr: float | None = option(
-        None, "peak learning rate; after --warmup a cosine lowers it to LR/10 in the last step",
+        None, "peak learning rate; after --warmup a schedule lowers it to LR/10 in the last step",
         least=0, metavar="LR", default_in="optim.registry:OPTIMIZERS")
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
+    lr_schedule: str = setting("cosine", "how the rate falls after the warm-up",
+                               choices="optim.lr_schedule:LR_SCHEDULES")
     weight_decay: float | None = setting(
         None, "weight decay of matrices and embeddings; biases and layer norms do not decay",
         least=0, default_in="optim.registry:OPTIMIZERS")

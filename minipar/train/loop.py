@@ -24,7 +24,8 @@ from ..comm.collectives import gather_trace
 from ..launcher import UsageError, metered
 from ..mixed_precision import LossScaler, unscale
 from ..nn import Module
-from ..optim import Optimizer, warmup_cosine
+from ..optim import Optimizer
+from ..optim.lr_schedule import LR_SCHEDULES
 from ..parallel.expert.router_bias import RouterLoad, balance_routers, forget_loads
 from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.strategy import Microbatch, Strategy
@@ -129,8 +130,8 @@ def gradients_of(state: TrainState, step: int, batch: Sequence[Microbatch]) -> f
     """
     state.optimizer.zero_grad()
     chosen = state.config.optimizer
-    state.optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, state.config.run.steps,
-                                       floor=chosen.lr / 10)
+    state.optimizer.lr = LR_SCHEDULES[chosen.lr_schedule](
+        step, chosen.lr, chosen.warmup, state.config.run.steps, floor=chosen.lr / 10)
     with state.memory.offloading_activations():
         return state.strategy.forward_backward(batch, state.config.run.seed, step,
                                                state.scaler.scale if state.scaler else 1.0)

@@ -3,11 +3,11 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3285,
+    ("autograd", "nn", "optim"): 3300,
     ("comm",): 4556,
     ("parallel",): 5430,
     ("memory", "mixed_precision"): 1235,
-    ("train", "commands"): 6154,
+    ("train", "commands"): 6157,
     ("viz",): 2549,
     ("plan",): 1802,
     ("step_simulation",): 1020,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 1878,
     ("school",): 3717,
 }
-ALL = 42295
+ALL = 42313
 
 
 def count(folder: str) -> int:

@@ -11,6 +11,7 @@ from minipar.mixed_precision.policy import PRECISIONS, uniform
 from minipar.nn import Activation
 from minipar.number_formats import BFLOAT16
 from minipar.optim import SGD
+from minipar.optim.lr_schedule import LR_SCHEDULES
 from minipar.optim.registry import OPTIMIZERS, OptimizerEntry
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, ScheduleEntry
@@ -45,6 +46,11 @@ def smooth(x):
     return ag.tanh(x)
 
 
+def constant(step, peak, num_warmup, num_steps, floor):
+    USED.append("lr_schedule")
+    return peak
+
+
 def rows(num_ranks, num_microbatches):
     USED.append("schedule")
     return gpipe(num_ranks, num_microbatches)
@@ -57,6 +63,7 @@ def wire():
 
 CASES = {       # the table, the entry, the words of the command
     "optimizer": (OPTIMIZERS, OptimizerEntry(SignSGD), ["--optimizer", "mine"]),
+    "lr_schedule": (LR_SCHEDULES, constant, ["--set", "optimizer.lr_schedule=mine"]),
     "activation": (Activation.KINDS, smooth, ["--set", "model.activation=mine"]),
     "schedule": (SCHEDULES, ScheduleEntry(rows), ["--schedule", "mine", "--mesh", "pp=2"]),
     "strategy": (STRATEGIES, StrategyEntry("mine", Sum), ["--strategy", "mine", "--ranks", "2"]),
@@ -84,8 +91,9 @@ def test_a_precision_of_the_table_is_that_of_the_run(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("key, table", [
-    ("optimizer", OPTIMIZERS), ("activation", Activation.KINDS), ("schedule", SCHEDULES),
-    ("strategy", STRATEGIES), ("reduce_dtype", WIRES), ("precision", PRECISIONS)])
+    ("optimizer", OPTIMIZERS), ("lr_schedule", LR_SCHEDULES), ("activation", Activation.KINDS),
+    ("schedule", SCHEDULES), ("strategy", STRATEGIES), ("reduce_dtype", WIRES),
+    ("precision", PRECISIONS)])
 def test_the_choices_of_an_option_are_the_table(key, table):
     assert OPTIONS[key].table is table
 
@@ -118,4 +126,5 @@ def test_contributing_names_the_tables():
     shown = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("### One entry each")[2]
     shown = shown.partition("\n### ")[0]
     assert all(f"`{name}`" in shown for name in (
-        "OPTIMIZERS", "Activation.KINDS", "PRECISIONS", "WIRES", "SCHEDULES", "STRATEGIES"))
+        "OPTIMIZERS", "LR_SCHEDULES", "Activation.KINDS", "PRECISIONS", "WIRES", "SCHEDULES",
+        "STRATEGIES"))

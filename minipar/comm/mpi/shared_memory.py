@@ -32,7 +32,7 @@ TRAY_BYTES = 1 << 20              # bytes; long enough to be worth a meeting, an
 FLAG_BYTES = 4096                 # bytes (a page) reserved for a flag; the trays start behind them
 MOST_KEPT = 256            # pairs of dtype and length whose views of the trays are kept
 SPINS = 100                 # looks at a flag before this rank yields its core …
-YIELDS = 2000               # … and before it sleeps between looks
+YIELDS = 2000               # … and yields, before it sleeps between looks
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 

@@ -39,7 +39,7 @@ class GradualPruning:
         self.initial, self.finished = initial, False
 
     def step(self, step: int) -> float:
-        """Prune as the schedule says for `step`; return the pruned share of the weights."""
+        """Prune as the schedule says for `step`; return the share that it says."""
         sparsity = cubic_sparsity(step, self.begin, self.length, self.initial, self.amount)
         is_end = step >= self.begin + self.length
         due = is_end or step >= self.begin and (step - self.begin) % self.every == 0

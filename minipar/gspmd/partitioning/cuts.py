@@ -60,8 +60,8 @@ class CutChoice:
     def best(self) -> Cut:
         """The axes of each factor: the operands' axes, if they agree; else the cheapest.
 
-        Of equally cheap cuts, one that uses more ranks wins, then one that leaves less to be
-        summed.
+        Of equally cheap cuts, one that uses more ranks wins, then one that sums over no factor.
+        The names of the factors that are summed over decide the rest.
         """
         cuts = list(self.possible())
         if len(cuts) == 1:

@@ -100,7 +100,7 @@ def to_factors(dims: Dims, factors: DimFactors, sizes: Mapping[str, int],
     """(the axes of each factor, the axes that no factor can take).
 
     A dimension's axes, major first, fill its factors, major first: each takes axes as long as they
-    divide it.  The last one takes the rest.
+    divide it.  The last one takes the rest, but behind a factor that is not full none takes any.
     """
     found: dict[str, Axes] = {}
     over: list[str] = []

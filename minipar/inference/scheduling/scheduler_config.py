@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Policy(StrEnum):
-    """The rule by which requests share a step.  `Scheduler.schedule` and `_admit` read it."""
+    """The rule by which requests share a step.  The Scheduler reads it."""
 
     TOKEN_BUDGET = "token_budget"       # prompts in chunks beside decoding
     # A step has either prompts or single tokens.  It mixes them only for a recomputed request of

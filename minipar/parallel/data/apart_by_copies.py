@@ -133,7 +133,7 @@ class DiLoCoByCopies(Copies):
 
 
 class GossipByCopies(Copies):
-    """Each step starts from the mean of a copy and its neighbours, with the old gradient."""
+    """Each copy steps, and moves by what the mean of it and its neighbours was away from it."""
 
     def update(self, optimizer: Optimizer) -> None:
         """Step from the old parameters, and move to the mean."""

@@ -5,9 +5,10 @@
     rank 1     ├─────▶     ├─────▶     ◀─┤           ├─────▶     ◀─┤             on rank 0 alone
     rank 2     └─────▶     └─────▶     ◀─┘           └─────▶     ◀─┘
 
-Five exchanges a step go through rank 0.  Their traffic grows with the number of ranks: 2Ψ(p-1)
-elements of parameters and gradients, and all inputs and outputs.  `DistributedDataParallel` has one
-exchange of 2Ψ(p-1)/p.  (torch.nn.DataParallel drives the devices of one process in this way.)
+Five exchanges go through rank 0, the first four for each microbatch.  Their traffic grows with the
+number of ranks: with m microbatches (m+1)Ψ(p-1) elements of parameters and gradients, and all
+inputs and outputs.  `DistributedDataParallel` has one exchange of 2Ψ(p-1)/p.
+(torch.nn.DataParallel drives the devices of one process in this way.)
 """
 
 from contextlib import AbstractContextManager, nullcontext

@@ -14,8 +14,8 @@ Streaming: the parameters are cut into P fragments that take their outer steps i
 H/P steps.  Δ is taken `delay` steps before it is used, and its sum travels meanwhile:
 
     step        1      2      3      4      5      6             every=6, fragments=2, delay=1
-    fragment 0     send ∙∙∙∙ use
-    fragment 1                          send ∙∙∙∙ use            wᵣ ← (1 - mix) θ + mix wᵣ
+    fragment 0            send ∙ use
+    fragment 1                                 send ∙ use        wᵣ ← (1 - mix) θ + mix wᵣ
 
 So a message has Ψ/P elements, and all messages together are as long as without streaming.  After
 the last step, a fragment that has trained since its last outer step takes the next one early

@@ -12,10 +12,10 @@ in one process (`apart_by_copies.py`).  If the losses of all ranks have the same
 of their parameters is as in data parallelism, for every k.  Otherwise the fixed point moves.
 
 Optimizer states are the ranks' own ("kept"), or averaged with the parameters, for another 2Ψ(p-1)/p
-elements each ("averaged"), or set to 0 ("reset").  With every=1 and SGD, local SGD is data
-parallelism if the momentum is kept or averaged.  The mean of the momenta is then the momentum of
-the mean.  With Adam it never is.  Stich 2019, arXiv 1805.09767; McMahan et al. 2017; post-local:
-Lin et al. 2020, arXiv 1808.07217.
+elements each ("averaged"), or set to 0 ("reset").  With every=1, SGD and as many targets on each
+rank, local SGD is data parallelism if the momentum is kept or averaged.  The mean of the momenta is
+then the momentum of the mean.  With Adam it never is.  Stich 2019, arXiv 1805.09767; McMahan et al.
+2017; post-local: Lin et al. 2020, arXiv 1808.07217.
 """
 
 from itertools import chain

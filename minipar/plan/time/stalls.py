@@ -1,4 +1,4 @@
-"""Stalls: a measured run loses time at each message, or it does not; the layout does not decide it.
+"""Stalls: a run loses time at each message, or it does not; the layout decides that only in part.
 
 Stalls come on top of the bubble (step_time.py).  A pipeline that stalls loses `stall` seconds for
 each microbatch and neighbouring stage.  Without a pipeline, a run that stalls launches its tp

@@ -17,7 +17,7 @@ from ...simulated.mismatch import MOST, name_ranks
 
 STEADY = 2                  # rows in which a wait must be the same
 
-Row = dict[str, Any]        # see `Observer.look`
+Row = dict[str, Any]        # see `CallObserver.look`
 
 
 def find_stuck(rows: dict[int, Row], stopped: set[int]) -> set[int]:
