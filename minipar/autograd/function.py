@@ -43,9 +43,9 @@ class Function:
 
     `expects` says in words which shapes are accepted.  If `metered`, a meter counts each call, and
     an `operation_hook` sees its result.  `metered` is False for views and messages, which make no
-    new numbers, and for operations that wait for other ranks.  `flops_per_element` are the FLOPs of
-    forward and of the gradient of each input; one number stands for all gradients.  They are per
-    element of the output, or of the first input if that has more.
+    new numbers, for rounding, and for operations that wait for other ranks.  `flops_per_element`
+    are the FLOPs of forward and of the gradient of each input; one number stands for all gradients.
+    They are per element of the output, or of the first input if that has more.
     """
 
     forward: Callable[..., Array]

@@ -42,7 +42,7 @@ class Algorithm(NamedTuple):
 
     "auto" compares the modelled times of the algorithms that have `is_candidate`, `rounds`, and
     `form` or `parts`.  If several are equally fast, it takes the first in the table.
-    `is_candidate` is False for an algorithm that another one equals or beats on equal links.
+    `is_candidate` may be False for one that another equals or beats on equal links.
     "auto" takes such an algorithm only where a measured table ranks it first (`cost/choose.py`).
 
     `pattern` is for algorithms that send to ranks 2^k away.  A round sends half or twice the bytes

@@ -1,7 +1,7 @@
 """What a communicator refuses: a wrong array, rank or tag, and mpi4py's names of its methods.
 
-A call of a communicator makes only quick tests, and calls these functions if one fails.  That is
-not always a mistake: an array need not be NumPy's own.
+A call of a communicator makes only quick tests, and calls these functions if one fails.  They look
+again: an array of CuPy fails a quick test, and is no mistake.
 """
 
 from typing import TYPE_CHECKING, Any

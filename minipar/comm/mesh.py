@@ -207,7 +207,7 @@ def complete(shape: dict[str, int], num_ranks: int) -> dict[str, int]:
 def split_dp(shape: dict[str, int], ep: int) -> dict[str, int]:
     """The shape with dp cut into edp and ep.  Raises ValueError if ep does not divide dp."""
     if ep < 1 or shape["dp"] % ep:
-        raise ValueError(f"ep={ep} takes neighbours of dp={shape['dp']}, which does not divide: "
+        raise ValueError(f"ep={ep} takes neighbours of dp={shape['dp']}, and does not divide it: "
                          "choose a divisor of dp")
     parts = {axis: {axis: size} for axis, size in shape.items()}
     parts["dp"] = {"edp": shape["dp"] // ep, "ep": ep}

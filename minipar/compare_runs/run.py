@@ -102,7 +102,8 @@ def find_difference(left: Any, right: Any, batches: Any = None, *,
 
     `ranks` and `microbatches` are pairs: left, right.  `batches` are global batches; each rank is
     given its rows.  One process on the left is given the microbatches of all ranks on the right,
-    one after the other.  The comparison ends with the first step that is different.
+    one after the other; with experts, joined.  The comparison ends with the first step that is
+    different.
 
     Raises TypeError for what is no program, ValueError for an object on several ranks, and if
     nothing is recorded.

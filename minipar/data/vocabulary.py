@@ -1,10 +1,10 @@
 """Text as numbers, for any model: characters, byte pairs, or the numbers themselves.
 
-    "abc\n"                              a vocabulary of characters, in a checkpoint
+    "abc"                                a vocabulary of characters, in a checkpoint
     {"kind": "byte_bpe", …}              GPT-2's tokenizer
     {"kind": "numbers", "size": 32000}   a model whose tokenizer is not known: "17 4 25"
 
-All may name markers: where a text begins and ends (`markers.py`).
+A table (of characters: "kind": "characters") may also name markers (`markers.py`).
 """
 
 from typing import Any, Protocol, Self

@@ -9,7 +9,8 @@ Only `ctx.save` keeps an activation alive, so its hooks see every activation.  T
 table's first line live in a few long arrays, which the code that allocates them reports
 (`record_allocation`).  The ledger counts each storage once, until it is freed; two views of one
 array are one storage.  `Ledger` ignores temporaries; `StepLedger` counts them (`temporaries.py`).
-Neither counts arrays that an operation both allocates and frees, nor the optimizer's scratch block.
+Neither counts arrays that an operation both allocates and frees, nor the optimizer's scratch
+blocks.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Models: modules, layers, MLP and GPT.  None of them knows of parallelism.
+"""Models: modules, layers, MLP and GPT.  No layer sends a message.
 
     parameter.py    a leaf that is learned, and its initial values
     slab.py         parameters side by side in one flat array, their gradients in another

@@ -2,7 +2,7 @@
 
     ids ─▶ embed ─▶ h.0 ─▶ h.1 ─▶ … ─▶ head ─▶ logits          the parts of a GPT
 
-A model does not know its chain: a function outside lists the parts of each kind of model.  Two
+A function outside the models lists the parts of each kind of model.  Two
 parts may use one weight, as embed and head do if they are tied.
 """
 

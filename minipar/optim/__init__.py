@@ -1,7 +1,7 @@
 """Optimizers over flat slabs, parameter groups, learning-rate schedules, clipping.
 
     optimizer.py      the loop over a slab, block by block      sgd.py, adam.py   the updates
-    groups.py         weight decay and learning rate by rule    lr_schedule.py    warm-up and cosine
+    groups.py         weight decay and learning rate by rule    lr_schedule.py    the rate by step
     clip.py           the norm over all ranks, and clipping       registry.py       all by name
     adamw_8bit.py     AdamW with states of 8 bits                 moment_codes.py   their codes
     whole_tensors/    Muon, LAMB and LARS, which need whole tensors, or their norms, where ranks

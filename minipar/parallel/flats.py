@@ -70,12 +70,14 @@ class Flat:
 
     @property
     def data(self) -> Array:
-        """The parameters (size,), while the slab has them."""
+        """The parameters (size,), while the slab has them: a view, for neighbours alone."""
+        assert len(self.runs) < 2, "a write into a copy would be lost"
         return self.of(self.slab.data)
 
     @property
     def grad(self) -> Array:
-        """The gradients (size,), while the slab has them."""
+        """The gradients (size,), while the slab has them: a view, for neighbours alone."""
+        assert len(self.runs) < 2, "a write into a copy would be lost"
         return self.of(self.slab.grad)
 
     def fill_missing(self) -> None:

@@ -15,7 +15,8 @@ the loss, and every value gets a type for the ranks of one communicator:
     all inputs R            R
     R and V                 V
     I beside an R or a V    refused: each rank uses the I in its own way, so it needs copy_to first
-    P                       only added to a P, multiplied or divided by a constant, or reshaped: P
+    P                       P, if it is only added to a P, summed, moved, cast, or multiplied by a
+                            constant; else refused
     a layer cut by rows     P, as for an embedding cut by rows; a bias may only be added to the sum
     the loss                I, or V or P (a share of it); an R would count p times
 

@@ -5,6 +5,7 @@
     cp,ep,v,schedule,kind,remat,sp      if a layout has them
     nodes                               if there are more than the fewest that hold its GPUs
     cluster,nic_shared_by               if they differ from the command's
+    sequence                            tokens of a sample, if not the command's
     gpus,gbs                            are checked against the layout
 
 Other columns are passed on.  In tables of measured runs `tok_s` has tokens per second, empty if the

@@ -1,8 +1,8 @@
 """Reports on a test: the reports of all ranks merged into one, and those made here.
 
-    rank 0: passed  \
-    rank 1: FAILED   >  failed: "rank 1 of 3 failed: AssertionError", with its traceback
-    rank 2: passed  /
+    rank 0: passed  ┐
+    rank 1: FAILED  ├─▶  failed: "rank 1 of 3 failed: AssertionError", with its traceback
+    rank 2: passed  ┘
 
 A test has passed on real ranks if it passed on every rank; a rank that differs is named.
 """

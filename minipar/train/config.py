@@ -220,7 +220,7 @@ class PrecisionConfig:
         "in float32, and the rounding error is sent in the next step), or a method that sends few "
         "numbers, or few bits of each (docs/pages/slow_networks.md)",
         choices="parallel.wire_formats.registry:WIRES", without=(ROUNDS,))
-    gather_dtype: str = option("fp32", "format in which fsdp gathers weights",
+    gather_dtype: str = option("fp32", "format in which zero3 and fsdp gather weights",
                                choices="parallel.wire_formats.registry:WIRES", without=(ROUNDS,))
 
 

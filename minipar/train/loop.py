@@ -116,10 +116,7 @@ def take_step(state: TrainState, step: int) -> float:
 
 
 def compute_gradients(state: TrainState, step: int) -> float:
-    """Leave the gradients of the batch of `step` in the strategy's slabs; return the loss.
-
-    A slab is a flat array of many gradients.
-    """
+    """Leave the gradients of the batch of `step` in the strategy's flat arrays; return the loss."""
     return gradients_of(state, step, microbatches(state, step))
 
 

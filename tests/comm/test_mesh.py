@@ -69,7 +69,7 @@ def test_refusals_are_one_line(world):
                              ({"dp": -1, "tp": -1}, "at most one"),
                              ({"dp": 0, "tp": 4}, "positive"),
                              ({"fp": 4}, "unknown axis 'fp'"), ({}, "at least one axis"),
-                             ({"dp": 4, "ep": 3}, "ep=3 takes neighbours of dp=4, which does not"),
+                             ({"dp": 4, "ep": 3}, "ep=3 takes neighbours of dp=4, and does not"),
                              ({"dp": 2, "ep": 4, "tp": 2}, "choose a divisor of dp"),
                              ({"tp": 2, "ep": 4}, "dp=4 × tp=2 does not fit 4 ranks"),
                              ({"dp": 4, "order": ("tp",)}, "must name each")):

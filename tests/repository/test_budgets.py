@@ -3,21 +3,21 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3300,
+    ("autograd", "nn", "optim"): 3302,
     ("comm",): 4556,
-    ("parallel",): 5430,
+    ("parallel",): 5435,
     ("memory", "mixed_precision"): 1235,
-    ("train", "commands"): 6157,
+    ("train", "commands"): 6156,
     ("viz",): 2549,
     ("plan",): 1802,
     ("step_simulation",): 1020,
     ("compare_runs",): 1179,
-    ("gspmd",): 2494,
+    ("gspmd",): 2512,
     ("inference", "serve", "interop"): 3799,
     ("compress",): 1878,
     ("school",): 3717,
 }
-ALL = 42313
+ALL = 42337
 
 
 def count(folder: str) -> int:

@@ -16,8 +16,8 @@ from minipar.environment import find_mpirun, mpirun_environment
 from tests.repository.test_layering import ROOT, lines_of_code
 
 SPINE = ROOT / "docs" / "spine.txt"
-STRATEGIES, FIRST_STRATEGY = 2601, 985                  # lines of code at most
-GPT, WORLD, INFERENCE, GSPMD = 780, 842, 1140, 532
+STRATEGIES, FIRST_STRATEGY = 2604, 985                  # lines of code at most
+GPT, WORLD, INFERENCE, GSPMD = 780, 842, 1140, 536
 GSPMD_FILES = 6
 LOADED, ZERO1_STEP, MESH_STEP = 83, 30, 42              # files at most
 I, II, III, IV, V, CALLED = range(6)                    # the parts; what V calls

@@ -16,6 +16,7 @@ from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel
+from minipar.parallel.zero.zero1 import ZeRO1
 from minipar.parallel.zero.zero2 import ZeRO2
 from tests.repository.test_layering import ROOT
 
@@ -27,6 +28,12 @@ def mlp():
     """A model, and its microbatches."""
     return MLP([6, 8, 8, 3]), [Microbatch(np.ones((4, 6), np.float32), np.array([0, 1, 2, 0]),
                                           np.arange(4))]
+
+
+def two_of_mlp():
+    """A model, and its microbatches."""
+    model, microbatches = mlp()
+    return model, microbatches * 2
 
 
 def gpt():
@@ -57,8 +64,8 @@ def lines_of(file: str, name: str) -> int:
     return node.end_lineno - node.lineno + 1
 
 
-@pytest.mark.parametrize("head", ["Data parallelism", "ZeRO-2", "Tensor parallelism", "FSDP",
-                                  "A pipeline", "A pipeline beside context parallelism"])
+@pytest.mark.parametrize("head", ["Data parallelism", "ZeRO-1", "ZeRO-2", "Tensor parallelism",
+                                  "FSDP", "A pipeline", "A pipeline beside context parallelism"])
 def test_it_says_how_much_there_is_to_read(head):
     section, listed = listed_under(head)
     files, lines = len({file for file, _ in listed}), sum(lines_of(*each) for each in {*listed})
@@ -69,7 +76,8 @@ def test_it_says_how_much_there_is_to_read(head):
 
 
 @pytest.mark.parametrize("head, kind, make, axes", [
-    ("Data parallelism", DistributedDataParallel, mlp, {"dp": 2}),
+    ("Data parallelism", DistributedDataParallel, two_of_mlp, {"dp": 2}),
+    ("ZeRO-1", ZeRO1, mlp, {"dp": 2}),
     ("ZeRO-2", ZeRO2, mlp, {"dp": 2}),
     ("Tensor parallelism", DistributedDataParallel, mlp, {"tp": 2}),
     ("FSDP", FullyShardedDataParallel, mlp, {"dp": 2}),

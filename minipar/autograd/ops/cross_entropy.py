@@ -1,7 +1,7 @@
 """Cross-entropy: the loss of classifiers and language models.
 
 `cross_entropy_by_autograd` is the formula.  `CrossEntropy` is the same in one operation.  Its loss
-is finite for all finite logits, where the formula would take the logarithm of 0.
+is finite for logits below half of the largest number, where the formula takes the logarithm of 0.
 """
 
 import numpy as np

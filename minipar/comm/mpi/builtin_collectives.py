@@ -45,7 +45,7 @@ def whole_of(comm: Communicator) -> Any:
 
 
 def watched(operation: str, run: Callable[..., None]) -> Callable[..., None]:
-    """`run` as one wait that the watchdog sees, and that may need ranks that have left."""
+    """`run` as one wait that the watchdog sees; where all ranks meet, also for ranks that left."""
     @functools.wraps(run)
     def watched_run(comm: Communicator, *args: Any) -> None:
         whole = whole_of(comm)

@@ -31,7 +31,7 @@ from .int_matmul import affine_matmul
 from .quantized_tensor import QuantizedTensor
 
 ACTIVATIONS = IntGrid(8, "asymmetric")     # one-sided after a ReLU, nearly so after a GELU
-EMBEDDING_BITS = 8                      # at least: embeddings have few of a model's bytes
+EMBEDDING_BITS = 8                      # at least: a row is read as it is, and errors add up
 
 
 class QuantizedLayer(PackedLayer):

@@ -2,11 +2,12 @@
 
     y = x w     x (dp, ·) w (·, tp)     they agree: rows over dp, columns over tp, nothing moves
     y = x w     x (dp, ·) w (dp, ·)     they disagree: dp may cut rows, the inner dimension, or
-                                        nothing; the choice that sends the fewest bytes wins
+                                        the columns, or nothing; what sends the fewest bytes wins
 """
 
 from collections.abc import Callable, Iterator, Mapping
 
+from ...autograd.ops.cross_entropy import CrossEntropy
 from ..graph import Operation, Value
 from ..propagate import Shardings
 from ..rules.rule import FactorRule, flat_names, to_dims, to_factors
@@ -19,7 +20,7 @@ def summed(operation: Operation, rule: FactorRule) -> set[str]:
     """The contracted factors whose partial results must be summed outside the operation."""
     if rule.combine != "sum":
         return set()                        # a maximum over ranks is taken within the operation
-    if operation.function.__name__ == "CrossEntropy":
+    if operation.function is CrossEntropy:
         return rule.contracted - set(flat_names((rule.operands[0] or ())[-1:]))
     return rule.contracted
 
@@ -87,7 +88,8 @@ class CutChoice:
     def possible(self) -> Iterator[Cut]:
         """The ways to give the axes of operands and result to factors; {} if there is none.
 
-        An axis that only one factor wants, in agreement with the result, goes to that factor.
+        An axis goes to a factor if no other wants it, and the result (or, of a contracted factor,
+        all operands) agree.
         """
         wanted = self.wanted()
         choices: list[list[str | None]] = []

@@ -14,6 +14,10 @@ reduce-scatter, gather ↔ slice and all-to-all ↔ all-to-all.
 
 from typing import Any
 
+from ...autograd.ops.cross_entropy import CrossEntropy
+from ...autograd.ops.matmul import Linear
+from ...autograd.ops.movement import GetItem
+from ...autograd.ops.reductions import Max
 from ..constrain import Constrain
 from ..graph import Graph, Operation, Value
 from ..propagate import Shardings
@@ -68,7 +72,7 @@ class Partitioner:
         # the function of a shard_map has its own copies along axes that do not cut its result
         varies = set(all_axes(result.layout.dims if operation.function is ShardMap
                               else cut.values()))
-        bias = operation.inputs[2] if operation.function.__name__ == "Linear" \
+        bias = operation.inputs[2] if operation.function is Linear \
             and result.layout.partial else None
         inputs: list[Any] = []
         for index, x in enumerate(operation.inputs):
@@ -103,14 +107,13 @@ class Partitioner:
     def inner_collectives(self, operation: Operation, cut: Cut, result: Local,
                           inputs: list) -> tuple[Axes, float]:
         """(axes, bytes a rank sends) of the messages that an operation sends by itself."""
-        name = operation.function.__name__
-        if name == "GetItem":
+        if operation.function is GetItem:
             return self.shifted_rows(operation, cut, inputs[0])
-        if name == "CrossEntropy" and cut.get("v"):     # maximum, target, sum of each row
+        if operation.function is CrossEntropy and cut.get("v"):     # maximum, target, sum of a row
             axes = cut["v"]
             num_bytes = 3 * inputs[0].mean_bytes / inputs[0].value.shape[-1] * num_pieces(
                 axes, self.mesh)
-        elif name == "Max":
+        elif operation.function is Max:
             kept = all_axes(result.layout.dims)
             axes = tuple([axis for axis in all_axes(cut.values()) if axis not in kept])
             num_bytes = result.mean_bytes

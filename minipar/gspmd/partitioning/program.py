@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...autograd.ops.movement import GetItem
+from ...autograd.ops.reductions import Max
 from ..graph import Graph, Operation, Value
 from ..propagate import Shardings
 from ..spec import Axes, all_axes, local_shape, num_pieces
@@ -77,7 +79,7 @@ class Instruction:
             return 2 * self.result.nbytes * (p - 1) / p
         if self.kind in ("slice", "reduce-scatter"):
             return (p - 1) * self.result.nbytes
-        if self.operation is not None and self.operation.function.__name__ in ("Max", "GetItem"):
+        if self.operation is not None and self.operation.function in (Max, GetItem):
             return self.inner_bytes         # the count of maxima, or rows sent back
         return self.num_bytes if self.kind in ("all-gather", "all-to-all", "permute") else 0.0
 

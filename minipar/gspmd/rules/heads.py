@@ -6,7 +6,15 @@ heads of q, of k and of v side by side.  The `sections` of a Value say that it i
 
 import itertools
 
+from ...autograd.ops.activations import Dropout
+from ...autograd.ops.attention import FusedAttention
+from ...autograd.ops.elementwise import Add, AsType
+from ...autograd.ops.embedding import Rotary
+from ...autograd.ops.matmul import Linear
+from ...autograd.ops.rounding import Round
+from ..constrain import Constrain
 from ..graph import Graph, Operation, Value
+from ..shard_map import ShardMap
 from .rule import FactorRule, flat_names, rule_from
 
 
@@ -37,7 +45,7 @@ def rotary(operation: Operation) -> FactorRule:
 
 
 # operations that treat all places of the last dimension alike, so that their order is free
-SECTIONED = ("Linear", "Rotary", "Add", "AsType", "Round", "Dropout", "Constrain")
+SECTIONED = (Linear, Rotary, Add, AsType, Round, Dropout, Constrain)
 
 
 def mark_sections(graph: Graph) -> None:
@@ -50,10 +58,10 @@ def mark_sections(graph: Graph) -> None:
     natural |= set(graph.outputs)
     wanted: dict[Value, set[tuple[int, ...]]] = {}
     for operation in graph.operations:
-        if operation.function.__name__ == "ShardMap":
+        if operation.function is ShardMap:
             natural |= {operation.result, *operation.values}
     for operation in graph.operations:
-        if operation.function.__name__ == "FusedAttention":
+        if operation.function is FusedAttention:
             _want(operation.inputs[0], sections_of(operation), natural, wanted)
     for value, found in wanted.items():
         value.sections = next(iter(found)) if len(found) == 1 else ()
@@ -73,8 +81,8 @@ def _want(value: Value, sections: tuple[int, ...], natural: set[Value],
         return
     found.add(sections)
     operation = value.operation
-    if operation is not None and operation.function.__name__ in SECTIONED:
-        for x in operation.values[operation.function.__name__ == "Linear":]:
+    if operation is not None and operation.function in SECTIONED:
+        for x in operation.values[operation.function is Linear:]:
             if x.shape[-1:] == value.shape[-1:]:
                 _want(x, sections, natural, wanted)
 
@@ -84,7 +92,7 @@ def out_of_order(operation: Operation, rule: FactorRule) -> set[str]:
 
     Pieces of sections (q₀ k₀ v₀) cannot be computed with pieces of a dimension in natural order.
     """
-    name = operation.function.__name__
+    function = operation.function
     orders: dict[str, set[tuple[int, ...]]] = {}
     for index in range(-1, len(operation.inputs)):
         value = operation.result if index < 0 else operation.inputs[index]
@@ -92,11 +100,11 @@ def out_of_order(operation: Operation, rule: FactorRule) -> set[str]:
         if not isinstance(value, Value) or not factors:
             continue
         order = value.sections
-        if name == "FusedAttention" and index == 0:     # (): attention's own order
+        if function is FusedAttention and index == 0:     # (): attention's own order
             order = () if order == sections_of(operation) else (0,)
         for factor in flat_names(factors[:-1]):
             orders.setdefault(factor, set()).add(())
         for factor in factors[-1]:
             orders.setdefault(factor, set()).add(order)
     return {factor for factor, found in orders.items()
-            if len(found) > 1 or name not in SECTIONED and found != {()}}
+            if len(found) > 1 or function not in SECTIONED and found != {()}}

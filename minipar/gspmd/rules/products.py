@@ -2,6 +2,7 @@
 
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from ...autograd.ops.reductions import Max
 from ..graph import Operation
 from .rule import FactorRule, letters, rule_from
 
@@ -39,7 +40,7 @@ def reduction(operation: Operation) -> FactorRule:
     kept = ["1" if i in reduced else name for i, name in enumerate(names)
             if keepdims or i not in reduced]
     return rule_from(f"{' '.join(names)} -> {' '.join(kept)}", operation,
-                     combine="max" if operation.function.__name__ == "Max" else "sum")
+                     combine="max" if operation.function is Max else "sum")
 
 
 def embedding(operation: Operation) -> FactorRule:

@@ -9,6 +9,7 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from ...autograd.ops.matmul import Linear
 from ..graph import Operation, Value
 from ..partitioning.conversion import conversion
 from ..partitioning.cuts import result_layout
@@ -69,7 +70,7 @@ def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
                 for factors in rule.operands]
         made = result_layout(operation, rule, cut, mesh)
         for home in homes(operation.result, made, mesh):
-            if made.partial and operation.function.__name__ == "Linear":    # bias added at home
+            if made.partial and operation.function is Linear:    # bias added at home
                 uses[2] = Use(home[-1:], frozenset(all_axes(home)))
             seconds = computing + sum(conversion_parts(
                 operation.result, made, Use(home, frozenset()), machine, mesh).values())

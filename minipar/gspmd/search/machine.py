@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ...autograd.ops.movement import Reshape, Transpose
+from ..constrain import Constrain
 from ..graph import Operation
 from ..partitioning.program import Instruction, LocalProgram
 from ..spec import Axes, all_axes, num_pieces
@@ -78,4 +80,4 @@ def memory_bytes(program: LocalProgram) -> float:
 
 def is_view(operation: Operation) -> bool:
     """True if the result has no memory of its own."""
-    return operation.function.__name__ in ("Reshape", "Transpose", "Constrain")
+    return operation.function in (Reshape, Transpose, Constrain)

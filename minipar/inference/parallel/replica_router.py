@@ -1,4 +1,4 @@
-"""Replicas behind a router: every rank of `dp` has a whole model, each request runs on one of them.
+"""Replicas behind a router: each coordinate of `dp` has a whole model, and a request runs on one.
 
     submit ─▶ router ─┬─▶ replica 0: engine, cache      to the replica with the lowest load: tokens
                       ├─▶ replica 1: engine, cache      of prompts and max_tokens of answers, less

@@ -1,7 +1,7 @@
 """Bring matrices that are cut over ranks together on one rank each, and hand the results back.
 
-    rank 0   A A A A B        all-to-all      A A A A A A     each rank has whole matrices,
-    rank 1   A A B B B     ──────────────▶    B B B B B B     and returns the parts of the result
+    rank 0   A A A A A B      all-to-all      A A A A A A     each rank has whole matrices,
+    rank 1   A B B B B B   ──────────────▶    B B B B B B     and returns the parts of the result
 
 A rank that has more than half of a matrix takes it, since then the least must be sent.  Any other
 matrix goes to the rank that has least to do.  So does any box that tensor parallelism (tp) cut out

@@ -133,7 +133,7 @@ class DiLoCoByCopies(Copies):
 
 
 class GossipByCopies(Copies):
-    """Each copy steps, and moves by what the mean of it and its neighbours was away from it."""
+    """Each copy steps, and moves as far as it was from the mean of it and its neighbours."""
 
     def update(self, optimizer: Optimizer) -> None:
         """Step from the old parameters, and move to the mean."""

@@ -67,7 +67,10 @@ class TokenExchange(NamedTuple):
 
 def agree_on_exchange(comm: Communicator, counts: Sequence[int],
                       bounds: Sequence[tuple[int, int]]) -> TokenExchange:
-    """Collective.  This rank has counts[e] rows for expert e; rank r has experts bounds[r]."""
+    """Collective.  How rows travel: this rank has counts[e] of expert e, rank r experts bounds[r].
+
+    Its `counts` are the rows that arrive for each of this rank's experts.
+    """
     with comm.labelled("control"):
         by_rank = all_gather(comm, np.array([counts], np.int64))            # (p, E)
     table = tuple(tuple(int(row[start:stop].sum()) for start, stop in bounds) for row in by_rank)

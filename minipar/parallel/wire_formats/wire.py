@@ -23,6 +23,7 @@ class Wire:
 
     waits_for_all = False       # True: no sum begins before `see_all` has seen all gradients
     sums_pieces = True          # False: it sums whole gradients only, so no ZeRO strategy takes it
+    verb = "summed in"          # in a headline, before the wire's name
 
     all_reduce: Callable[..., Array] = staticmethod(all_reduce)             # out=flat
     reduce_scatter: Callable[..., Array] = staticmethod(reduce_scatter)     # counts=, in_place=True

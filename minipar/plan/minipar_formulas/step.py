@@ -1,7 +1,7 @@
 """Seconds of a step of minipar itself, by part.
 
     stage ─▶ F, I, W ─▶ the schedule's table, with messages ─▶ ends of all ranks
-                                         + what gradients add on each ─▶ the norm: all have waited
+                                         + reductions of gradients ─▶ the norm, where all ranks wait
                                          + optimizer, gathers
 """
 

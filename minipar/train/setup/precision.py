@@ -3,7 +3,7 @@
     --precision        the model computes in this format, the optimizer in float32
     --loss-scale       factor of the loss, against gradients that underflow
     --reduce-dtype     the format of gradients in messages, or a method that compresses them
-    --gather-dtype     the format of weights in the messages of fsdp
+    --gather-dtype     the format of weights in the messages of zero3 and fsdp
 
 Without these options everything is in --dtype, float32 by default.
 """
@@ -106,9 +106,8 @@ def describe_precision(config: TrainConfig) -> str:
     words = [config.precision.dtype if config.precision.compute == "fp32" else
              f"{config.precision.compute} with float32 masters"]
     if config.precision.reduce_dtype != "fp32":
-        how = "by" if tensor_wire(config.precision.reduce_dtype) else \
-            "sent as" if config.precision.reduce_dtype.startswith("int") else "summed in"
-        words.append(f"gradients {how} {config.precision.reduce_dtype}")
+        wire = WIRES[config.precision.reduce_dtype]()
+        words.append(f"gradients {wire.verb} {config.precision.reduce_dtype}")
     if config.precision.gather_dtype != "fp32":
         words.append(f"weights gathered as {config.precision.gather_dtype}")
     return ", ".join(words)

@@ -194,7 +194,7 @@ def test_balance_routers_without_experts_does_nothing():
 @pytest.mark.parametrize(("sizes", "model", "options", "sentence"), [
     ({"ep": 4}, "dense", {}, "this model has none: give the GPTConfig experts"),
     ({"ep": 4}, "two", {}, "h.0.mlp has 2 experts, which 4 ranks cannot share"),
-    ({"dp": 4, "ep": 3}, "plain", {}, "ep=3 takes neighbours of dp=4, which does not divide"),
+    ({"dp": 4, "ep": 3}, "plain", {}, "ep=3 takes neighbours of dp=4, and does not divide it"),
     ({"ep": 4}, "plain", {"name": "dp"}, "dp is over all ranks, with no other axis"),
 ])
 def test_what_does_not_go_together_is_refused(sizes, model, options, sentence):

@@ -1,7 +1,7 @@
 """Find the first fault of a schedule, by running it round by round, and say it in a sentence.
 
     rank 0   0F0 0F1 0B0 …       In each round every rank does its next action, unless that waits
-    rank 1   1B0                 for another rank's.  Round 0: rank 1 should do 1B0 without 1F0.
+    rank 1   1B0 1F0             for another rank's.  Round 0: rank 1 should do 1B0 without 1F0.
               ▲
               rank 1, position 0: "out of order"
 

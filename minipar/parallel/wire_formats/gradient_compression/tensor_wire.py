@@ -39,6 +39,7 @@ class TensorWire(Wire):
 
     has_momentum = False
     sums_pieces = False
+    verb = "by"
     hides_nan = False           # True if codes cannot say NaN: `all_reduce` looks for it before
     key: Hashable = None        # the flat that is summed
 

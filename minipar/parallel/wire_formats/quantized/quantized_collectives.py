@@ -42,6 +42,7 @@ class QuantizedWire(Wire):
     gradients that are reduce-scattered, (p-1)/p of it), and are in checkpoints.
     """
 
+    verb = "sent as"
     key: Hashable = None        # names the array that is sent (see `of`); None: without feedback
 
     def __init__(self, codec: BlockCodec = INT8, feedback: bool = True):
