@@ -73,7 +73,7 @@ def merge(a: Partial, b: Partial) -> Partial:
 
 
 def finish(total: Partial) -> tuple[Array, Array]:
-    """The attention (…, n) and ln Σ exp(score) (…, 1), in float32 or float64.
+    """The attention (…, n) and ln Σ exp(score) (…, 1), of parts in float32 or float64.
 
     They are 0 and -∞ for a query that sees no key.
     """

@@ -1,6 +1,6 @@
 """Views and the storage behind them: which array owns the memory, and where in it a view lies.
 
-    storage  [ · · · ▒ ▒ ▒ ▒ · · ]      ViewSpec: offset, shape and strides, in bytes
+    storage  [ · · · ▒ ▒ ▒ ▒ · · ]      ViewSpec: shape; offset and strides in bytes
                      └ view
 
 A strategy or an offloader that moves a storage rebuilds the views of it elsewhere.

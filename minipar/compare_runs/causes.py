@@ -68,4 +68,5 @@ def inside(module: str, step: int, gaps: Sequence[Gap]) -> list[str]:
         return []
     cause = ": usually a loss of the router, which counts on each rank or on none" \
         if wrong == [f"{module}.router.weight"] else ""
-    return [f"of the gradients in {module} only {', '.join(wrong)} differs{cause}"]
+    differ = "differ" if wrong[1:] else "differs"
+    return [f"of the gradients in {module} only {', '.join(wrong)} {differ}{cause}"]

@@ -215,10 +215,12 @@ def step_not_gradient(case: WrongArray) -> str:
         decayed = factor_of(again, old) or factor_of(again, right)
         where = in_words("rank", case.gap.ranks)
         if moved is not None and abs(moved - 1) > 10 * CLOSE:
-            return f"gradient and states agree, the step on {where} is {moved:.4g} × it"
+            return f"gradient and states agree, the step on {where} is {moved:.4g} × the right step"
         if decayed is not None:
-            return (f"gradient and states agree, and the step on {where} takes another "
-                    f"{-decayed:.4g} × the parameter away: weight decay is applied twice")
+            how = "another {:.4g} × the parameter away: weight decay is applied twice" \
+                if decayed < 0 else "{:.4g} × the parameter too little away: is there no decay?"
+            return (f"gradient and states agree, and the step on {where} takes "
+                    + how.format(abs(decayed)))
         if is_close(each.values, old, 1e-12):
             return f"on {where} it is as before the step: it was not updated, or not gathered"
     return ""

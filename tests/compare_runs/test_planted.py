@@ -132,6 +132,16 @@ def test_weight_decay_that_is_applied_twice_on_one_rank():
     assert found.first.key[1] == "parameter" and "weight decay is applied twice" in found.cause
 
 
+def test_weight_decay_that_one_rank_leaves_out():
+    def mine(comm, dtype):
+        strategy = right(comm, dtype)
+        return strategy, AdamW(strategy.slabs, lr=1e-3, weight_decay=0.1 * (comm.rank == 0))
+
+    right, _ = on_mesh({"dp": 2}, ZeRO1)
+    found = find_difference(plain, mine, BATCHES, ranks=(1, 2), dtype="float64", steps=1)
+    assert "takes 0.0001 × the parameter too little away: is there no decay?" in found.cause
+
+
 def test_the_first_step_that_is_different_ends_the_comparison():
     class Late(DistributedDataParallel):
         def parameters_changed(self):

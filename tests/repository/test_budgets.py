@@ -11,13 +11,13 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("viz",): 2549,
     ("plan",): 1802,
     ("step_simulation",): 1020,
-    ("compare_runs",): 1179,
+    ("compare_runs",): 1182,
     ("gspmd",): 2512,
     ("inference", "serve", "interop"): 3799,
     ("compress",): 1878,
     ("school",): 3717,
 }
-ALL = 42337
+ALL = 42340
 
 
 def count(folder: str) -> int:

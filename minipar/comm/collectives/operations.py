@@ -51,8 +51,8 @@ def table_of_pieces(p: int, n: int) -> list[list[int]]:
 def own_options(operation: str, algorithm: str) -> set[str]:
     """The options of this algorithm that some other algorithm of its operation lacks.
 
-    Algorithms that do not cut the vector into one chunk for each rank, or that need nodes, have
-    {"num_segments"}, {"block_bytes"} or {"ranks_per_node"}.  Most algorithms have none.
+    Those that cut the vector into segments or blocks, or that need nodes, have {"num_segments"},
+    {"block_bytes"} or {"ranks_per_node"}.  Most algorithms have none.
     """
     def options(function: Callable) -> set[str]:
         return {name for name, parameter in signature(function).parameters.items()

@@ -72,7 +72,7 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
     On the other ranks `array` gives the shape and dtype of the root's array.  If it is None,
     `shape` and `dtype` do.  By default the dtype is that of `out`, and the shape that of `out` with
     sum(counts) along `dim`.  Without `out` the shape is (sum(counts),).  Pieces have the lengths
-    `counts` (equal on all ranks) or are cut by `chunk_bounds`.
+    `counts` (the same list on all ranks) or are cut by `chunk_bounds`.
     """
     comm.check_peer(root, "root")
     if out is not None:

@@ -11,7 +11,7 @@ Up to 64 ranks the time is simulated round by round, each message on its own lin
 the closed forms of the textbook are used, if the algorithm has one.  An algorithm with a `pattern`
 has rounds within nodes and rounds between nodes.  This holds if the numbers of nodes and of ranks
 per node are powers of two.  An algorithm with `parts` is the sum of these.  In all other cases
-every round counts as slow, an upper bound.
+on several nodes every round counts as slow, an upper bound.
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,8 @@ from .reshard import ArraySizes, cheapest
 def conversion(local: Local, goal: Dims, varies: set[str]) -> list[Instruction]:
     """The instructions that bring a piece into `goal`, for an operation that `varies` along axes.
 
-    A copy comes first, since the piece is smallest then; for partial sums it can only come last.
+    A copy comes first: before gathers the piece is smallest.  For partial sums it can only come
+    last.
     """
     own, after = set(all_axes(local.layout.dims)), set(all_axes(goal))
     copies = tuple([axis for axis in local.mesh if axis in varies - own - after]) \

@@ -9,7 +9,7 @@ collectives send the fewest bytes.  The ranks along an axis may have the same op
 different parts with it.  They use it through a `copy`.  The copy's gradient is summed over these
 ranks, once for all operations that share the copy.  So the backward of the program is its
 conjugate, and needs no rules of its own.  The pairs are copy ↔ all-reduce, all-gather ↔
-reduce-scatter, gather ↔ slice and all-to-all ↔ all-to-all.
+reduce-scatter, gather ↔ slice, all-to-all ↔ all-to-all and permute ↔ permute.
 """
 
 from typing import Any

@@ -181,7 +181,7 @@ def all_to_alls(here: PathNode) -> Iterator[ShardMove]:
 def slices(here: PathNode, target: Dims) -> Iterator[ShardMove]:
     """Moves that cut a dimension by an axis of the target that is not in use.
 
-    Other moves cut a whole dimension at once, by all axes that it has in the target.
+    Other slices cut a whole dimension at once, by all axes that it has in the target.
     """
     used = {*all_axes(here.dims), *here.partial}
     for dim, axes in enumerate(here.dims):

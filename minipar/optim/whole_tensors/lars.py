@@ -3,7 +3,8 @@
     v ← μv + trust·‖w‖ / (‖g‖ + decay·‖w‖)·(g + decay·w)        w ← w - lr·v
 
 The norms are of whole tensors (layerwise.py), and the ratio is 1 where w or g is 0.  Vectors take
-the steps of SGD, without decay.  You, Gitman & Ginsburg 2017, arXiv 1708.03888.
+the steps of SGD, without decay unless a group says so.  You, Gitman & Ginsburg 2017, arXiv
+1708.03888.
 """
 
 from collections.abc import Sequence

@@ -57,8 +57,8 @@ class AttentionMask:
     def tiles(self, queries: np.ndarray, keys: np.ndarray) -> Iterator[Tile]:
         """The tiles of a block to compute; the positions of its `queries` and `keys` both rise.
 
-        Keys that no query of a tile sees are left out; a tile whose queries see all of the rest
-        needs no mask.
+        Keys after all queries of a tile are left out, if the mask is causal; a tile whose queries
+        see all of the rest needs no mask.
         """
         for rows in row_blocks(queries):
             first, last = queries[rows.start], queries[rows.stop - 1]

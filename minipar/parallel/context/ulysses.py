@@ -91,7 +91,7 @@ def columns_of_qkv(heads: int, kv_heads: int, n: int, num_ranks: int) -> Columns
 
 def tokens_to_heads(qkv: Tensor, comm: Communicator, columns: Columns,
                     positions: Sequence[np.ndarray], fmt: Format | None = None) -> Tensor:
-    """V → V: `to_heads`; its gradient goes back by `to_tokens`."""
+    """V → V (gradient_types.py): `to_heads`; its gradient goes back by `to_tokens`."""
     return ToHeads.apply(qkv, comm=comm, columns=columns, positions=positions,
                          width=qkv.shape[-1], fmt=fmt)
 

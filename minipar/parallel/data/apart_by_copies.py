@@ -27,7 +27,7 @@ from ..strategy import Microbatch, Strategy
 class Copies(Strategy):
     """Trains `num_copies` copies of `model` on one rank; `slabs` are the slabs of all copies.
 
-    `rule` are the options of the method; a subclass exchanges parameters in `update`.
+    `rule` are the options of the method; a subclass exchanges them, or gradients, in `update`.
     """
 
     def __init__(self, model: Module, comm: Communicator, num_copies: int, **rule: Any):

@@ -30,8 +30,8 @@ class ElasticAveraging(TrainedApart):
         super().__init__(model, ranks, **options)
         self.every, self.pull = every, 0.9 / self.dp.size if pull is None else pull
         if not 0 < self.pull * self.dp.size < 1:
-            raise ValueError(f"pull={self.pull:g}: {self.dp.size} ranks would throw the centre "
-                             f"past them: choose a number between 0 and 1 / {self.dp.size}")
+            raise ValueError(f"pull={self.pull:g} moves the centre from the ranks, or past them: "
+                             f"choose a number between 0 and 1 / {self.dp.size}")
         self.centres = [slab.data.copy() for slab in self.slabs]
 
     def update(self, optimizer: Optimizer) -> None:

@@ -1,4 +1,4 @@
-"""Ranks of dp that train apart: each has parameters of its own; no gradients are summed over dp.
+"""Ranks of dp that train apart: each has its own parameters, and steps by its own gradient.
 
     rank 0   w₀ ─ step ─ step ─ step ─┐               what is exchanged, and when, is
                                       ├─ exchange ─ … in local_sgd.py, diloco.py, gossip.py,
@@ -26,7 +26,7 @@ from .ddp import DistributedDataParallel
 
 
 class TrainedApart(DistributedDataParallel):
-    """Base of the strategies that exchange parameters; a subclass does so in `update`."""
+    """Base of these strategies; a subclass exchanges parameters, or late gradients, in `update`."""
 
     summed_over = ("cp",)           # the ranks of cp have parts of the same sequences
 

@@ -1,6 +1,7 @@
 """Ranks that have the same parameters, and how many of these each rank optimizes.
 
-    experts     dp · cp / ep ranks have the same   all others      dp · cp ranks
+    of experts      dp · cp / ep ranks have the same parameters
+    all others      dp · cp ranks
 
 Rajbhandari et al. 2022 (DeepSpeed-MoE), section 5.
 """

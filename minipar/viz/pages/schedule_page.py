@@ -83,7 +83,8 @@ def encode_row(row: Sequence[Action], stages: Sequence[int]) -> str:
     """A row as text, one letter an action: A for F of the first of `stages`, B for its B, …
 
     A capital is the microbatch after the letter's last one, a small letter the one before it.  Any
-    other microbatch is a number after the letter.  1F1B's first row of 4 is AAAABABABABABBBB.  A +
+    other microbatch is a number after the letter.  1F1B's first row of 4, for 8 microbatches, is
+    AAAABABABABABBBB.  A +
     stands before an action that runs together with the next one.
     """
     last: dict[int, int] = {}

@@ -4,9 +4,9 @@
     direction = sign Σ sign(u)   1, 0 or -1: 0 on a tie, and where all ranks have 0
 
 There is no scale and no error feedback: the size of a gradient is not sent at all.  Fewer than half
-of the ranks, however wrong, cannot turn a number on which the others agree.  A rank sends its votes
-on a piece to the owner of the piece, who counts them and tells all ranks the result.  One bit could
-not say 0, and an unused number would drift.  So a code has two bits, and a rank sends
+of the ranks, however wrong, cannot turn a number of whose sign the others agree.  A rank sends its
+votes on a piece to the owner of the piece, who counts them and tells all ranks the result.  One bit
+could not say 0, and an unused number would drift.  So a code has two bits, and a rank sends
 2 · 2(p-1)/p · n/8 bytes for n numbers.  The wire gives the direction to an SGD without momentum.
 
 Bernstein et al. 2019, signSGD with majority vote, arXiv 1810.05291.
@@ -24,7 +24,7 @@ from .terngrad import decode, encode
 
 
 class SignVote(TensorWire):
-    """Sums no gradients: the direction of each number is the sign that most ranks vote for."""
+    """Sums no gradients: the direction of each number is the sign with more votes."""
 
     has_momentum = hides_nan = True
 

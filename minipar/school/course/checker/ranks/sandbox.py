@@ -23,9 +23,10 @@ except ImportError:                 # Windows
     resource = None  # type: ignore[assignment]
 
 # System calls that Python and NumPy need to compute, by machine: x86-64, ARM (None: not there).
-# glibc's fstat is newfstatat, which tells at most that a file exists.  No fcntl and no ioctl: with
-# F_SETOWN and F_SETSIG, a pipe sends any signal to any process of the same user.  No sysinfo:
-# through the amount of free memory, a rank could tell another something without a message.
+# glibc's fstat is newfstatat, which tells a file's size and times, but not its contents.  No fcntl
+# and no ioctl: with F_SETOWN and F_SETSIG, a pipe sends any signal to any process of the same user.
+# No sysinfo: through the amount of free memory, a rank could tell another something without a
+# message.
 ALLOWED = {
     "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66), "close": (3, 57),
     "fstat": (5, 80), "newfstatat": (262, 79), "lseek": (8, 62), "poll": (7, None),
