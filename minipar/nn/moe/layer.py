@@ -56,7 +56,7 @@ class Experts(Module):
 
     def __init__(self, num_experts: int, expert: Module):
         super().__init__()
-        self.is_gated = hasattr(expert, "c_gate")
+        self.is_gated = {"FeedForward": False, "GatedFeedForward": True}[type(expert).__name__]
         self.c_fc = GroupedLinear.of(expert.c_fc, num_experts)
         self.c_proj = GroupedLinear.of(expert.c_proj, num_experts)
         if self.is_gated:

@@ -33,9 +33,7 @@ class GroupedLinear(Function):
         need_x, need_w, need_bias = ctx.needs_grad
         if x.ndim != 2 or w.ndim != 3 or x.shape[1] != w.shape[1] or len(counts) != len(w) \
                 or sum(counts) != len(x) or bias is not None and bias.shape != w.shape[::2]:
-            raise ValueError(f"{len(counts)} experts have {sum(counts)} rows, x is {x.shape}, w "
-                             f"{w.shape}: give x (rows, d), w (experts, d, width), bias (experts, "
-                             "width)")
+            raise ValueError(f"{len(counts)} experts have {sum(counts)} rows of {len(x)}")
         ctx.counts, ctx.shapes = counts, (x.shape, w.shape)
         ctx.save(x if need_w else None, w if need_x else None)
         ctx.stop_if_requested()
