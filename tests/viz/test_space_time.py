@@ -57,3 +57,9 @@ def test_a_hang_before_anything_happened(tmp_path):
     waits = [EndlessWait(0, "send to", 1, "tag 0, 8 bytes", 0.0)]
     runs = TracedRun("nothing", Trace(), waits), TracedRun("empty", Trace(), num_ranks=2)
     assert draw_space_time(tmp_path / "start.png", *runs).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_without_events_is_one_empty_lane(tmp_path):
+    run = TracedRun("one rank, no message", Trace())
+    assert run.size() == 1
+    assert draw_space_time(tmp_path / "empty.png", run).stat().st_size > 1000

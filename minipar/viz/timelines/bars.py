@@ -72,7 +72,7 @@ class TracedRun(NamedTuple):
     def size(self) -> int:
         """The number of ranks, with those that a wait names."""
         named = [rank + 1 for wait in self.waits for rank in (wait.rank, wait.peer)]
-        return count_ranks(self.trace, max([self.num_ranks or 0, *named]))
+        return count_ranks(self.trace, max([self.num_ranks or 1, *named]))
 
     def last(self) -> float:
         """The time of the last event."""
