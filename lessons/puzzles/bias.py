@@ -4,7 +4,7 @@ import numpy as np
 
 import minipar as mp
 from minipar import autograd as ag
-from minipar.parallel.differentiable_collectives import copy_to, reduce_from
+from minipar.parallel.conjugate import copy_to, reduce_from
 from minipar.testing import record
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 import minipar as mp
 from minipar import autograd as ag
-from minipar.parallel.differentiable_collectives import reduce_from
+from minipar.parallel.conjugate import reduce_from
 from minipar.testing import record
 
 SHAPES = {"first": (6, 4), "up": (4, 8), "down": (8, 1)}

@@ -26,7 +26,7 @@ from minipar.nn import MLP, Linear, Module
 from minipar.nn.chain import chain
 from minipar.nn.convolution import Conv2d
 from minipar.nn.module import ChainPart
-from minipar.parallel.differentiable_collectives import all_gather, reduce_from
+from minipar.parallel.conjugate import all_gather, reduce_from
 from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.strategy import Microbatch
 from minipar.viz import draw_timelines

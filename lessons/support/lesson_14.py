@@ -9,7 +9,7 @@ from minipar import autograd as ag
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce, chunk_bounds
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.gradient_types import check_types
+from minipar.parallel.check_types import check_types
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.parallel.tensor.vocabulary import vocabulary_cross_entropy
 from minipar.viz import draw_sharded_pair
@@ -204,7 +204,7 @@ def forget_f_or_g(lesson: Lesson, alone: tuple) -> None:
                      result[2]))
     lesson.say("What goes wrong without f or g? A forgotten f is the classic mistake: the loss is "
                "right, the gradients are wrong, and training continues without an error. The types "
-               "I, R, V, P (`parallel/gradient_types.py`) find it before the first step:")
+               "I, R, V, P (`parallel/check_types.py`) find it before the first step:")
     lesson.grid(["program", "loss off by", "gradients off by", "wrong", "the types say"], rows)
 
 

@@ -61,7 +61,7 @@ def no_array_error() -> TypeError:
     """The error for a Tensor in the place of an array."""
     return TypeError("this needs an array, not a Tensor: pass tensor.data (and to differentiate "
                      "through it, use an operation of minipar.autograd or "
-                     "minipar.parallel.differentiable_collectives)")
+                     "minipar.parallel.conjugate)")
 
 
 def freed_graph_error() -> RuntimeError:

@@ -70,7 +70,7 @@ def check_array(value: Any) -> None:
                         "mp.all_reduce(comm, array)")
     if hasattr(value, "requires_grad"):
         raise TypeError(f"expected an array, got a {kind}: pass tensor.data; to differentiate "
-                        "through it, use minipar.parallel.differentiable_collectives")
+                        "through it, use minipar.parallel.conjugate")
     if not (hasattr(value, "nbytes") and hasattr(value, "dtype")):
         raise TypeError(f"expected an array, got a {kind}: numbers become one by np.array(numbers);"
                         " a rank that receives gives an array of the message's shape and dtype")

@@ -26,7 +26,7 @@ from ..comm.mesh import DeviceMesh
 from ..nn import Module, Parameter, Slab
 from ..nn.parameter import mark_changed
 from ..nn.slab import Buffers
-from ..parallel.differentiable_collectives import gather_from
+from ..parallel.conjugate import gather_from
 from ..random import generator
 from .execution.execute import Executable
 from .execution.padding import Reorder, pad, strip

@@ -6,7 +6,7 @@
     y = attend(q, k, v)                                 in the program: one operation
 
 The operands are cut as `in_specs` say, the result as `out_spec` says.  The function uses the
-conjugate pairs of `parallel/differentiable_collectives.py`, and that file explains the types R and
+conjugate pairs of `parallel/conjugate.py`, and that file explains the types R and
 I.  Along an axis that cuts the result, ranks use a whole operand for different data.  So the
 operand arrives as R, and its gradient is summed.  Along every other axis, whole operands and the
 result are the same on all ranks (I).  There the function must call copy_to before ranks use an

@@ -10,6 +10,7 @@ Each rises in a straight line for `num_warmup` steps.  To add one: an entry of L
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 
 def warmup_cosine(step: int, peak: float, num_warmup: int, num_steps: int,
@@ -25,23 +26,16 @@ def warmup_cosine(step: int, peak: float, num_warmup: int, num_steps: int,
     return floor + (peak - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
 
-def warmup_linear(step: int, peak: float, num_warmup: int, num_steps: int,
-                  floor: float = 0.0) -> float:
-    """The same with a straight line down in place of the cosine."""
-    if step < num_warmup:
-        return peak * (step + 1) / num_warmup
-    progress = (step - num_warmup + 1) / max(1, num_steps - num_warmup)
+def warmup_stable_decay(step: int, peak: float, num_warmup: int, num_steps: int,
+                        floor: float = 0.0, decay: float = 0.2) -> float:
+    """Linear up to `peak`, which holds until the last share `decay` of the steps; linear down."""
+    num_stable = max(num_warmup, num_steps - int(decay * num_steps))        # with the warm-up
+    if step < num_stable:
+        return peak * min(1.0, (step + 1) / max(1, num_warmup))
+    progress = (step - num_stable + 1) / max(1, num_steps - num_stable)
     return peak + (floor - peak) * min(1.0, progress)
 
 
-def warmup_stable_decay(step: int, peak: float, num_warmup: int, num_steps: int,
-                        floor: float = 0.0) -> float:
-    """Linear up to `peak`, which holds until the last fifth of the steps; linear to `floor`."""
-    num_stable = max(num_warmup, num_steps - num_steps // 5)        # with the warm-up
-    if step < num_stable:
-        return peak * min(1.0, (step + 1) / max(1, num_warmup))
-    return warmup_linear(step - num_stable, peak, 0, num_steps - num_stable, floor)
-
-
 LR_SCHEDULES: dict[str, Callable[..., float]] = {
-    "cosine": warmup_cosine, "linear": warmup_linear, "wsd": warmup_stable_decay}
+    "cosine": warmup_cosine, "linear": partial(warmup_stable_decay, decay=1.0),
+    "wsd": warmup_stable_decay}

@@ -1,7 +1,7 @@
 """Ways to spread a model over ranks.  Most are places to insert a conjugate collective.
 
-    differentiable_collectives   collectives as operations, in conjugate pairs
-    gradient_types   are the gradients of a program right? `check_types` checks its graph
+    conjugate        collectives as operations, in conjugate pairs
+    check_types      are the gradients of a program right? `check_types` checks its graph
     strategy         the base of every strategy: one path for any mesh
     microbatch       what a rank gets of a batch; `strategy` hands it on
     registry         every strategy by name, and make_strategy

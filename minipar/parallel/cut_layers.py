@@ -6,7 +6,7 @@ from ..comm import Communicator
 from ..comm.mesh import ORDER, DeviceMesh
 from ..nn import GPT, Module
 from ..nn.module import ChainPart
-from .differentiable_collectives import gather_from, scatter_to
+from .conjugate import gather_from, scatter_to
 from .pipeline.stages import OneStage
 
 if TYPE_CHECKING:

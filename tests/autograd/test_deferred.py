@@ -9,7 +9,7 @@ import pytest
 import minipar.autograd as ag
 from minipar.autograd import Function, Meter, Tensor
 from minipar.nn import GPT, GPTConfig, LayerNorm, Linear, Sequential
-from minipar.parallel import differentiable_collectives as conjugate
+from minipar.parallel import conjugate
 
 
 @pytest.fixture

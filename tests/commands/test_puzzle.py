@@ -70,7 +70,7 @@ def test_the_type_check_names_the_operation(name, words, folder):
     for program in (text, PUZZLES[name].mended(text)):
         assert program.count("        loss.backward()\n") == 1
         (folder / f"{name}.py").write_text(
-            "from minipar.parallel.gradient_types import check_types\n" + program.replace(
+            "from minipar.parallel.check_types import check_types\n" + program.replace(
                 "        loss.backward()\n",
                 f"        check_types(loss, comm, {call})\n        loss.backward()\n"), "utf-8")
         if program == text:

@@ -8,7 +8,7 @@ from minipar import Cluster, DeviceMesh
 from minipar.autograd import Tensor
 from minipar.gspmd import P, plan, shard, shard_map
 from minipar.nn import GPT, GPTConfig
-from minipar.parallel.differentiable_collectives import copy_to, gather_from, reduce_from
+from minipar.parallel.conjugate import copy_to, gather_from, reduce_from
 from minipar.parallel.tensor.vocabulary import vocabulary_cross_entropy
 from minipar.testing.worlds import worlds
 

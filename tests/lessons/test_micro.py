@@ -13,7 +13,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.environment import find_mpirun, mpirun_environment
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel import differentiable_collectives as conjugate
+from minipar.parallel import conjugate
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from minipar.optim import warmup_cosine
-from minipar.optim.lr_schedule import LR_SCHEDULES, warmup_linear, warmup_stable_decay
+from minipar.optim.lr_schedule import LR_SCHEDULES, warmup_stable_decay
 
 
 def test_every_value_of_a_short_run():
@@ -35,7 +35,7 @@ def test_nothing_but_warm_up():
 
 
 def test_a_straight_line_down():
-    rates = [warmup_linear(step, 1.0, 2, 7, floor=0.5) for step in range(9)]
+    rates = [LR_SCHEDULES["linear"](step, 1.0, 2, 7, floor=0.5) for step in range(9)]
     assert rates == pytest.approx([0.5, 1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.5])
 
 

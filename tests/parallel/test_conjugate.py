@@ -10,7 +10,7 @@ import pytest
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.comm.collectives import sum_over_ranks
-from minipar.parallel import differentiable_collectives as pairs
+from minipar.parallel import conjugate as pairs
 from minipar.testing import worlds
 
 DUAL = {"I": "I", "R": "P", "P": "R", "V": "V"}     # the type of a value's gradient

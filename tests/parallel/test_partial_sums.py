@@ -7,8 +7,8 @@ from minipar import autograd as ag
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP, Parameter
-from minipar.parallel import differentiable_collectives as pairs
-from minipar.parallel.gradient_types import check_types
+from minipar.parallel import conjugate as pairs
+from minipar.parallel.check_types import check_types
 from minipar.parallel.tensor.parallelize import parallelize
 
 P = 2

@@ -3,7 +3,7 @@
 from tests.repository.test_layering import ROOT, lines_of_code
 
 BUDGETS = {             # rooms together: lines without blanks, comments and docstrings
-    ("autograd", "nn", "optim"): 3300,
+    ("autograd", "nn", "optim"): 3297,
     ("comm",): 4556,
     ("parallel",): 5435,
     ("memory", "mixed_precision"): 1235,
@@ -17,7 +17,7 @@ BUDGETS = {             # rooms together: lines without blanks, comments and doc
     ("compress",): 1878,
     ("school",): 3717,
 }
-ALL = 42338
+ALL = 42335
 
 
 def count(folder: str) -> int:

@@ -38,7 +38,7 @@ SMALL = {"layers": 1, "width": 16, "context": 16, "batch": 6, "steps": 2}
 ACTIONS = ("start", "hint", "check", "explain")
 TOOLS = {
     "compare": "the comparison with one process names the first wrong array",
-    "types": "check_types(loss, comm, parameters, cut) of minipar.parallel.gradient_types, called "
+    "types": "check_types(loss, comm, parameters, cut) of minipar.parallel.check_types, called "
              "before backward, names the operation; what one rank prints is right",
     "doctor": "on simulated ranks, and on real ones with MINIPAR_CHECK=1, a report says who waits "
               "for whom, at which line",

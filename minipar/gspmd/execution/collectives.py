@@ -19,7 +19,7 @@ from ...autograd import Function, Tensor
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_gather, all_to_all, reduce_scatter
-from ...parallel.differentiable_collectives import conjugate, copy_to, reduce_from
+from ...parallel.conjugate import conjugate, copy_to, reduce_from
 from ..partitioning.program import Local
 from .padding import Reorder, along, by_piece, pad_to, strip_to
 

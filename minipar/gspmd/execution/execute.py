@@ -4,7 +4,7 @@
     outputs = executable(pieces)                    in every step; backward() as of any Tensors
 
 Each instruction becomes a call of a Function.  That of a collective is one of a conjugate pair
-(`parallel/differentiable_collectives.py`).  Between instructions, pieces are without padding:
+(`parallel/conjugate.py`).  Between instructions, pieces are without padding:
 collectives, and lookups in a cut vocabulary, add it for themselves.
 """
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...backend import Array
 from ...comm import Communicator
-from ...parallel.differentiable_collectives import conjugate
+from ...parallel.conjugate import conjugate
 from ..partitioning.overlaps import overlaps
 from .padding import along, zeros_of
 

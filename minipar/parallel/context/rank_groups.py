@@ -21,7 +21,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_gather
 from ...comm.mesh import subset
 from ...number_formats import Format
-from ..differentiable_collectives import conjugate
+from ..conjugate import conjugate
 from .attention import METHODS
 from .token_order import positions_of_ranks, sorting
 

@@ -23,7 +23,7 @@ from ...autograd import Tensor
 from ...backend import Array, asarray_like
 from ...comm import Communicator, collectives
 from ...number_formats import Format
-from ..differentiable_collectives import conjugate
+from ..conjugate import conjugate
 from ..errors import ulysses_heads_do_not_divide_error
 from ..wire_formats.low_precision import decode, encode
 from .token_order import sorting
@@ -91,7 +91,7 @@ def columns_of_qkv(heads: int, kv_heads: int, n: int, num_ranks: int) -> Columns
 
 def tokens_to_heads(qkv: Tensor, comm: Communicator, columns: Columns,
                     positions: Sequence[np.ndarray], fmt: Format | None = None) -> Tensor:
-    """V → V (gradient_types.py): `to_heads`; its gradient goes back by `to_tokens`."""
+    """V → V (check_types.py): `to_heads`; its gradient goes back by `to_tokens`."""
     return ToHeads.apply(qkv, comm=comm, columns=columns, positions=positions,
                          width=qkv.shape[-1], fmt=fmt)
 

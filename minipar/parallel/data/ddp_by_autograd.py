@@ -16,7 +16,7 @@ after backward.  So the gradient of a weight that is used k times is sent once i
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, broadcast
 from ...nn import Module
-from ..differentiable_collectives import copy_to
+from ..conjugate import copy_to
 
 
 def data_parallel(model: Module, comm: Communicator) -> Module:

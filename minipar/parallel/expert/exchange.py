@@ -23,7 +23,7 @@ from ...autograd import Tensor
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_gather, all_to_all
-from ..differentiable_collectives import conjugate
+from ..conjugate import conjugate
 
 Table = tuple[tuple[int, ...], ...]         # table[i][j] rows travel from rank i to rank j
 

@@ -18,7 +18,7 @@ from ...nn import MoE
 from ...nn.moe import Experts
 from ...nn.moe.layer import GroupedLinear
 from ...nn.moe.rows import grouped_linear
-from ..differentiable_collectives import gather_from, scatter_to
+from ..conjugate import gather_from, scatter_to
 from .layers import TensorSplit
 
 

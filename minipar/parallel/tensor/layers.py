@@ -27,7 +27,7 @@ from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Dropout, Linear, Parameter
 from ...nn.gpt import Attention
-from ..differentiable_collectives import copy_to, reduce_from
+from ..conjugate import copy_to, reduce_from
 from ..errors import heads_do_not_divide_error, too_narrow_error
 from ..flats import gather_parameter
 from .packed_weights import kind_like
@@ -46,7 +46,7 @@ class TensorSplit:
     def enter(self, x: Tensor) -> Tensor:
         """Megatron's f, I → R: the same x, which each rank uses with its own weights.
 
-        The letters are the types of differentiable_collectives.py.
+        The letters are the types of conjugate.py.
         """
         return copy_to(x, self.tp)
 

@@ -8,7 +8,7 @@ from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_gather, all_reduce, reduce_scatter
 from ...number_formats import Format
-from ..differentiable_collectives import conjugate
+from ..conjugate import conjugate
 from .layers import TensorSplit
 from .sequence import TOKENS, SequenceSplit
 

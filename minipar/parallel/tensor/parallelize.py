@@ -22,7 +22,7 @@ from ...nn import GPT, MLP, Dropout, Linear, Module, MoE
 from ...nn.gpt import GatedFeedForward
 from ...nn.module import replace_module
 from ...number_formats import Format
-from ..differentiable_collectives import gather_from
+from ..conjugate import gather_from
 from .experts import gather_tokens, split_experts
 from .layers import (
     AXIS,

@@ -22,7 +22,7 @@ from ... import autograd as ag
 from ...autograd import Tensor
 from ...backend import Array
 from ...comm import collectives
-from ..differentiable_collectives import all_gather, copy_to, reduce_scatter
+from ..conjugate import all_gather, copy_to, reduce_scatter
 from .layers import TensorSplit
 
 TOKENS = 1              # the axis of x (batch, tokens, width) that is split

@@ -29,7 +29,7 @@ from ...nn import Module
 from ...nn.parameter import Unmaterialized
 from ...nn.slab import Buffers
 from ..compare_ranks import check_uses
-from ..differentiable_collectives import all_gather
+from ..conjugate import all_gather
 from ..flats import Flat, Piece, Pieces
 
 

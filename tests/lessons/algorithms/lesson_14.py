@@ -4,7 +4,7 @@ import numpy as np
 
 from minipar import autograd as ag
 from minipar.comm import Cluster
-from minipar.parallel import differentiable_collectives as conjugate
+from minipar.parallel import conjugate
 from tests.lessons.algorithms import Case, numbers, says
 
 

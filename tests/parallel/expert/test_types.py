@@ -7,10 +7,10 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import GPTConfig, MoEConfig
 from minipar.nn.gpt import make_mlp
-from minipar.parallel.differentiable_collectives import copy_to
+from minipar.parallel.check_types import check_types
+from minipar.parallel.conjugate import copy_to
 from minipar.parallel.expert.distribute_experts import distribute_experts
 from minipar.parallel.expert.exchange import return_rows, send_rows
-from minipar.parallel.gradient_types import check_types
 
 CONFIG = GPTConfig(9, width=6, num_heads=1, mlp_width=5,
                    experts=MoEConfig(4, balance_loss=0.0))

@@ -6,7 +6,7 @@ import pytest
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP
-from minipar.parallel import differentiable_collectives as conjugate
+from minipar.parallel import conjugate
 from minipar.parallel.data import ddp_by_autograd as data
 
 SIZES = [1, 2, 3, 4]

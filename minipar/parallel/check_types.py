@@ -9,7 +9,7 @@
 A loss remembers how it was made.  Before its backward the graph is walked once, from parameters to
 the loss, and every value gets a type for the ranks of one communicator:
 
-    a collective            takes and gives what `differentiable_collectives.py` says; a reduction
+    a collective            takes and gives what `conjugate.py` says; a reduction
                             also takes V, as it may sum what differs from rank to rank
     all inputs I            I
     all inputs R            R
@@ -36,7 +36,7 @@ from ..autograd.ops.reductions import Sum
 from ..autograd.tensor import GradientSlot, GradTarget, Node
 from ..comm import Communicator
 from ..nn import Parameter
-from . import differentiable_collectives as pairs
+from . import conjugate as pairs
 from .context.attention import ContextAttention
 from .context.rank_groups import CutTokens, GatherTokens
 from .context.ulysses import ToHeads, ToTokens

@@ -8,12 +8,12 @@ from minipar.autograd import GradientSlot, Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP, Linear
 from minipar.nn.layers import LayerNorm
-from minipar.parallel import differentiable_collectives as pairs
+from minipar.parallel import conjugate as pairs
+from minipar.parallel.check_types import check_types
 from minipar.parallel.context.attention import context_attention
 from minipar.parallel.context.parallelize_context import parallelize_context
 from minipar.parallel.context.rank_groups import ContextOptions, ContextSplit
 from minipar.parallel.data.ddp_by_autograd import data_parallel
-from minipar.parallel.gradient_types import check_types
 from minipar.parallel.tensor.layers import RowLinear, TensorSplit
 from minipar.parallel.tensor.parallelize import parallelize, split_model
 from tests.support.tensor_models import GPTS, MLPS, inputs_of
